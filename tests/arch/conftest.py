@@ -1,0 +1,26 @@
+"""What the architecture tests read: every module of the package, parsed once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def modules() -> Mapping[Path, ast.Module]:
+    """Every module of the package, by its path below `src`. Never: imports one."""
+    source = ROOT / "src"
+    files = sorted((source / "harborage").rglob("*.py"))
+    return MappingProxyType({file.relative_to(source): ast.parse(file.read_text("utf-8"), str(file)) for file in files})

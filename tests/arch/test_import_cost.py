@@ -1,0 +1,81 @@
+"""What an import may not drag along, told by the list of loaded modules and never by a stopwatch.
+
+Each case runs in a fresh interpreter, because this one has loaded the test tools already.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Network, database, provider, server, terminal: each belongs to one driver or one front and loads when that is used.
+HEAVY = frozenset(
+    {
+        "anthropic",
+        "apsw",
+        "asyncpg",
+        "cyclopts",
+        "google",
+        "httpx",
+        "httpx2",
+        "mcp",
+        "openai",
+        "opentelemetry.sdk",
+        "pydantic",
+        "rich",
+        "sqlite3",
+        "starlette",
+        "temporalio",
+        "uvicorn",
+    }
+)
+# Even these wait until a name of the package is used.
+WAITING = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl", "ulid"})
+
+
+def loaded_by(statement: str) -> frozenset[str]:
+    """The modules that running `statement` in a fresh interpreter loads, besides those that are always there."""
+    code = f"import json, sys; before = set(sys.modules); {statement}; print(json.dumps([*set(sys.modules) - before]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return frozenset(json.loads(done.stdout))
+
+
+def test_the_probe_sees_what_is_loaded() -> None:
+    """A module that is imported deep inside another one is reported."""
+    assert "sqlite3.dbapi2" in loaded_by("import sqlite3")
+    assert loaded_by("pass") == frozenset()
+
+
+def test_the_package_itself_is_nearly_free() -> None:
+    """`import harborage` loads no room, no event loop and no dependency."""
+    loaded = loaded_by("import harborage")
+    assert "harborage" in loaded
+    assert not loaded & (HEAVY | WAITING)
+    assert not {name for name in loaded if name.startswith("harborage.")}
+
+
+def test_every_public_name_together_is_light() -> None:
+    """Using every name of `harborage` opens no network stack of a provider, no database and no terminal."""
+    loaded = loaded_by("import harborage; [getattr(harborage, name) for name in harborage.__all__]")
+    assert "harborage.runtime.host" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("room", "above"),
+    [
+        ("harborage.identity", {"harborage.events", "harborage.tools", "harborage.planner", "harborage.runtime"}),
+        ("harborage.events", {"harborage.tools", "harborage.planner", "harborage.runtime"}),
+        ("harborage.tools", {"harborage.planner", "harborage.runtime"}),
+        ("harborage.planner", {"harborage.runtime"}),
+    ],
+)
+def test_a_room_loads_nothing_above_it(room: str, above: set[str]) -> None:
+    """Importing a room loads what stands below it and nothing of what stands above, whatever its modules do."""
+    loaded = loaded_by(f"import {room}")
+    assert room in loaded
+    assert not loaded & (above | HEAVY)

@@ -1,0 +1,104 @@
+"""The repository speaks of the software alone, and its pins are complete and name no registry."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+# Labels of a plan, of a document nobody else can read, or of somebody's machine. The odd brackets keep each pattern
+# from finding itself.
+FOREIGN = re.compile(
+    r"\bPhase \d"
+    r"|\bD-\d{3}\b"
+    r"|RFC[ ]§"
+    r"|\b[Tt]he spec(?:ification)? [s]ays\b"
+    r"|(?<![\w.])/(?:work|farm|root|home|Users)[/]\w"
+    r"|\.librar[y]\b"
+    r"|CLAUDE[.]md|AGENTS[.]md"
+)
+ADDRESS = re.compile(r"\w+://|--(?:extra-)?index-url|--find-links|--trusted-host")
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+
+
+def tracked(root: Path) -> list[Path]:
+    """The files of the repository: committed, or about to be."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode()
+    return [root / name for name in sorted(filter(None, listed.split("\0")))]
+
+
+def foreign_words(text: str) -> list[str]:
+    """The lines of a text that speak of something else than the software."""
+    return [
+        f"{number}: {line.strip()[:120]}" for number, line in enumerate(text.splitlines(), 1) if FOREIGN.search(line)
+    ]
+
+
+def text_of(file: Path) -> str:
+    """The text of a file; '' for pictures and other bytes, and for a file that was just deleted."""
+    try:
+        return file.read_text("utf-8")
+    except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+        return ""
+
+
+def normal(name: str) -> str:
+    """A distribution's name the way an index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.skipif(not Path(__file__, "../../../.git").resolve().exists(), reason="not a git checkout")
+def test_the_repository_speaks_of_the_software_alone(root: Path) -> None:
+    """No file carries a plan's label, a pointer into papers that are not here, or a path of somebody's machine."""
+    files = tracked(root)
+    assert root / "pyproject.toml" in files
+    found = [f"{file.relative_to(root)}:{line}" for file in files for line in foreign_words(text_of(file))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"built in Phase {3}",
+        f"see D-{123}",
+        f"as RFC {chr(167)}4 asks",
+        "the spec " + "says so",
+        "/wor" + "k/main/src",
+        "cd /ro" + "ot/x",
+        "/hom" + "e/ada/src",
+        ".librar" + "y/",
+    ],
+)
+def test_a_foreign_word_is_found(text: str) -> None:
+    """Each kind of label is seen."""
+    assert foreign_words(text)
+
+
+@pytest.mark.parametrize("text", ["the phase of a run", "RFC 9110 §15", "D-12", "docs/home/page", "https://a.b/work/1"])
+def test_an_ordinary_word_is_left_alone(text: str) -> None:
+    """Words of the domain, standards by number and addresses are no labels."""
+    assert not foreign_words(text)
+
+
+def test_the_pins_name_no_registry(root: Path) -> None:
+    """The committed pins are versions and hashes, so that everybody installs from the index they chose."""
+    lock = (root / "requirements-dev.lock").read_text("utf-8")
+    pins = PIN.findall(lock)
+    assert len(pins) > 20
+    assert not ADDRESS.search(lock)
+    assert lock.count("==") <= lock.count("--hash=sha256:")
+
+
+def test_the_pins_cover_the_project(root: Path) -> None:
+    """Every dependency that the project declares for itself, its tests and its tools is pinned."""
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    groups = project["dependency-groups"].values()
+    declared = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
+    wanted = {normal(re.split(r"[^\w.-]", one, maxsplit=1)[0]) for one in declared if isinstance(one, str)}
+    pinned = {normal(name) for name in PIN.findall((root / "requirements-dev.lock").read_text("utf-8"))}
+    assert wanted
+    assert wanted <= pinned, f"run 'make lock' to pin {sorted(wanted - pinned)}"

@@ -1,0 +1,294 @@
+"""Imports only go down the house, sideways only through named doors, and only the workshop names a driver.
+
+The tables below are the plan of the house. Imports are read from the syntax tree wherever they stand: at the top, in
+a function, under TYPE_CHECKING, or as the text of a lazy target (`"harborage.room.module:attribute"`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+Modules = Mapping[Path, ast.Module]
+
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"identity", "errors", "ids", "clock", "concurrency", "codec", "drivers"}),  # words
+    frozenset({"events", "state", "artifacts"}),  # record
+    frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),  # hands
+    frozenset({"planner"}),  # mind
+    frozenset({"runtime"}),  # heart
+    frozenset({"protocol", "server", "client"}),  # desk
+    frozenset({"app", "config", "sync"}),  # workshop
+    frozenset({"cli", "console", "testing"}),  # front
+    frozenset({"", "__main__"}),  # the package itself: names everything, imported by nobody inside
+)
+LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+WORKSHOP = LAYER["app"]
+
+# Rooms of one layer that may import each other: (importer, imported). Hands have no such door yet; a new line here is
+# a decision about the house, not a way past the test.
+DOORS = frozenset(
+    {
+        ("codec", "errors"),
+        ("concurrency", "clock"),
+        ("drivers", "errors"),
+        ("identity", "errors"),
+        ("server", "protocol"),
+        ("client", "protocol"),
+        ("app", "config"),
+    }
+)
+
+# What implements a port, by module. Outside their own room only the workshop and the front may import these names, or
+# import such a module whole; everybody else is handed an object. Configuration reaches them as text, through the driver
+# table of their room.
+DRIVERS: Mapping[str, frozenset[str]] = {
+    "harborage.artifacts.files": frozenset({"FileArtifactStore", "make"}),
+    "harborage.artifacts.memory": frozenset({"MemoryArtifactStore", "make"}),
+    "harborage.events.bus": frozenset({"MemoryEventBus"}),
+    "harborage.events.redaction": frozenset({"PatternRedactor"}),
+    "harborage.planner.deterministic": frozenset({"DeterministicPlanner"}),
+    "harborage.planner.finish": frozenset({"FinishPlanner", "make"}),
+    "harborage.planner.react": frozenset({"ReActPlanner", "make"}),
+    "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
+    "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
+}
+
+# Well under the 177 that stood here when this was written, far above what a walk of the wrong folder finds.
+FEWEST_MODULES = 150
+
+LAZY_TARGET = re.compile(r"(harborage(?:\.\w+)+):(\w+)")
+
+
+class Import(NamedTuple):
+    """One import: who asks, for which module, and for which name of it ('' for the module itself)."""
+
+    importer: str
+    module: str
+    name: str
+    line: int
+
+    def __str__(self) -> str:
+        wanted = f"{self.name} from {self.module}" if self.name else self.module
+        return f"{self.importer}:{self.line} imports {wanted}"
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of the module in the file `path`."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """The room a module of the package lives in; '' for the package itself."""
+    return module.removeprefix("harborage").removeprefix(".").partition(".")[0]
+
+
+def imports_of(path: Path, tree: ast.Module) -> Iterator[Import]:
+    """Every import of the package by itself in one module, at any depth, lazy targets included."""
+    importer = module_name(path)
+    for node in ast.walk(tree):
+        for module, name in wanted_by(node, path):
+            if module == "harborage" and name == "__version__":
+                continue  # a constant, known before any room is
+            if module == "harborage" and name in LAYER:
+                module, name = f"harborage.{name}", ""
+            if module.partition(".")[0] == "harborage":
+                yield Import(importer, module, name, getattr(node, "lineno", 0))
+
+
+def wanted_by(node: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
+    """The (module, name) pairs that one node of a module's syntax tree imports."""
+    match node:
+        case ast.Import(names=names):
+            yield from ((alias.name, "") for alias in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            package = path.parent.parts[: len(path.parent.parts) + 1 - level] if level else ()
+            source = ".".join((*package, *([module] if module else [])))
+            yield from ((source, alias.name) for alias in names)
+        case ast.Constant(value=str(text)) if target := LAZY_TARGET.fullmatch(text):
+            yield target[1], target[2]
+        case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[ast.Constant(name)]):
+            yield str(name), ""
+
+
+def all_imports(modules: Modules) -> list[Import]:
+    """Every import of the package by itself."""
+    return [found for path, tree in modules.items() for found in imports_of(path, tree)]
+
+
+def climbs(found: Import) -> bool:
+    """Whether an import goes up, or sideways where there is no door."""
+    here, there = room_of(found.importer), room_of(found.module)
+    if here == there or here == "":
+        return False
+    return LAYER[there] > LAYER[here] or (LAYER[there] == LAYER[here] and (here, there) not in DOORS)
+
+
+def parsed(path: str, source: str) -> list[Import]:
+    """The imports of a module that a test writes down itself."""
+    return list(imports_of(Path(path), ast.parse(source)))
+
+
+def test_the_walk_sees_the_house(modules: Modules) -> None:
+    """The tests below read the whole package, not an empty or a moved folder."""
+    assert len(modules) >= FEWEST_MODULES
+    assert Path("harborage/identity.py") in modules
+
+
+def test_every_room_stands_in_the_plan(modules: Modules) -> None:
+    """A new top-level file or folder of the package is given a layer before it is used."""
+    rooms = {room_of(module_name(path)) for path in modules}
+    assert rooms <= LAYER.keys(), f"give these a layer in LAYERS: {sorted(rooms - LAYER.keys())}"
+
+
+def test_every_import_finds_a_room(modules: Modules) -> None:
+    """Nothing imports a room that the plan does not know."""
+    strange = [str(found) for found in all_imports(modules) if room_of(found.module) not in LAYER]
+    assert not strange
+
+
+def test_imports_only_go_down(modules: Modules) -> None:
+    """A module imports its own room, rooms of lower layers, and rooms behind a named door."""
+    known = [found for found in all_imports(modules) if room_of(found.module) in LAYER]
+    climbing = [str(found) for found in known if climbs(found)]
+    assert not climbing, "\n".join(climbing)
+
+
+def test_every_door_is_used(modules: Modules) -> None:
+    """A door between two rooms that both exist is used by the room it was cut for; a useless one is closed."""
+    rooms = {room_of(module_name(path)) for path in modules}
+    used = {(room_of(found.importer), room_of(found.module)) for found in all_imports(modules)}
+    assert {door for door in DOORS if set(door) <= rooms} <= used
+
+
+@pytest.mark.parametrize("folder", ["src/harborage/planner", "tests/planner"])
+def test_the_mind_never_knows_the_heart(root: Path, folder: str) -> None:
+    """No planner and no test of one imports the runtime, so every built-in planner can be written by a third party."""
+    files = sorted((root / folder).rglob("*.py"))
+    assert files, f"{folder} is empty: the walk is broken"
+    found = [one for file in files for one in imports_of(file, ast.parse(file.read_text("utf-8")))]
+    assert not [str(one) for one in found if room_of(one.module) in {"runtime", "", "app", "cli"}]
+
+
+def names_a_driver(found: Import) -> bool:
+    """Whether a module below the workshop imports another room's driver, from its module or through the room's door."""
+    here, there = room_of(found.importer), room_of(found.module)
+    if here == there or LAYER[here] >= WORKSHOP:
+        return False
+    return any(reaches(found, module, names) for module, names in DRIVERS.items() if room_of(module) == there)
+
+
+def reaches(found: Import, module: str, names: frozenset[str]) -> bool:
+    """Whether an import gets hold of the driver `module`, which defines `names`."""
+    if found.module == module:
+        return found.name in names or not found.name
+    through_the_door = found.module == f"harborage.{room_of(module)}" and found.name in names
+    return through_the_door or f"{found.module}.{found.name}" == module or found.module.startswith(f"{module}.")
+
+
+def test_only_the_workshop_names_a_driver(modules: Modules) -> None:
+    """Runtime, planners and hands are handed stores and buses; which ones is decided at assembly."""
+    named = [str(found) for found in all_imports(modules) if names_a_driver(found)]
+    assert not named, "\n".join(named)
+
+
+def test_every_driver_is_listed(modules: Modules) -> None:
+    """Whatever a room's driver table can name, as the text of a lazy target, stands in the table above."""
+    sources = {path: tree for path, tree in modules.items() if LAYER[room_of(module_name(path))] < WORKSHOP}
+    targets = {
+        (target[1], target[2])
+        for tree in sources.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and (target := LAZY_TARGET.fullmatch(str(node.value)))
+    }
+    assert targets
+    assert not [target for target in sorted(targets) if target[1] not in DRIVERS.get(target[0], ())]
+
+
+def test_every_listed_driver_exists(modules: Modules) -> None:
+    """The table of drivers names no module that is gone."""
+    assert DRIVERS.keys() <= {module_name(path) for path in modules}
+
+
+def test_every_folder_is_a_package(modules: Modules) -> None:
+    """Each folder of the package has an `__init__.py` that says what the folder is for."""
+    bare = {path.parent for path in modules} - {path.parent for path in modules if path.name == "__init__.py"}
+    assert not bare
+    assert not [path for path, tree in modules.items() if tree.body and not ast.get_docstring(tree)]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("harborage/planner/x.py", "from harborage.runtime.host import Runtime"),
+        ("harborage/planner/x.py", "from harborage import runtime"),
+        ("harborage/planner/x.py", "from harborage import Runtime"),
+        ("harborage/planner/react/x.py", "from ...runtime.host import Runtime"),
+        ("harborage/tools/x.py", "def late():\n    import harborage.planner.decisions"),
+        ("harborage/tools/x.py", "if TYPE_CHECKING:\n    from harborage.tasks import Task"),
+        ("harborage/events/x.py", "TARGETS = {'react': 'harborage.planner.react:make'}"),
+        ("harborage/state/x.py", "importlib.import_module('harborage.llm.client')"),
+        ("harborage/clock.py", "import harborage.concurrency"),
+    ],
+)
+def test_an_import_that_climbs_is_found(path: str, source: str) -> None:
+    """Every way of writing an import is seen: absolute, relative, in a function, for types only, as a lazy target."""
+    assert [found for found in parsed(path, source) if climbs(found)]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("harborage/planner/react/x.py", "from ..decisions import Finish"),
+        ("harborage/planner/__init__.py", "from .decisions import Finish"),
+        ("harborage/runtime/host.py", "from harborage.planner import Planner"),
+        ("harborage/server/x.py", "from harborage.protocol import codes"),
+        ("harborage/cli/main.py", "from harborage import __version__"),
+        ("harborage/tools/x.py", "log = getLogger('harborage.runtime.host')"),
+        ("harborage/__init__.py", "from harborage.runtime.host import Runtime"),
+    ],
+)
+def test_an_import_that_goes_down_is_free(path: str, source: str) -> None:
+    """Own room, lower layers, named doors and the package's version may be imported."""
+    assert not [found for found in parsed(path, source) if climbs(found)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from harborage.artifacts.files import FileArtifactStore",
+        "from harborage.artifacts import files",
+        "from harborage.artifacts import FileArtifactStore",
+        "import harborage.artifacts.files",
+        "STORE = 'harborage.artifacts.files:FileArtifactStore'",
+        "from harborage.events.bus import MemoryEventBus",
+        "from harborage.planner.deterministic.steps import CallToolStep",
+    ],
+)
+def test_a_driver_that_is_named_is_found(source: str) -> None:
+    """A driver is seen behind its module, behind its room's door and behind a lazy target; the workshop may name it."""
+    (found,) = parsed("harborage/runtime/host.py", source)
+    assert names_a_driver(found)
+    (found,) = parsed("harborage/app/build.py", source)
+    assert not names_a_driver(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from harborage.events.bus import EventBus",
+        "from harborage.events import EventBus, Event",
+        "import harborage.state",
+    ],
+)
+def test_a_port_is_free(source: str) -> None:
+    """A protocol may be imported, even from the module that also holds its driver."""
+    found = parsed("harborage/runtime/host.py", source)
+    assert found
+    assert not [one for one in found if names_a_driver(one)]
