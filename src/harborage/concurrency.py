@@ -1,0 +1,156 @@
+"""Structured concurrency in two parts: a scope that can be cancelled, and an owner that awaits its tasks.
+
+`CancelScope` is what a hard cancel and a timeout share: it interrupts the code inside it and nothing else, and it
+costs no task. `Crew` owns tasks that outlive one function; whoever holds the crew closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from harborage.clock import Timer, Timers
+
+__all__ = ["CancelScope", "Crew", "is_cancelled"]
+
+
+def is_cancelled() -> bool:
+    """Whether somebody asked the calling task to stop. Without that, a CancelledError is another task's, passed on."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+class CancelScope:
+    """A block that others may interrupt: `with CancelScope() as scope: …`, and elsewhere `scope.cancel()`.
+
+    After the block `scope.was_cancelled` says whether it was cut short. A cancellation from outside the scope passes
+    through untouched. With `clock` and `seconds` the scope cancels itself when the time is up. `owner` is the task that
+    enters it, where that is known already.
+
+    Never: swallows a cancellation it did not ask for.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_before",
+        "_clock",
+        "_interrupted",
+        "_owner",
+        "_seconds",
+        "_task",
+        "_timer",
+        "was_cancelled",
+    )
+
+    def __init__(
+        self, clock: Timers | None = None, seconds: float | None = None, *, owner: asyncio.Task[Any] | None = None
+    ) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._owner = owner
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: Timer | None = None
+        self._asked = False
+        self._interrupted = False
+        self._before = 0
+        self.was_cancelled = False
+
+    def renew(self) -> Self:
+        """This scope, ready to be entered again: a loop that enters one each turn need not make one each turn."""
+        self._asked = self._interrupted = self.was_cancelled = False
+        return self
+
+    def cancel(self) -> None:
+        """Interrupt the block at its next await; before the block begins or after it ended this only marks it."""
+        if self._asked:
+            return
+        self._asked = True
+        if self._task is None:
+            return
+        if self._task is asyncio.current_task():
+            # A task that cancels itself would be hit at its next await, which may lie behind the block.
+            asyncio.get_running_loop().call_soon(self._interrupt)
+        else:
+            self._interrupt()
+
+    def __enter__(self) -> Self:
+        task = self._owner or asyncio.current_task()
+        if task is None:
+            raise RuntimeError("CancelScope must be entered inside a task")
+        self._before = task.cancelling()
+        self._task = task
+        if self._asked:
+            asyncio.get_running_loop().call_soon(self._interrupt)
+        if self._clock is not None and self._seconds is not None:
+            self._timer = self._clock.call_later(self._seconds, self.cancel)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        task, self._task = self._task, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if task is None or not self._interrupted:
+            return False
+        # uncancel() balances our own cancel(); a count that stays above the one at entry is somebody else's request,
+        # which must win over ours (the rule that asyncio.timeout follows too).
+        is_ours = task.uncancel() <= self._before
+        self.was_cancelled = is_ours and kind is not None and issubclass(kind, asyncio.CancelledError)
+        return self.was_cancelled
+
+    def _interrupt(self) -> None:
+        if self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
+
+
+class Crew:
+    """Tasks with an owner: start them here, close the crew and every one of them has ended.
+
+    A task that fails reports to `on_error` and does not disturb its siblings.
+    """
+
+    def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_error = on_error
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `work` as a task of this crew.
+
+        Raises:
+            RuntimeError: the crew is closed; the coroutine is closed unstarted.
+        """
+        if self._is_closed:
+            work.close()
+            raise RuntimeError(f"cannot start {name!r}: its crew is closed")
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._settle)
+        return task
+
+    async def join(self) -> None:
+        """Wait until no task is left; tasks may start others meanwhile."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def aclose(self) -> None:
+        """Cancel what still runs and wait for its end. Closing twice does nothing."""
+        self._is_closed = True
+        for task in set(self._tasks):
+            task.cancel()
+        await self.join()
+
+    def _settle(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._on_error(task.get_name(), error)

@@ -1,0 +1,237 @@
+"""Who a piece of work belongs to: the isolation boundary of everything else.
+
+The triple (tenant, user, session) isolates; the run only labels one execution inside a session. Services take
+identity as an argument; the ambient slots here exist for the few that read it and for log lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import msgspec
+
+from harborage.errors import HarborageError
+
+__all__ = [
+    "Identity",
+    "IdentityError",
+    "IdentityIncompleteError",
+    "IdentityMissingError",
+    "IdentityRequiredError",
+    "Quadruple",
+    "bind",
+    "bind_run",
+    "bind_scopes",
+    "bound",
+    "current_identity",
+    "current_quadruple",
+    "current_scopes",
+    "effective_quadruple",
+    "missing_parts",
+    "must_identity",
+    "must_quadruple",
+    "require_quadruple",
+    "require_triple",
+    "validate",
+]
+
+
+class IdentityError(HarborageError):
+    """Identity is missing or incomplete."""
+
+
+class IdentityIncompleteError(IdentityError):
+    """An identity has an empty part. `missing` names the empty parts in order."""
+
+    def __init__(self, missing: tuple[str, ...] = (), message: str = "") -> None:
+        self.missing = missing
+        super().__init__(message or f"identity incomplete: {_name(missing)}; set every part to a non-empty string")
+
+
+class IdentityMissingError(IdentityError):
+    """No identity is bound in this context; bind one with `harborage.identity.bind` or `bind_run`."""
+
+
+class IdentityRequiredError(IdentityError):
+    """An operation was asked for without a complete identity (tenant, user, session, and run where one is needed)."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The triple that isolates: two identities that differ in any part never see each other's data."""
+
+    tenant_id: str
+    user_id: str
+    session_id: str
+
+    def with_run(self, run_id: str) -> Quadruple:
+        """This identity inside one run."""
+        return Quadruple(self.tenant_id, self.user_id, self.session_id, run_id)
+
+
+_WIRE = {"tenant_id": "TenantID", "user_id": "UserID", "session_id": "SessionID", "run_id": "RunID"}
+
+
+class Quadruple(msgspec.Struct, frozen=True, rename=_WIRE):
+    """An identity and the run it acts in; `run_id` may be empty where no run is known."""
+
+    tenant_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    run_id: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """The triple without the run."""
+        return Identity(self.tenant_id, self.user_id, self.session_id)
+
+
+def missing_parts(who: Identity | Quadruple, *, run: bool = False) -> tuple[str, ...]:
+    """The names of the empty parts, in order. Only the empty string is missing: white space is a value."""
+    parts = ("tenant_id", "user_id", "session_id") + (("run_id",) if run else ())
+    return tuple(name for name in parts if not getattr(who, name))
+
+
+def validate(who: Identity | Quadruple) -> None:
+    """Accept a complete triple.
+
+    Raises:
+        IdentityIncompleteError: a part is empty; the message names it.
+    """
+    if not (who.tenant_id and who.user_id and who.session_id):
+        raise IdentityIncompleteError(missing_parts(who))
+
+
+def require_triple(who: Identity | Quadruple | None, what: str) -> None:
+    """Accept a complete triple for the operation named by `what`.
+
+    Raises:
+        IdentityRequiredError: `who` is None or a part is empty; the message names the operation and the part.
+    """
+    if who is None:
+        raise IdentityRequiredError(f"{what}: identity required, none given")
+    if not (who.tenant_id and who.user_id and who.session_id):
+        raise IdentityRequiredError(f"{what}: identity incomplete: {_name(missing_parts(who))}")
+
+
+def require_quadruple(who: Quadruple | None, what: str) -> None:
+    """Accept a quadruple whose four parts are all set, for the operation named by `what`.
+
+    Raises:
+        IdentityRequiredError: `who` is None or a part is empty; the message names the operation and the part.
+    """
+    if who is None:
+        raise IdentityRequiredError(f"{what}: identity required, none given")
+    if not (who.run_id and who.tenant_id and who.user_id and who.session_id):
+        raise IdentityRequiredError(f"{what}: identity incomplete: {_name(missing_parts(who, run=True))}")
+
+
+_identity: ContextVar[Identity | None] = ContextVar("harborage_identity", default=None)
+_quadruple: ContextVar[Quadruple | None] = ContextVar("harborage_quadruple", default=None)
+_scopes: ContextVar[frozenset[str]] = ContextVar("harborage_scopes", default=frozenset())
+
+
+def bind(who: Identity) -> None:
+    """Make `who` the ambient identity of this context. On failure the context stays as it was.
+
+    Raises:
+        IdentityIncompleteError: a part is empty.
+    """
+    validate(who)
+    _identity.set(who)
+
+
+def bind_run(who: Identity, run_id: str) -> None:
+    """Make (`who`, `run_id`) the ambient quadruple of this context; the identity slot is not touched.
+
+    Raises:
+        IdentityIncompleteError: a part or the run id is empty.
+    """
+    quadruple = who.with_run(run_id)
+    missing = missing_parts(quadruple, run=True)
+    if missing:
+        raise IdentityIncompleteError(missing)
+    _quadruple.set(quadruple)
+
+
+def bind_scopes(scopes: frozenset[str]) -> None:
+    """Make `scopes` the verified claims of this context (`admin`, `console:fleet`, …)."""
+    _scopes.set(scopes)
+
+
+def current_identity() -> Identity | None:
+    """The ambient identity, or None."""
+    return _identity.get()
+
+
+def current_quadruple() -> Quadruple | None:
+    """The ambient quadruple, or None."""
+    return _quadruple.get()
+
+
+def current_scopes() -> frozenset[str]:
+    """The verified claims of this context; empty when none were bound."""
+    return _scopes.get()
+
+
+def effective_quadruple() -> Quadruple | None:
+    """What most services read: the quadruple slot, else the identity slot with an empty run, else None."""
+    quadruple = _quadruple.get()
+    if quadruple is not None:
+        return quadruple
+    who = _identity.get()
+    return None if who is None else who.with_run("")
+
+
+def must_identity() -> Identity:
+    """The ambient identity.
+
+    Raises:
+        IdentityMissingError: none is bound.
+    """
+    who = _identity.get()
+    if who is None:
+        raise IdentityMissingError()
+    return who
+
+
+def must_quadruple() -> Quadruple:
+    """The ambient quadruple.
+
+    Raises:
+        IdentityMissingError: none is bound.
+    """
+    quadruple = _quadruple.get()
+    if quadruple is None:
+        raise IdentityMissingError()
+    return quadruple
+
+
+@contextmanager
+def bound(who: Identity | Quadruple, *, scopes: frozenset[str] | None = None) -> Iterator[None]:
+    """Make `who` the ambient identity for the block, then restore what was there.
+
+    Without a run the quadruple slot is empty for the block: a run bound further out belongs to somebody else.
+
+    Raises:
+        IdentityIncompleteError: a part is empty; nothing is bound.
+    """
+    validate(who)
+    triple = who if isinstance(who, Identity) else who.identity
+    undo_identity = _identity.set(triple)
+    undo_run = _quadruple.set(who if isinstance(who, Quadruple) and who.run_id else None)
+    undo_scopes = _scopes.set(scopes) if scopes is not None else None
+    try:
+        yield
+    finally:
+        if undo_scopes is not None:
+            _scopes.reset(undo_scopes)
+        _quadruple.reset(undo_run)
+        _identity.reset(undo_identity)
+
+
+def _name(missing: tuple[str, ...]) -> str:
+    if {"tenant_id", "user_id", "session_id"} <= set(missing):
+        return "tenant_id, user_id and session_id are all empty"
+    return ", ".join(missing) + (" is empty" if len(missing) == 1 else " are empty")

@@ -1,0 +1,60 @@
+"""Ids are ULIDs, and an error without a message says what its class is for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harborage.errors import HarborageError, first_sentence
+from harborage.ids import new_id
+
+
+def test_an_id_is_a_ulid() -> None:
+    """Twenty-six characters of Crockford's base32."""
+    assert re.fullmatch(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", new_id())
+
+
+def test_ids_are_unique() -> None:
+    """Ten thousand made at once are ten thousand."""
+    assert len({new_id() for _ in range(10_000)}) == 10_000
+
+
+def test_ids_sort_by_the_time_they_were_made() -> None:
+    """The first ten characters are the millisecond, so a later one never sorts before an earlier one's."""
+    ids = [new_id()[:10] for _ in range(1_000)]
+    assert ids == sorted(ids)
+
+
+class LampError(HarborageError):
+    """The lamp is out; light it again.
+
+    More about lamps.
+    """
+
+
+class QuietError(LampError):
+    pass
+
+
+def test_an_error_without_a_message_says_its_docstring() -> None:
+    """The first line, without the full stop."""
+    assert str(LampError()) == "The lamp is out; light it again"
+    assert str(LampError("the wick is wet")) == "the wick is wet"
+    assert str(HarborageError()) == "Something in Harborage went wrong"
+
+
+def test_an_error_class_without_a_docstring_says_its_parents() -> None:
+    """A docstring is inherited; where there is none at all the name has to do."""
+    assert str(QuietError()) == "The lamp is out; light it again"
+
+    class Bare:
+        pass
+
+    assert first_sentence(Bare) == "Bare"
+
+
+def test_one_root_catches_everything() -> None:
+    """Every error of the package is a HarborageError."""
+    with pytest.raises(HarborageError):
+        raise QuietError
