@@ -1,0 +1,133 @@
+"""What can go wrong around events.
+
+EventError
+├── UnknownEventTypeError          a type that nobody registered
+├── SequenceProvidedError          the caller numbered an event; the bus does that
+├── InvalidEventError              an event without a payload
+├── BusClosedError                 the bus has been closed
+├── BusConfigError                 a bound of the bus makes no sense
+├── IdentityScopeRequiredError     a filter names less than a whole session and is not an admin's
+├── AdminScopeRequiredError        a query crosses tenants, users or sessions without the scope for it
+├── SubscriberLimitReachedError    too many live subscriptions for one session
+├── ReplayUnavailableError         this bus keeps nothing to replay
+├── CursorTooOldError              the asked-for events have left the window
+├── AggregateBadWindowError        window and bucket do not fit
+└── RedactionError
+    ├── RedactionFailedError           a value could not be redacted, so it went nowhere
+    ├── RedactionDepthExceededError    nested deeper than the redactor walks
+    └── RedactorMissingError           no ambient redactor
+"""
+
+from __future__ import annotations
+
+from harborage.errors import HarborageError
+
+__all__ = [
+    "AdminScopeRequiredError",
+    "AggregateBadWindowError",
+    "BusClosedError",
+    "BusConfigError",
+    "CursorTooOldError",
+    "EventError",
+    "IdentityScopeRequiredError",
+    "InvalidEventError",
+    "RedactionDepthExceededError",
+    "RedactionError",
+    "RedactionFailedError",
+    "RedactorMissingError",
+    "ReplayUnavailableError",
+    "SequenceProvidedError",
+    "SubscriberLimitReachedError",
+    "UnknownEventTypeError",
+]
+
+
+class EventError(HarborageError):
+    """Something went wrong around events."""
+
+
+class UnknownEventTypeError(EventError):
+    """An event has a type that nobody registered. `type` is what it said."""
+
+    def __init__(self, type: str = "") -> None:
+        self.type = type
+        super().__init__(
+            f"events: unknown event type {type!r}; use an EventType, or call register_event_type at start-up"
+        )
+
+
+class SequenceProvidedError(EventError):
+    """An event came with a sequence number; leave it 0, the bus numbers events."""
+
+
+class InvalidEventError(EventError):
+    """An event has no payload; give it the payload class that PAYLOADS lists for its type."""
+
+
+class BusClosedError(EventError):
+    """The event bus is closed."""
+
+
+class BusConfigError(EventError):
+    """A bound of the event bus makes no sense. `field` is which one."""
+
+    def __init__(self, field: str = "", rule: str = "must be positive") -> None:
+        self.field = field
+        super().__init__(f"events: {field} {rule}")
+
+
+class IdentityScopeRequiredError(EventError):
+    """A filter must name tenant, user and session, or be an admin filter."""
+
+
+class AdminScopeRequiredError(EventError):
+    """The query reaches beyond the caller's own tenant, user or session; that needs `admin` or `console:fleet`."""
+
+
+class SubscriberLimitReachedError(EventError):
+    """The session has as many live subscriptions as it may have. `limit` is how many; cancel one first."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        super().__init__(f"events: this session already has {limit} subscriptions, the most it may; cancel one first")
+
+
+class ReplayUnavailableError(EventError):
+    """This bus keeps no events to replay; set replay_buffer_size above 0."""
+
+
+class CursorTooOldError(EventError):
+    """The events after the cursor have left the window. `oldest` is the first one kept, `requested` the cursor."""
+
+    def __init__(self, oldest: int = 0, requested: int = 0) -> None:
+        self.oldest = oldest
+        self.requested = requested
+        super().__init__(f"events: cursor too old: oldest={oldest} requested={requested}; replay from 0 instead")
+
+
+class AggregateBadWindowError(EventError):
+    """Window and bucket must both be positive, and the window a whole number of buckets."""
+
+
+class RedactionError(EventError):
+    """Something went wrong while secrets were being taken out."""
+
+
+class RedactionFailedError(RedactionError):
+    """A value could not be redacted and was therefore not passed on. `rule` names the rule that failed."""
+
+    def __init__(self, message: str = "", *, rule: str = "") -> None:
+        self.rule = rule
+        super().__init__(message)
+
+
+class RedactionDepthExceededError(RedactionError):
+    """A value is nested deeper than the redactor walks. `limit` is that depth."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        super().__init__(f"audit: value is nested {limit} levels deep or more; flatten it or store it as an artifact")
+
+
+class RedactorMissingError(RedactionError):
+    """No redactor is bound in this context; enter `with_redactor(...)` first."""

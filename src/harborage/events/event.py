@@ -1,0 +1,119 @@
+"""An event, and what a payload is.
+
+A payload class says by its base whether the bus may deliver it as it is (`SafePayload`) or must redact it first
+(`PlainPayload`). Nothing here knows a particular event; those are in `payloads/`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from harborage.events.errors import InvalidEventError, SequenceProvidedError, UnknownEventTypeError
+from harborage.events.types import is_valid_event_type
+from harborage.identity import Identity, Quadruple, require_triple
+
+__all__ = [
+    "Event",
+    "Payload",
+    "PlainPayload",
+    "Principal",
+    "RedactedMap",
+    "SafePayload",
+    "Triple",
+    "unix_ns",
+    "validate_event",
+    "wire_key",
+]
+
+_UPPER = {"id": "ID", "kid": "KID", "mime": "MIME", "ms": "MS", "ok": "OK", "uri": "URI", "url": "URL"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wire_key(name: str) -> str:
+    """The wire spelling of a payload field: `task_id` is `TaskID`, `authorize_url` is `AuthorizeURL`."""
+    return "".join(_UPPER.get(word, word.capitalize()) for word in name.split("_"))
+
+
+def _plain_key(name: str) -> str:
+    return name.replace("_", "")
+
+
+def unix_ns(moment: datetime) -> int:
+    """`moment` as nanoseconds since 1970, exact to the microsecond."""
+    since = moment - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+
+
+# Events and payloads are immutable trees, never cycles: keeping them out of the garbage collector's lists
+# makes a full replay ring free to hold.
+class Payload(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
+    """The body of an event. Subclass `SafePayload` or `PlainPayload`, not this."""
+
+
+class SafePayload(Payload, frozen=True):
+    """A body that holds no secrets by construction: delivered as the typed object, never redacted."""
+
+
+class PlainPayload(Payload, frozen=True, rename=_plain_key):
+    """A body that may quote anything: subscribers get its redacted form as a `RedactedMap`."""
+
+
+class RedactedMap(SafePayload, frozen=True):
+    """What is left of a plain payload after redaction."""
+
+    data: dict[str, Any]
+
+
+class Triple(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
+    """An identity without a run, in the spelling that payloads use."""
+
+    tenant_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+
+    @classmethod
+    def of(cls, who: Identity | Quadruple) -> Triple:
+        """The triple of `who`."""
+        return cls(who.tenant_id, who.user_id, who.session_id)
+
+
+class Principal(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
+    """An identity in the short spelling of impersonation audits: Tenant, User, Session."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+
+    @classmethod
+    def of(cls, who: Identity | Quadruple) -> Principal:
+        """The principal of `who`."""
+        return cls(who.tenant_id, who.user_id, who.session_id)
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One thing that happened. The bus fills in `sequence`, and `occurred_at` when the caller left it open."""
+
+    type: str
+    identity: Quadruple
+    payload: Payload | None
+    occurred_at: datetime | None = None
+    sequence: int = 0
+    extra: dict[str, str] | None = None
+
+
+def validate_event(event: Event) -> None:
+    """Accept an event that may be published.
+
+    Raises:
+        UnknownEventTypeError, IdentityRequiredError, SequenceProvidedError, InvalidEventError: in this order.
+    """
+    if not is_valid_event_type(event.type):
+        raise UnknownEventTypeError(event.type)
+    require_triple(event.identity, "events: publish")
+    if event.sequence:
+        raise SequenceProvidedError()
+    if event.payload is None:
+        raise InvalidEventError(f"events: {event.type} has no payload; PAYLOADS lists the class for each type")

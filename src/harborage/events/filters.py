@@ -1,0 +1,69 @@
+"""Who may see which events: the filter of a subscription or replay, as pure functions.
+
+A filter names one whole session, or is an admin's and sees all. What a client asks for over the wire (lists of
+tenants, users, sessions, a time range) is turned into such a filter by `harborage.events.query`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harborage.events.errors import IdentityScopeRequiredError
+from harborage.events.event import Event
+from harborage.identity import Identity, Quadruple
+
+__all__ = ["Cursor", "Filter", "matches", "require_scope"]
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which events to deliver: those of one session, of one run in it, or (admin) of everybody; no types = all."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    run: str = ""
+    types: tuple[str, ...] = ()
+    admin: bool = False
+
+    @classmethod
+    def of(cls, who: Identity | Quadruple, types: tuple[str, ...] = ()) -> Filter:
+        """The events of `who`: of the whole session, or of its run when `who` names one."""
+        run = who.run_id if isinstance(who, Quadruple) else ""
+        return cls(who.tenant_id, who.user_id, who.session_id, run, types)
+
+    @property
+    def identity(self) -> Quadruple:
+        """The triple this filter names, as an envelope identity; empty for a pure admin filter."""
+        return Quadruple(self.tenant, self.user, self.session)
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a reader got to: the sequence of the last event it has seen, 0 for none."""
+
+    session_id: str = ""
+    sequence: int = 0
+
+
+def require_scope(filter: Filter) -> None:
+    """Accept an admin filter, or one that names a whole session.
+
+    Raises:
+        IdentityScopeRequiredError: tenant, user or session is missing.
+    """
+    if not (filter.admin or (filter.tenant and filter.user and filter.session)):
+        raise IdentityScopeRequiredError()
+
+
+def matches(filter: Filter, event: Event) -> bool:
+    """Whether `event` is one that `filter` asks for. An admin filter narrows by type alone."""
+    if filter.types and event.type not in filter.types:
+        return False
+    if filter.admin:
+        return True
+    who = event.identity
+    return (
+        who.session_id == filter.session
+        and who.user_id == filter.user
+        and who.tenant_id == filter.tenant
+        and (not filter.run or who.run_id == filter.run)
+    )

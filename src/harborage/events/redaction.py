@@ -1,0 +1,248 @@
+"""Taking secrets and binary bodies out of a value before anybody sees it.
+
+`PatternRedactor` is the default driver: nine rules in a fixed order, written here as data. What it returns is always
+a fresh copy; what it is given is never changed. It knows nothing of events.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from harborage.events.errors import RedactionDepthExceededError, RedactionFailedError, RedactorMissingError
+
+__all__ = [
+    "DEPTH_LIMIT",
+    "KEY_RULES",
+    "MASK",
+    "RULES",
+    "PatternRedactor",
+    "Redactor",
+    "is_reference",
+    "must_redactor",
+    "redactor",
+    "with_redactor",
+]
+
+MASK = "***"
+DEPTH_LIMIT = 64
+
+
+@runtime_checkable
+class Redactor(Protocol):
+    """Makes values safe to show and to keep."""
+
+    def redact(self, value: Any) -> Any:
+        """A copy of `value` without secrets.
+
+        Raises:
+            RedactionFailedError: no safe copy can be made. Never: returns part of one.
+        """
+        ...
+
+
+KEY_RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("api_key", ("api_key", "apikey", "api-key", "x-api-key")),
+    ("password", ("password", "passwd", "pass")),
+    ("secret", ("secret", "client_secret", "private_key", "signing_key")),
+    ("token", ("token", "access_token", "refresh_token", "id_token")),
+    ("cookie", ("cookie", "set-cookie")),
+    ("authorization", ("authorization", "authorisation")),
+    ("bearer", ("bearer", "bearer_token")),
+)
+"""Rules that mask the whole value under a key: name, and the keys in lower case."""
+
+RULES = (*(name for name, _ in KEY_RULES), "bearer_in_value", "multimodal")
+"""The names of all rules, in the order in which they apply."""
+
+_SECRET_KEYS = frozenset(key for _, keys in KEY_RULES for key in keys)
+# An ASCII word boundary with Unicode white space: of the two readings, each time the one that hides more.
+_BEARER = re.compile(r"(?<![A-Za-z0-9_])Bearer\s+[A-Za-z0-9._\-+/=~]+", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:([a-z0-9.+\-]+/[a-z0-9.+\-]+)?(;base64)?,([A-Za-z0-9+/=._\-]+)", re.IGNORECASE | re.ASCII)
+_BASE64_MIN_CHARS = 256
+# Order matters: the first header that fits names the type.
+_BASE64_HEADERS = (
+    ("iVBORw0KGgo", "image/png"),
+    ("/9j/", "image/jpeg"),
+    ("R0lGOD", "image/gif"),
+    ("UklGRiQ", "audio/wav"),
+    ("UklGR", "image/webp"),
+    ("AAABAA", "image/x-icon"),
+    ("SUkqAA", "image/tiff"),
+    ("TU0AKgA", "image/tiff"),
+    ("//uQ", "audio/mpeg"),
+    ("//tA", "audio/mpeg"),
+    ("AAAAIGZ0eXA", "video/mp4"),
+    ("AAAAGGZ0eXA", "video/mp4"),
+)
+
+
+def is_reference(value: Any) -> bool:
+    """Whether `value` only points at an artifact and is therefore shown as it is, even under a secret's name."""
+    return getattr(type(value), "__harborage_reference__", False) is True
+
+
+class PatternRedactor:
+    """Masks values under secret-looking keys, bearer tokens in text, and binary bodies in text.
+
+    Keys match whole, ignoring case and surrounding white space: `token` is masked, `tokens` is not. Structs,
+    dataclasses and pydantic models become dicts keyed by their aliases. Stateless: one serves everybody.
+
+    The rules touch different things (a masked value matches no later rule), so one walk gives what nine in a row
+    would.
+    """
+
+    def redact(self, value: Any) -> Any:
+        """A redacted deep copy of `value`.
+
+        Raises:
+            RedactionFailedError: nested 64 levels or deeper (`__cause__` is then a RedactionDepthExceededError), or
+                an object could not be read.
+        """
+        try:
+            return _walk(value, 0)
+        except RedactionDepthExceededError as error:
+            raise RedactionFailedError(f"audit: redaction failed: {error}", rule=RULES[0]) from error
+        except Exception as error:
+            # The text of a foreign error may quote the very secret, so only its kind is passed on.
+            raise RedactionFailedError(f"audit: redaction failed: {type(error).__name__}", rule=RULES[0]) from error
+
+
+def _walk(value: Any, depth: int) -> Any:
+    if depth >= DEPTH_LIMIT:
+        raise RedactionDepthExceededError(DEPTH_LIMIT)
+    if isinstance(value, str):
+        return _redact_text(value)
+    if value is None or isinstance(value, (int, float, bytes, bytearray)):
+        return value
+    if is_reference(value):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _walk_entry(key, inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, (list, set, frozenset)):
+        return [_walk(inner, depth + 1) for inner in value]
+    if isinstance(value, tuple):
+        return tuple(_walk(inner, depth + 1) for inner in value)
+    if isinstance(value, msgspec.Raw):
+        return _walk(msgspec.json.decode(value), depth + 1)
+    fields = _fields_of(value)
+    return value if fields is None else _walk(fields, depth + 1)
+
+
+def _walk_entry(key: Any, value: Any, depth: int) -> Any:
+    if isinstance(key, str) and key.strip().lower() in _SECRET_KEYS:
+        return value if is_reference(value) else MASK
+    return _walk(value, depth)
+
+
+def _redact_text(text: str) -> str:
+    # Searching the lower-cased text is far cheaper than running patterns that ignore case over it.
+    lowered = text.lower()
+    if "bearer" in lowered:
+        text = _BEARER.sub(f"Bearer {MASK}", text)
+    if "data:" in lowered:
+        text = _DATA_URL.sub(_describe_data_url, text)
+    if len(text) >= _BASE64_MIN_CHARS:
+        for header, mime in _BASE64_HEADERS:
+            if text.startswith(header):
+                return _placeholder(mime, _decoded_size(text))
+    return text
+
+
+def _describe_data_url(match: re.Match[str]) -> str:
+    mime, is_base64, body = match.groups()
+    return _placeholder(mime or "application/octet-stream", _decoded_size(body) if is_base64 else len(body))
+
+
+def _decoded_size(body: str) -> int:
+    """The exact size of well-formed base64, and the nearest guess for anything else."""
+    return len(body.rstrip("=")) * 3 // 4
+
+
+def _placeholder(mime: str, size: int) -> str:
+    return f"[redacted: {mime} of {size} bytes]"
+
+
+def _fields_of(value: Any) -> dict[str, Any] | None:
+    """The fields of a typed object by alias, or None for a kind that is not looked into (times, enums, …).
+
+    Everything that the encoder can write is looked into, or it would carry past the redactor what it holds.
+    """
+    kind = type(value)
+    if isinstance(value, type):
+        return None
+    if isinstance(value, msgspec.Struct):
+        return _struct_fields(value)
+    if dataclasses.is_dataclass(value):
+        return {_dataclass_key(field): getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(models := getattr(kind, "model_fields", None), Mapping):
+        known = {_model_key(name, info): getattr(value, name) for name, info in models.items()}
+        return known | (getattr(value, "model_extra", None) or {})
+    if isinstance(attributes := getattr(kind, "__attrs_attrs__", None), tuple):
+        return {attribute.name.lower(): getattr(value, attribute.name) for attribute in attributes}
+    return _own_form(value)
+
+
+def _struct_fields(value: msgspec.Struct) -> dict[str, Any]:
+    config = value.__struct_config__
+    out: dict[str, Any] = {}
+    if config.tag_field is not None:
+        out[config.tag_field] = config.tag
+    for name, alias in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        out[name.lower() if alias == name else alias] = getattr(value, name)
+    return out
+
+
+def _dataclass_key(field: dataclasses.Field[Any]) -> str:
+    alias = field.metadata.get("config") or field.metadata.get("json")
+    return str(alias or field.name.lower())
+
+
+def _model_key(name: str, info: Any) -> str:
+    alias = getattr(info, "serialization_alias", None) or getattr(info, "alias", None)
+    return str(alias or name.lower())
+
+
+def _own_form(value: Any) -> dict[str, Any] | None:
+    for name in ("__json__", "to_json"):
+        method: Callable[[], Any] | None = getattr(value, name, None)
+        if callable(method):
+            form = method()
+            return form if isinstance(form, dict) else {"value": form}
+    return None
+
+
+_ambient: ContextVar[Redactor | None] = ContextVar("harborage_redactor", default=None)
+
+
+@contextmanager
+def with_redactor(redactor: Redactor) -> Iterator[None]:
+    """Make `redactor` the ambient one for the block, then restore what was there."""
+    undo = _ambient.set(redactor)
+    try:
+        yield
+    finally:
+        _ambient.reset(undo)
+
+
+def redactor() -> Redactor | None:
+    """The ambient redactor, or None."""
+    return _ambient.get()
+
+
+def must_redactor() -> Redactor:
+    """The ambient redactor.
+
+    Raises:
+        RedactorMissingError: none is bound.
+    """
+    found = _ambient.get()
+    if found is None:
+        raise RedactorMissingError()
+    return found

@@ -1,0 +1,107 @@
+"""Looking at events in tests: a recorder of what a bus told, and redactors that do nothing or always fail.
+
+Neither belongs in a running product: the recorder keeps everything, and a redactor that does nothing leaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from harborage.events import (
+    AuditAdminScopeUsedPayload,
+    BusDroppedPayload,
+    Event,
+    EventBus,
+    Filter,
+    Payload,
+    RedactionFailedError,
+)
+
+__all__ = ["EventRecorder", "FailingRedactor", "NoopRedactor"]
+
+P = TypeVar("P", bound=Payload)
+_EVERYTHING = Filter(admin=True)
+
+
+class EventRecorder:
+    """Everything a bus told since the recorder was made, in order: `recorder.types`, `recorder.payloads(...)`.
+
+    Its own admin audit is left out. It reads when it is asked, so a test that tells more than the bus's subscriber
+    buffer holds between two looks must give the bus a larger one; the recorder says so instead of forgetting.
+    """
+
+    def __init__(self, bus: EventBus, filter: Filter = _EVERYTHING) -> None:
+        self._subscription = bus.subscribe(filter)
+        self._events: list[Event] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """The events so far.
+
+        Raises:
+            AssertionError: the recorder lost some.
+        """
+        for event in self._subscription.drain():
+            self._take(event)
+        assert self._subscription.lost is None, "EventRecorder lost events: raise BusConfig.subscriber_buffer_size"
+        return list(self._events)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the events so far."""
+        return [str(event.type) for event in self.events]
+
+    def payloads(self, kind: type[P]) -> list[P]:
+        """The payloads of one class so far."""
+        return [event.payload for event in self.events if isinstance(event.payload, kind)]
+
+    async def wait_for(self, type: str, count: int = 1) -> Event:
+        """The `count`-th event of a type, waiting until it has been told.
+
+        Raises:
+            AssertionError: the bus closed first.
+        """
+        while True:
+            found = [event for event in self.events if event.type == type]
+            if len(found) >= count:
+                return found[count - 1]
+            try:
+                self._take(await anext(self._subscription.events()))
+            except StopAsyncIteration:
+                raise AssertionError(f"the bus closed after {len(found)} of {count} {type}") from None
+
+    def clear(self) -> None:
+        """Forget what was recorded so far."""
+        self._subscription.drain()
+        self._events.clear()
+
+    def cancel(self) -> None:
+        """Stop recording; what was recorded stays."""
+        self._subscription.cancel()
+
+    def _take(self, event: Event) -> None:
+        payload = event.payload
+        if isinstance(payload, AuditAdminScopeUsedPayload) and payload.subscriber_id == self._subscription.id:
+            return
+        if isinstance(payload, BusDroppedPayload) and payload.subscriber_id == self._subscription.id:
+            raise AssertionError("EventRecorder lost events: raise BusConfig.subscriber_buffer_size")
+        self._events.append(event)
+
+
+class NoopRedactor:
+    """Returns what it is given."""
+
+    def redact(self, value: Any) -> Any:
+        return value
+
+
+class FailingRedactor:
+    """Refuses everything."""
+
+    def redact(self, value: Any) -> Any:
+        """Never returns.
+
+        Raises:
+            RedactionFailedError: always.
+        """
+        raise RedactionFailedError("audit: redaction failed: this redactor refuses everything", rule="failing")

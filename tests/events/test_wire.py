@@ -1,0 +1,127 @@
+"""Events as they leave the process."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from harborage.codec import UnserializableError
+from harborage.events import (
+    KEEPALIVE_FRAME,
+    DecisionPayload,
+    Event,
+    EventType,
+    InvalidEventError,
+    RedactedMap,
+    TaskPausedPayload,
+    comment_frame,
+    encode_wire,
+    event_frame,
+    retry_frame,
+    to_wire,
+    wire_time,
+)
+from harborage.identity import Quadruple
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+WHO = Quadruple("t", "u", "s", "r")
+EVENT = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("task"), AT, 7)
+
+
+def test_an_event_has_a_snake_case_envelope_around_its_payload() -> None:
+    """The envelope is flat and in snake case; payload keys are the payload's own."""
+    assert to_wire(EVENT) == {
+        "type": "task.paused",
+        "sequence": 7,
+        "occurred_at": "2026-01-02T03:04:05.000678000Z",
+        "tenant": "t",
+        "user": "u",
+        "session": "s",
+        "run": "r",
+        "payload": {"TaskID": "task"},
+    }
+
+
+def test_bytes_and_data_say_the_same() -> None:
+    """The encoded form decodes to the plain form, and has its keys in order."""
+    assert json.loads(encode_wire(EVENT)) == to_wire(EVENT)
+    assert encode_wire(EVENT).startswith(b'{"type":"task.paused","sequence":7,"occurred_at":"2026')
+
+
+def test_what_is_empty_is_left_out() -> None:
+    """An event without run or extras has no such keys; extras appear when there are some."""
+    bare = Event(EventType.TASK_PAUSED, Quadruple("t", "u", "s"), None, AT, 7, {})
+    assert sorted(to_wire(bare)) == ["occurred_at", "sequence", "session", "tenant", "type", "user"]
+    extra = Event(EventType.TASK_PAUSED, WHO, EVENT.payload, AT, 7, {"producer": "test"})
+    assert to_wire(extra)["extra"] == {"producer": "test"}
+
+
+def test_an_admin_audit_keeps_its_empty_identity() -> None:
+    """Tenant, user and session are always there, even when empty."""
+    wire = to_wire(Event(EventType.AUDIT_ADMIN_SCOPE_USED, Quadruple(), EVENT.payload, AT, 1))
+    assert (wire["tenant"], wire["user"], wire["session"]) == ("", "", "")
+
+
+def test_a_redacted_payload_is_under_data() -> None:
+    """What was redacted arrives as {"Data": …}."""
+    event = Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"message": "m", "at": AT}), AT, 7)
+    assert to_wire(event)["payload"] == {"Data": {"message": "m", "at": "2026-01-02T03:04:05.000678Z"}}
+
+
+def test_a_time_inside_a_payload_is_rfc_3339() -> None:
+    """OccurredAt of a payload is a time in UTC that parses back."""
+    body = DecisionPayload(identity=WHO, decision_kind="Finish", occurred_at=AT)
+    wire: dict[str, Any] = to_wire(Event(EventType.PLANNER_DECISION, WHO, body, AT, 1))["payload"]
+    assert datetime.fromisoformat(wire["OccurredAt"]) == AT
+    assert wire["Identity"]["RunID"] == "r"
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000000000Z"),
+        (datetime(2026, 1, 2, 1, tzinfo=timezone(timedelta(hours=2))), "2026-01-01T23:00:00.000000000Z"),
+        (datetime(999, 1, 2, 3, 4, 5, 999999, tzinfo=UTC), "0999-01-02T03:04:05.999999000Z"),
+    ],
+)
+def test_times_have_nine_digits_in_utc(moment: datetime, text: str) -> None:
+    """Whatever the zone and the fraction, the envelope's time has one form."""
+    assert wire_time(moment) == text
+
+
+def test_an_event_that_was_never_published_has_no_wire_form() -> None:
+    """Without a time there is nothing to send."""
+    with pytest.raises(InvalidEventError, match="never published"):
+        encode_wire(Event(EventType.TASK_PAUSED, WHO, EVENT.payload))
+
+
+def test_a_value_without_a_json_form_is_named() -> None:
+    """The error says where in the event the offender sits."""
+    event = Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"fields": {"f": object()}}), AT, 7)
+    with pytest.raises(UnserializableError) as caught:
+        encode_wire(event)
+    assert caught.value.field == "event.payload.Data.fields.f"
+
+
+def test_a_frame_names_type_and_number() -> None:
+    """A frame has the type as its event, the number as its id, one line of data, and a blank line."""
+    lines = event_frame(EVENT).split(b"\n")
+    assert lines[:2] == [b"event: task.paused", b"id: 7"]
+    assert lines[2] == b"data: " + encode_wire(EVENT)
+    assert lines[3:] == [b"", b""]
+
+
+def test_text_with_line_breaks_stays_on_one_line() -> None:
+    """Line breaks inside a payload are escaped, so a frame cannot be torn apart."""
+    event = Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"message": "a\n\nevent: b"}), AT, 7)
+    assert event_frame(event).count(b"\n") == 4
+
+
+def test_frames_without_events() -> None:
+    """Comments keep a connection alive, and a hint says when to come back."""
+    assert KEEPALIVE_FRAME == b": keepalive\n\n"
+    assert comment_frame("stream.replay_unavailable why") == b": stream.replay_unavailable why\n\n"
+    assert retry_frame(3000) == b"retry: 3000\n\n"
