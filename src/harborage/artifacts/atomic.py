@@ -1,0 +1,85 @@
+"""Files that are there whole or not at all, and that survive a power cut once they are there.
+
+Blocking: call it from a thread. It knows nothing of artifacts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harborage.artifacts.errors import StorageError
+
+__all__ = ["make_folder", "remove_file", "storage_errors", "write_file"]
+
+_ADVICE = {
+    errno.ENOSPC: "free some space on that disk",
+    errno.EDQUOT: "raise the quota or free some space",
+    errno.EROFS: "it is mounted read-only; choose a folder that can be written",
+    errno.EACCES: "give this process the right to use it, or choose another folder",
+    errno.EPERM: "give this process the right to use it, or choose another folder",
+    errno.ENOTDIR: "a file is in the way where a folder is needed",
+    errno.EEXIST: "a file is in the way where a folder is needed",
+}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says into an error that names the path and what to do.
+
+    Raises:
+        StorageError: the block met an OSError; a file's own path wins over `path`.
+    """
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or str(error)
+        advice = _ADVICE.get(error.errno or 0, "check that the folder is there and can be written")
+        raise StorageError(str(error.filename or path), said, advice) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and what is missing above it, each recorded in its parent before the next begins."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def write_file(path: Path, data: bytes, temp: Path) -> None:
+    """Let `path` hold exactly `data`: written to `temp`, flushed to the disk, then renamed into place.
+
+    A reader sees the old file or the new one, never a part. Both paths must lie on one file system.
+    """
+    try:
+        with open(temp, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what the caller must hear
+            temp.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove `path` for good; one that is not there is fine."""
+    path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # the folder may have gone with its last file
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is durable only when its folder is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

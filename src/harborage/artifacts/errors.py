@@ -1,0 +1,68 @@
+"""What can go wrong in the artifact store."""
+
+from __future__ import annotations
+
+from harborage.errors import HarborageError
+from harborage.identity import IdentityRequiredError
+
+__all__ = [
+    "ArtifactCorruptError",
+    "ArtifactError",
+    "IdentityRequiredError",
+    "InvalidConfigError",
+    "NotFoundError",
+    "ScopeMismatchError",
+    "StorageError",
+    "StoreClosedError",
+    "UnsafePathError",
+]
+
+
+class ArtifactError(HarborageError):
+    """The artifact store failed."""
+
+
+class InvalidConfigError(ArtifactError):
+    """The artifact store is configured wrongly."""
+
+
+class NotFoundError(ArtifactError):
+    """An artifact is listed but its bytes are gone; put them again or delete it. `id` names it."""
+
+    def __init__(self, id: str = "") -> None:
+        self.id = id
+        super().__init__(f"artifact {id!r} is listed but its bytes are gone; put them again or delete it" if id else "")
+
+
+class ArtifactCorruptError(ArtifactError):
+    """What is stored of an artifact is damaged; put it again or delete it. `path` is the damaged file."""
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        self.path = path
+        super().__init__(f"{path} is damaged ({reason}); put the artifact again or delete it" if path else "")
+
+
+class StorageError(ArtifactError):
+    """The medium below the store refused to read or write. `path` is where, `reason` what the system said."""
+
+    def __init__(self, path: str = "", reason: str = "", advice: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        said = f"cannot use {path}: {reason}" if path else ""
+        super().__init__(f"{said}; {advice}" if said and advice else said)
+
+
+class StoreClosedError(ArtifactError):
+    """The artifact store is closed; open a new one."""
+
+
+class ScopeMismatchError(ArtifactError):
+    """An artifact belongs to another scope than the one it was asked for in. `id` names it."""
+
+    def __init__(self, id: str = "") -> None:
+        self.id = id
+        super().__init__(f"artifact {id!r} belongs to another scope; ask for it in its own" if id else "")
+
+
+class UnsafePathError(ArtifactError):
+    """A name would lead out of the store's folder; use names without `.` or `..` between separators."""

@@ -1,0 +1,155 @@
+"""The artifact store on disk: survives the process, and may be shared by several on one machine.
+
+Every operation runs in a thread of the store's own, so that neither a slow disk holds up the event loop nor a slow
+tool the store. How the files lie and are written is `folder`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from harborage.artifacts.digest import sha256_hex
+from harborage.artifacts.drivers import ArtifactConfig
+from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
+from harborage.artifacts.folder import ArtifactFolder
+from harborage.artifacts.store import ArtifactStore
+from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, describe, plain_source, require_scope
+
+__all__ = ["FileArtifactStore", "make"]
+
+T = TypeVar("T")
+
+_THREADS = 8
+
+
+class FileArtifactStore:
+    """Artifacts below `root`, a folder that is made when it is missing.
+
+    Besides what the port names, every method raises StorageError when the medium refuses (no space, no right,
+    read-only), and reads raise ArtifactCorruptError for damaged files; both name the path.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._folder = ArtifactFolder(Path(root).absolute())
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="harborage-artifacts")
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, root: str | os.PathLike[str]) -> Self:
+        """A store whose folder is known to be there; the constructor leaves that to the first call.
+
+        Raises:
+            StorageError: the folder cannot be made or read.
+        """
+        store = cls(root)
+        try:
+            await store._run(lambda: None)
+        except BaseException:
+            await store.aclose()
+            raise
+        return store
+
+    async def put_bytes(
+        self,
+        scope: ArtifactScope,
+        data: bytes,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        """As the port says. Raises UnsafePathError when a part of the scope or the namespace would leave the folder."""
+        self._check(scope, "artifacts.put")
+        owned, origin = bytes(data), plain_source(source)
+
+        def put() -> ArtifactRef:
+            ref = describe(
+                scope,
+                sha256_hex(owned),
+                len(owned),
+                mime_type=mime_type,
+                filename=filename,
+                namespace=namespace,
+                source=origin,
+            )
+            return self._folder.put(ref, owned)
+
+        return await self._run(put)
+
+    async def put_text(
+        self,
+        scope: ArtifactScope,
+        text: str,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        return await self.put_bytes(
+            scope,
+            text.encode(),
+            mime_type=mime_type or TEXT_MIME_TYPE,
+            filename=filename,
+            namespace=namespace,
+            source=source,
+        )
+
+    async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
+        self._check(scope, "artifacts.get")
+        return await self._run(lambda: self._folder.read(scope, id))
+
+    async def get_ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+        self._check(scope, "artifacts.get_ref")
+        return await self._run(lambda: self._folder.ref(scope, id))
+
+    async def exists(self, scope: ArtifactScope, id: str) -> bool:
+        self._check(scope, "artifacts.exists")
+        return await self._run(lambda: self._folder.ref(scope, id)) is not None
+
+    async def delete(self, scope: ArtifactScope, id: str) -> bool:
+        self._check(scope, "artifacts.delete")
+        return await self._run(lambda: self._folder.delete(scope, id))
+
+    async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
+        self._check_open()
+        return await self._run(lambda: self._folder.refs(scope))
+
+    async def aclose(self) -> None:
+        """Refuse further calls, wait for those under way and end the threads."""
+        self._is_closed = True
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        def opened() -> T:
+            self._folder.open()
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, opened)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError()
+
+    def _check(self, scope: ArtifactScope, what: str) -> None:
+        self._check_open()
+        require_scope(scope, what)
+
+
+async def make(config: ArtifactConfig) -> ArtifactStore:
+    """The store in the folder that `artifacts.fs_root` names.
+
+    Raises:
+        InvalidConfigError: no folder is named.
+        StorageError: the folder cannot be made or read.
+    """
+    if not config.fs_root:
+        raise InvalidConfigError("artifacts.fs_root is empty; name the folder that the fs driver shall use")
+    return await FileArtifactStore.open(config.fs_root)

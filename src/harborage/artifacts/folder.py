@@ -1,0 +1,254 @@
+"""Artifacts in a folder, blocking: bytes in one file, what is known of them in another beside it.
+
+The second file is the entry: without it there is no artifact. Nothing is kept in memory, so several processes may
+share a folder. Call every method from a thread; `files.FileArtifactStore` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from harborage import codec
+from harborage.artifacts.atomic import make_folder, remove_file, storage_errors, write_file
+from harborage.artifacts.digest import sha256_hex
+from harborage.artifacts.errors import ArtifactCorruptError, NotFoundError, StorageError, UnsafePathError
+from harborage.artifacts.paths import META_SUFFIX, TEMP_FOLDER, TEMP_PREFIX, namespace_of, scope_parts, segment
+from harborage.artifacts.values import ArtifactRef, ArtifactScope, candidate_ids, covers, family_of, sort_key
+from harborage.ids import new_id
+
+__all__ = ["ArtifactFolder"]
+
+_log = logging.getLogger(__name__)
+
+_STRIPES = 64
+_ATTEMPTS = 5
+
+
+class ArtifactFolder:
+    """The files below `root`. Safe for many threads; every problem of the medium is a StorageError with its path."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._temps = root / TEMP_FOLDER
+        # One content's ids are decided under one lock; contents rarely share one.
+        self._locks = tuple(threading.Lock() for _ in range(_STRIPES))
+        self._opening = threading.Lock()
+        self._is_open = False
+
+    def open(self) -> None:
+        """Make the folder and remove what an interrupted write left; only the first call does anything."""
+        with self._opening, storage_errors(self.root):
+            if self._is_open:
+                return
+            make_folder(self.root)
+            self._remove_temps()
+            self._is_open = True
+
+    def put(self, ref: ArtifactRef, data: bytes) -> ArtifactRef:
+        """The reference of `data`: the one that is there already, or `ref` under the first id that is free."""
+        folder = self._folder(ref.scope, ref.namespace)
+        with self._lock(ref.scope, ref.id), storage_errors(folder):
+            return self._again(lambda: self._put(folder, ref, data))
+
+    def read(self, scope: ArtifactScope, id: str) -> bytes | None:
+        """The bytes, checked against their hash, or None.
+
+        Raises:
+            NotFoundError: the entry is there and the bytes are not.
+            ArtifactCorruptError: the entry cannot be read, or the bytes are not those that were put.
+        """
+        path = self._path(scope, id)
+        if path is None:
+            return None
+        with storage_errors(path):
+            for _ in range(_ATTEMPTS):
+                ref = _entry(path, scope, id)
+                if ref is None:
+                    return None
+                with suppress(FileNotFoundError):  # deleted just now, or lost: the entry tells which
+                    data = path.read_bytes()
+                    if sha256_hex(data) != ref.sha256:
+                        raise ArtifactCorruptError(str(path), "its content does not match its hash")
+                    return data
+        raise NotFoundError(id)
+
+    def ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+        """What is known of the artifact, or None."""
+        path = self._path(scope, id)
+        if path is None:
+            return None
+        with storage_errors(path):
+            return _entry(path, scope, id)
+
+    def delete(self, scope: ArtifactScope, id: str) -> bool:
+        """Remove entry and bytes, in this order; True when there was an entry, damaged or not."""
+        path = self._path(scope, id)
+        if path is None:
+            return False
+        with self._lock(scope, id), storage_errors(path):
+            try:
+                if _entry(path, scope, id) is None:
+                    return False
+            except ArtifactCorruptError:
+                _log.warning("deleting an artifact with a damaged entry", extra={"path": str(path)})
+            remove_file(_meta(path))
+            remove_file(path)
+            self._prune(path.parent)
+            return True
+
+    def refs(self, scope: ArtifactScope) -> list[ArtifactRef]:
+        """The references that `scope` covers, ordered; damaged entries are left out and logged."""
+        try:
+            tenant, user, session, task = scope_parts(scope)
+        except UnsafePathError:
+            return []
+        with storage_errors(self.root):
+            folders = [self.root]
+            for part in (tenant, user, session, task if scope.task_id else "", ""):
+                folders = [inner for folder in folders for inner in _inner(folder, part)]
+            inside = [folder for folder in folders if self._is_inside(folder)]
+            found = [ref for folder in inside for ref in _entries(folder) if covers(scope, ref.scope)]
+        return sorted(found, key=sort_key)
+
+    def _put(self, folder: Path, ref: ArtifactRef, data: bytes) -> ArtifactRef:
+        free = ""
+        for candidate in candidate_ids(ref.namespace, ref.sha256):
+            path = folder / segment(candidate)
+            try:
+                known = _read_entry(path)
+            except ArtifactCorruptError:
+                # Whoever was here, the bytes tell whether it was this content; if it was, the entry is written anew.
+                if not path.exists() or path.read_bytes() == data:
+                    free = free or candidate
+                continue
+            if known is None:
+                free = free or candidate
+            elif known.scope == ref.scope and known.sha256 == ref.sha256:
+                self._mend(path, data)
+                return known
+        if not free:
+            raise StorageError(str(folder), "every id that this content could take is held by another owner")
+        kept = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
+        entry = codec.encode(kept, "artifact")
+        self._write(folder / segment(free), data)
+        self._write(_meta(folder / segment(free)), entry)
+        return kept
+
+    def _mend(self, path: Path, data: bytes) -> None:
+        """Write the bytes again when what lies at `path` is not the content that its entry speaks of."""
+        with suppress(FileNotFoundError):
+            if path.read_bytes() == data:
+                return
+        self._write(path, data)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        make_folder(self._temps)
+        make_folder(path.parent)
+        write_file(path, data, self._temps / f"{TEMP_PREFIX}{new_id()}")
+
+    def _again(self, put: Callable[[], ArtifactRef]) -> ArtifactRef:
+        """Put once more when a folder or a temporary file vanished meanwhile: another process opened or pruned."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(FileNotFoundError):
+                return put()
+        return put()
+
+    def _folder(self, scope: ArtifactScope, namespace: str) -> Path:
+        """Where the artifacts of a scope and namespace lie.
+
+        Raises:
+            UnsafePathError: a name would climb out, or a link on the way leads out.
+        """
+        folder = self.root.joinpath(*scope_parts(scope), segment(namespace))
+        if not self._is_inside(folder):
+            raise UnsafePathError(f"{folder} leads out of {self.root} by a link; remove the link")
+        return folder
+
+    def _is_inside(self, folder: Path) -> bool:
+        return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root))
+
+    def _path(self, scope: ArtifactScope, id: str) -> Path | None:
+        """Where the artifact's bytes would lie; None for an id or a scope that no put could have given."""
+        namespace = namespace_of(id)
+        if not namespace:
+            return None
+        try:
+            parts = (*scope_parts(scope), segment(namespace), segment(id))
+        except UnsafePathError:
+            return None
+        return self._folder(scope, namespace) / parts[-1]
+
+    def _lock(self, scope: ArtifactScope, id: str) -> threading.Lock:
+        return self._locks[hash((scope, family_of(id))) % _STRIPES]
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that became empty, so that a deleted session leaves nothing behind."""
+        with suppress(OSError):  # the first that is not empty ends it
+            while folder != self.root:
+                folder.rmdir()
+                folder = folder.parent
+
+    def _remove_temps(self) -> None:
+        if not self._temps.is_dir():
+            return
+        for temp in self._temps.iterdir():
+            if temp.name.startswith(TEMP_PREFIX):
+                temp.unlink(missing_ok=True)
+
+
+def _meta(path: Path) -> Path:
+    return path.with_name(path.name + META_SUFFIX)
+
+
+def _entry(path: Path, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+    """The entry of exactly this artifact. A file system that ignores case may show another owner's: not ours."""
+    ref = _read_entry(path)
+    return ref if ref is not None and ref.scope == scope and ref.id == id else None
+
+
+def _read_entry(path: Path) -> ArtifactRef | None:
+    meta = _meta(path)
+    try:
+        data = meta.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        ref: ArtifactRef = codec.decode(data, ArtifactRef)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtifactCorruptError(str(meta), str(error)) from error
+    return ref
+
+
+def _inner(folder: Path, name: str) -> list[Path]:
+    """The folder of that name, or all of them when it is empty."""
+    if name:
+        return [folder / name]
+    return [inner for inner in _listed(folder) if inner.name != TEMP_FOLDER and inner.is_dir()]
+
+
+def _entries(folder: Path) -> Iterator[ArtifactRef]:
+    for meta in _listed(folder):
+        if not meta.name.endswith(META_SUFFIX):
+            continue
+        try:
+            ref = _read_entry(folder / meta.name.removesuffix(META_SUFFIX))
+        except ArtifactCorruptError as error:
+            _log.warning("left a damaged entry out of a listing: %s", error, extra={"path": error.path})
+            continue
+        if ref is not None:
+            yield ref
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing when it is not there (any more)."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,159 @@
+"""The artifact store in memory: the default, and gone with the process."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harborage.artifacts.digest import sha256_of
+from harborage.artifacts.drivers import ArtifactConfig
+from harborage.artifacts.errors import StoreClosedError
+from harborage.artifacts.store import ArtifactStore
+from harborage.artifacts.values import (
+    TEXT_MIME_TYPE,
+    ArtifactRef,
+    ArtifactScope,
+    candidate_ids,
+    covers,
+    describe,
+    is_session,
+    plain_source,
+    require_scope,
+    sort_key,
+)
+from harborage.identity import Identity
+
+__all__ = ["MemoryArtifactStore", "make"]
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    ref: ArtifactRef
+    data: bytes
+
+
+class MemoryArtifactStore:
+    """Artifacts in dictionaries by session, scope and id, for one event loop."""
+
+    def __init__(self) -> None:
+        # By session first, so that listing one does not walk those of everybody else.
+        self._sessions: dict[Identity, dict[ArtifactScope, dict[str, _Stored]]] = {}
+        self._is_closed = False
+
+    async def put_bytes(
+        self,
+        scope: ArtifactScope,
+        data: bytes,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        self._check(scope, "artifacts.put")
+        owned, origin = bytes(data), plain_source(source)
+        digest = await sha256_of(owned)
+        ref = describe(
+            scope,
+            digest,
+            len(owned),
+            mime_type=mime_type,
+            filename=filename,
+            namespace=namespace,
+            source=origin,
+        )
+        self._check(scope, "artifacts.put")  # it may have been closed while a large body was hashed
+        return self._insert(ref, owned)
+
+    async def put_text(
+        self,
+        scope: ArtifactScope,
+        text: str,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        return await self.put_bytes(
+            scope,
+            text.encode(),
+            mime_type=mime_type or TEXT_MIME_TYPE,
+            filename=filename,
+            namespace=namespace,
+            source=source,
+        )
+
+    async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
+        self._check(scope, "artifacts.get")
+        stored = self._find(scope, id)
+        return None if stored is None else stored.data
+
+    async def get_ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+        self._check(scope, "artifacts.get_ref")
+        stored = self._find(scope, id)
+        return None if stored is None else _owned(stored.ref)
+
+    async def exists(self, scope: ArtifactScope, id: str) -> bool:
+        self._check(scope, "artifacts.exists")
+        return self._find(scope, id) is not None
+
+    async def delete(self, scope: ArtifactScope, id: str) -> bool:
+        self._check(scope, "artifacts.delete")
+        session = self._sessions.get(scope.identity, {})
+        stored = session.get(scope, {})
+        if stored.pop(id, None) is None:
+            return False
+        if not stored:
+            del session[scope]
+        if not session:
+            del self._sessions[scope.identity]
+        return True
+
+    async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
+        self._check_open()
+        sessions = [self._sessions.get(scope.identity, {})] if is_session(scope) else self._sessions.values()
+        stored = [held for session in sessions for of, held in session.items() if covers(scope, of)]
+        return sorted((_owned(one.ref) for held in stored for one in held.values()), key=sort_key)
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._sessions.clear()
+
+    def _insert(self, ref: ArtifactRef, data: bytes) -> ArtifactRef:
+        stored = self._sessions.setdefault(ref.scope.identity, {}).setdefault(ref.scope, {})
+        free = ""
+        for candidate in candidate_ids(ref.namespace, ref.sha256):
+            known = stored.get(candidate)
+            if known is None:
+                free = free or candidate
+            elif known.ref.sha256 == ref.sha256:
+                return _owned(known.ref)
+        # The longest candidate is the whole hash, so only the content itself could hold it: one is always free here.
+        kept = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
+        stored[free] = _Stored(kept, data)
+        return _owned(kept)
+
+    def _find(self, scope: ArtifactScope, id: str) -> _Stored | None:
+        return self._sessions.get(scope.identity, {}).get(scope, {}).get(id)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError()
+
+    def _check(self, scope: ArtifactScope, what: str) -> None:
+        self._check_open()
+        require_scope(scope, what)
+
+
+async def make(config: ArtifactConfig) -> ArtifactStore:
+    """An empty store in memory; nothing in `config` matters to it."""
+    return MemoryArtifactStore()
+
+
+def _owned(ref: ArtifactRef) -> ArtifactRef:
+    """The caller's own copy: a source it changes is not the store's."""
+    return msgspec.structs.replace(ref, source=copy.deepcopy(ref.source)) if ref.source else ref

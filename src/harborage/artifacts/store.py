@@ -1,0 +1,89 @@
+"""The artifact store's port: bytes named after their content, inside the scope of whoever put them.
+
+Heavy content goes here and travels by reference everywhere else. Absence is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from harborage.artifacts.values import ArtifactRef, ArtifactScope
+
+__all__ = ["ArtifactStore"]
+
+
+@runtime_checkable
+class ArtifactStore(Protocol):
+    """Keeps bytes by scope and content. Every call checks closed first, then the scope's identity.
+
+    A scope is matched exactly, task included: a read for the session does not see a task's artifacts.
+
+    Raises, from every method but aclose:
+        StoreClosedError: the store is closed.
+        IdentityRequiredError: tenant, user or session is empty (`list` alone takes them as wildcards).
+
+    Never: returns content other than what was put under that id, or one scope's artifact to another.
+    """
+
+    async def put_bytes(
+        self,
+        scope: ArtifactScope,
+        data: bytes,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        """The reference under which `data` is stored; the same bytes again in a namespace give the first reference.
+
+        `mime_type` falls back to `application/octet-stream`, `namespace` to `default`; `filename` is only told, never
+        used as a path.
+
+        Raises:
+            UnserializableError: `source` has no JSON form.
+        """
+        ...
+
+    async def put_text(
+        self,
+        scope: ArtifactScope,
+        text: str,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        """As `put_bytes` with the UTF-8 form of `text`; `mime_type` falls back to `text/plain; charset=utf-8`."""
+        ...
+
+    async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
+        """The bytes, or None when there is no such artifact in exactly this scope.
+
+        Raises:
+            NotFoundError: the artifact is listed but its bytes are gone.
+        """
+        ...
+
+    async def get_ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+        """What is known of the artifact, or None."""
+        ...
+
+    async def exists(self, scope: ArtifactScope, id: str) -> bool:
+        """Whether exactly this scope holds the artifact."""
+        ...
+
+    async def delete(self, scope: ArtifactScope, id: str) -> bool:
+        """Remove the artifact; True when there was one."""
+        ...
+
+    async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
+        """The references that `scope` covers, ordered by scope and id; an empty part of it matches anything."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the store holds; closing twice does nothing."""
+        ...

@@ -1,0 +1,153 @@
+"""What an artifact is: whose it is, how it is named after its content, and what is known of it.
+
+Pure values and rules that every driver shares; no driver decides for itself what an id or a default looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from harborage import codec
+from harborage.identity import Identity, Quadruple, missing_parts, require_triple
+
+__all__ = [
+    "DEFAULT_MIME_TYPE",
+    "DEFAULT_NAMESPACE",
+    "TEXT_MIME_TYPE",
+    "ArtifactRef",
+    "ArtifactScope",
+    "candidate_ids",
+    "covers",
+    "describe",
+    "family_of",
+    "is_session",
+    "plain_source",
+    "require_scope",
+    "sort_key",
+]
+
+DEFAULT_NAMESPACE = "default"
+DEFAULT_MIME_TYPE = "application/octet-stream"
+TEXT_MIME_TYPE = "text/plain; charset=utf-8"
+
+_ID_DIGITS = (12, 16, 24, 32, 64)
+
+
+class ArtifactScope(msgspec.Struct, frozen=True):
+    """Whose artifact it is; an empty task means that it belongs to the session as a whole."""
+
+    tenant_id: str
+    user_id: str
+    session_id: str
+    task_id: str = ""
+
+    @classmethod
+    def of(cls, who: Identity | Quadruple, task_id: str = "") -> Self:
+        """The scope of `who`: the session's, or one task's. The run of a quadruple plays no part."""
+        return cls(who.tenant_id, who.user_id, who.session_id, task_id)
+
+    @property
+    def identity(self) -> Identity:
+        """The triple without the task."""
+        return Identity(self.tenant_id, self.user_id, self.session_id)
+
+
+class ArtifactRef(msgspec.Struct, frozen=True):
+    """A stored artifact without its bytes: safe to log, to show to a model and to keep in a trajectory.
+
+    `id` is unique within `scope`; `sha256` is the whole hash of the content (64 hex digits); `source` is what its maker
+    said of its origin, as plain JSON data.
+    """
+
+    # Marks a reference for the redactor, which lets it pass even under a key that looks secret.
+    __harborage_reference__: ClassVar[bool] = True
+
+    id: str
+    mime_type: str
+    size_bytes: int
+    filename: str
+    sha256: str
+    scope: ArtifactScope
+    namespace: str
+    source: dict[str, Any] = {}
+
+
+def plain_source(source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a maker says of an artifact's origin, as plain JSON data that is nobody else's.
+
+    Raises:
+        UnserializableError: it has no JSON form; the path below `source` is named.
+    """
+    if not source:
+        return {}
+    codec.validate_encodable(source, "source")
+    plain: dict[str, Any] = codec.to_plain(dict(source), "source")
+    return plain
+
+
+def describe(
+    scope: ArtifactScope,
+    sha256: str,
+    size_bytes: int,
+    *,
+    mime_type: str,
+    filename: str,
+    namespace: str,
+    source: dict[str, Any],
+) -> ArtifactRef:
+    """The reference for new content, with every default filled in and the shortest id."""
+    space = namespace or DEFAULT_NAMESPACE
+    return ArtifactRef(
+        id=next(candidate_ids(space, sha256)),
+        mime_type=mime_type or DEFAULT_MIME_TYPE,
+        size_bytes=size_bytes,
+        filename=filename,
+        sha256=sha256,
+        scope=scope,
+        namespace=space,
+        source=source,
+    )
+
+
+def candidate_ids(namespace: str, sha256: str) -> Iterator[str]:
+    """The ids that content may take, shortest first: a longer one only where other content holds the shorter."""
+    return (f"{namespace}_{sha256[:digits]}" for digits in _ID_DIGITS)
+
+
+def family_of(artifact_id: str) -> str:
+    """What all candidate ids of one content share; ids of one family must be decided one at a time."""
+    namespace, _, digits = artifact_id.rpartition("_")
+    return f"{namespace}_{digits[: _ID_DIGITS[0]]}"
+
+
+def covers(asked: ArtifactScope, stored: ArtifactScope) -> bool:
+    """Whether a listing for `asked` shows what is stored under `stored`: equal parts, empty ones matching anything."""
+    return (
+        asked.tenant_id in ("", stored.tenant_id)
+        and asked.user_id in ("", stored.user_id)
+        and asked.session_id in ("", stored.session_id)
+        and asked.task_id in ("", stored.task_id)
+    )
+
+
+def is_session(scope: ArtifactScope) -> bool:
+    """Whether a listing for `scope` stays within one session: tenant, user and session are all set."""
+    return not missing_parts(scope.identity)
+
+
+def sort_key(ref: ArtifactRef) -> tuple[str, ...]:
+    """The order of every listing: by scope, then by id."""
+    scope = ref.scope
+    return (scope.tenant_id, scope.user_id, scope.session_id, scope.task_id, ref.id)
+
+
+def require_scope(scope: ArtifactScope, what: str) -> None:
+    """Accept a scope whose tenant, user and session are set, for the operation named by `what`.
+
+    Raises:
+        IdentityRequiredError: one of them is empty; the message names it.
+    """
+    require_triple(scope.identity, what)
