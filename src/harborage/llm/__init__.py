@@ -1,0 +1,66 @@
+"""The edge to language models: what a request and an answer are, and the one method that turns one into the other."""
+
+from __future__ import annotations
+
+from harborage.llm.client import (
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    Cost,
+    LLMClient,
+    OnDelta,
+    ReasoningEffort,
+    ResponseFormat,
+    ResponseFormatKind,
+    Role,
+    ToolCallStructured,
+    ToolChoice,
+    ToolDeclaration,
+    Usage,
+    Validator,
+    check_message,
+)
+from harborage.llm.content import (
+    ArtifactStub,
+    AudioPart,
+    Content,
+    FetchHint,
+    FilePart,
+    ImagePart,
+    Part,
+    TextPart,
+    check_content,
+)
+from harborage.llm.errors import ClientClosedError, IdentityMissingError, InvalidContentError, LLMError
+
+__all__ = [
+    "ArtifactStub",
+    "AudioPart",
+    "ChatMessage",
+    "ClientClosedError",
+    "CompleteRequest",
+    "CompleteResponse",
+    "Content",
+    "Cost",
+    "FetchHint",
+    "FilePart",
+    "IdentityMissingError",
+    "ImagePart",
+    "InvalidContentError",
+    "LLMClient",
+    "LLMError",
+    "OnDelta",
+    "Part",
+    "ReasoningEffort",
+    "ResponseFormat",
+    "ResponseFormatKind",
+    "Role",
+    "TextPart",
+    "ToolCallStructured",
+    "ToolChoice",
+    "ToolDeclaration",
+    "Usage",
+    "Validator",
+    "check_content",
+    "check_message",
+]

@@ -1,0 +1,215 @@
+"""The one-method seam to a language model, and the request and response that cross it.
+
+Values and a protocol only: providers, retries, safety and cost are layers that implement `LLMClient` around another
+one. Identity is not a field of the request; a client reads the ambient one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from harborage.llm.content import Content, check_content
+
+__all__ = [
+    "ChatMessage",
+    "CompleteRequest",
+    "CompleteResponse",
+    "Cost",
+    "LLMClient",
+    "OnDelta",
+    "ReasoningEffort",
+    "ResponseFormat",
+    "ResponseFormatKind",
+    "Role",
+    "ToolCallStructured",
+    "ToolChoice",
+    "ToolDeclaration",
+    "Usage",
+    "Validator",
+    "check_message",
+]
+
+
+class Role(StrEnum):
+    """Who speaks in a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class ReasoningEffort(StrEnum):
+    """How long the model may think; `UNSET` leaves it to the model's profile, `OFF` switches thinking off."""
+
+    UNSET = ""
+    OFF = "off"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class ToolChoice(StrEnum):
+    """Whether the model may, must or must not call a tool; `UNSET` leaves it to the provider."""
+
+    UNSET = ""
+    AUTO = "auto"
+    REQUIRED = "required"
+    NONE = "none"
+
+
+class ResponseFormatKind(StrEnum):
+    """The shape of answer asked for."""
+
+    TEXT = "text"
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The answer's shape; `json_schema` is the exact text of the schema, for the kind of that name."""
+
+    kind: ResponseFormatKind = ResponseFormatKind.TEXT
+    json_schema: bytes = b""
+
+
+class ToolDeclaration(msgspec.Struct, frozen=True):
+    """A tool the model may call natively; `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = {}
+
+
+class ToolCallStructured(msgspec.Struct, frozen=True):
+    """One native tool call; `args` is the JSON text as the model wrote it, `index` its place in the answer."""
+
+    id: str
+    name: str
+    args: bytes = b"{}"
+    index: int = 0
+
+
+class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn of a conversation; a tool's answer names the call it answers by `tool_call_id`."""
+
+    role: Role
+    content: Content = Content()
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Sequence[ToolCallStructured] = ()
+
+    def __post_init__(self) -> None:
+        _freeze(self, "tool_calls", self.tool_calls)
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens and time that one call took; `provider_extras` is whatever else the provider counts."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    latency_ms: int = 0
+    provider_extras: dict[str, Any] = {}
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What one call cost, in units of `currency`."""
+
+    input_cost: float = 0.0
+    output_cost: float = 0.0
+    reasoning_cost: float = 0.0
+    total_cost: float = 0.0
+    currency: str = ""
+
+
+class CompleteResponse(msgspec.Struct, frozen=True):
+    """A model's answer. There is no error field: a failed call raises."""
+
+    content: str = ""
+    tool_calls: Sequence[ToolCallStructured] = ()
+    reasoning: str = ""
+    cost: Cost = Cost()
+    usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        _freeze(self, "tool_calls", self.tool_calls)
+
+
+OnDelta: TypeAlias = Callable[[str, bool], None]
+"""Receives `(delta, done)` while an answer streams; `done` comes exactly once, last."""
+
+Validator: TypeAlias = Callable[[CompleteResponse], None]
+"""Raises when an answer will not do; the message is what the model is told when it is asked again."""
+
+
+class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call to a model; every unset field leaves the choice to the model's profile or the provider.
+
+    `temperature` and `max_tokens` are unset only when None: 0.0 is a real value. The callbacks matter only with
+    `stream`; `validator` is never sent.
+    """
+
+    model: str = ""
+    messages: Sequence[ChatMessage] = ()
+    response_format: ResponseFormat | None = None
+    stream: bool = False
+    on_content: OnDelta | None = None
+    on_reasoning: OnDelta | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stops: Sequence[str] = ()
+    reasoning_effort: ReasoningEffort = ReasoningEffort.UNSET
+    extra: dict[str, Any] = {}
+    validator: Validator | None = None
+    tools: Sequence[ToolDeclaration] = ()
+    tool_choice: ToolChoice = ToolChoice.UNSET
+    parallel_tool_calls: bool = False
+
+    def __post_init__(self) -> None:
+        _freeze(self, "messages", self.messages)
+        _freeze(self, "stops", self.stops)
+        _freeze(self, "tools", self.tools)
+
+
+@runtime_checkable
+class LLMClient(Protocol):
+    """A model behind one method: plain, structured, multimodal, tool calling and streaming alike.
+
+    One client serves many concurrent runs. Never: keeps state between calls or changes the caller's request.
+    """
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        """The model's answer to `request`, under the ambient identity.
+
+        Raises:
+            ClientClosedError: the client is closed.
+            IdentityMissingError: no identity is bound.
+            InvalidContentError: a message is malformed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what the client holds. Closing twice does nothing."""
+        ...
+
+
+def check_message(message: ChatMessage) -> None:
+    """Accept a message whose content is well-formed; only an assistant that calls tools may have none.
+
+    Raises:
+        InvalidContentError: see `check_content`.
+    """
+    may_be_absent = message.role is Role.ASSISTANT and bool(message.tool_calls)
+    check_content(message.content, may_be_absent=may_be_absent)
+
+
+def _freeze(value: msgspec.Struct, field: str, items: Sequence[Any]) -> None:
+    """Keep a tuple where a caller gave a list: requests are shared, so a later append must not reach them."""
+    if not isinstance(items, tuple):
+        msgspec.structs.force_setattr(value, field, tuple(items))
