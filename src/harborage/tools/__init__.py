@@ -1,0 +1,77 @@
+"""Tools: what they are, where they are kept, and how a call of one is made reliable and visible."""
+
+from __future__ import annotations
+
+from harborage.tools.catalog import CatalogFilter, CatalogView, ToolCatalog, ToolSearch
+from harborage.tools.enums import ErrorClass, Loading, SideEffect, Transport, ValidateMode
+from harborage.tools.errors import (
+    ToolCrashedError,
+    ToolDuplicateNameError,
+    ToolError,
+    ToolExampleInvalidError,
+    ToolFilterInvalidError,
+    ToolInvalidArgsError,
+    ToolMimeInvalidError,
+    ToolNameMismatchError,
+    ToolNotFoundError,
+    ToolPolicyExhaustedError,
+    ToolRejectedError,
+    ToolTimeoutError,
+    UnsupportedTypeError,
+)
+from harborage.tools.function import ToolOptions, register_function, tool
+from harborage.tools.invoke import Invoker, OnAttempt, run_with_policy
+from harborage.tools.model import (
+    CallContext,
+    Tool,
+    ToolBody,
+    ToolDescriptor,
+    ToolExample,
+    ToolResult,
+    mime_matches,
+)
+from harborage.tools.policy import EffectivePolicy, ToolPolicy, classify
+from harborage.tools.validators import describe_tool, schema_validator
+
+__all__ = [
+    "CallContext",
+    "CatalogFilter",
+    "CatalogView",
+    "EffectivePolicy",
+    "ErrorClass",
+    "Invoker",
+    "Loading",
+    "OnAttempt",
+    "SideEffect",
+    "Tool",
+    "ToolBody",
+    "ToolCatalog",
+    "ToolCrashedError",
+    "ToolDescriptor",
+    "ToolDuplicateNameError",
+    "ToolError",
+    "ToolExample",
+    "ToolExampleInvalidError",
+    "ToolFilterInvalidError",
+    "ToolInvalidArgsError",
+    "ToolMimeInvalidError",
+    "ToolNameMismatchError",
+    "ToolNotFoundError",
+    "ToolOptions",
+    "ToolPolicy",
+    "ToolPolicyExhaustedError",
+    "ToolRejectedError",
+    "ToolResult",
+    "ToolSearch",
+    "ToolTimeoutError",
+    "Transport",
+    "UnsupportedTypeError",
+    "ValidateMode",
+    "classify",
+    "describe_tool",
+    "mime_matches",
+    "register_function",
+    "run_with_policy",
+    "schema_validator",
+    "tool",
+]

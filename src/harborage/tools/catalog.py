@@ -1,0 +1,237 @@
+"""Where tools are kept: registered by name, listed for whoever may see them, replaced all or nothing.
+
+A catalog belongs to one event loop and is shared by all runs. It never calls a tool, and it knows a run only through
+the `CatalogView` that was made for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import CancelScope
+from harborage.tools.enums import Loading
+from harborage.tools.errors import (
+    ToolDuplicateNameError,
+    ToolExampleInvalidError,
+    ToolFilterInvalidError,
+    ToolMimeInvalidError,
+    ToolNameMismatchError,
+    ToolNotFoundError,
+)
+from harborage.tools.model import Tool, ToolDescriptor
+
+__all__ = ["CatalogFilter", "CatalogView", "ToolCatalog", "ToolSearch", "search_limit"]
+
+Tools: TypeAlias = list[Tool]
+
+_log = logging.getLogger(__name__)
+
+SYNC_BUDGET_S = 5.0
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 200
+
+
+class ToolSearch(Protocol):
+    """An index over tools, for the deferred ones that no planner sees every turn."""
+
+    async def sync(self, tools: Sequence[Tool]) -> None:
+        """Make the index hold exactly `tools`: add and update by name, remove the rest."""
+        ...
+
+    async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> list[str]:
+        """The names of at most `limit` tools that match `query` and carry all of `tags`, best first."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the index holds."""
+        ...
+
+
+class CatalogFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools to list. Without loading modes only those that are always loaded; `search` is a regular expression.
+
+    `search` looks into names and descriptions. The identity fields are for audits: they never change what is visible.
+    """
+
+    tenant_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    granted_scopes: frozenset[str] = frozenset()
+    loading_modes: tuple[Loading, ...] = ()
+    search: str = ""
+
+
+class ToolCatalog:
+    """The tools of one system. With a `search` index it can also be searched; the index is brought up to date then.
+
+    Indexing gets five seconds of `clock`; an index that fails or takes longer costs results, never the caller.
+    """
+
+    def __init__(self, *, search: ToolSearch | None = None, clock: Timers = SYSTEM_CLOCK) -> None:
+        self._descriptors: dict[str, ToolDescriptor] = {}
+        self._search = search
+        self._clock = clock
+        self._version = 0
+        self._indexed_version = 0
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever the tools do; what was listed for one version stays true for it."""
+        return self._version
+
+    def register(self, descriptor: ToolDescriptor) -> None:
+        """Add a tool.
+
+        Raises:
+            ToolDuplicateNameError: it has no name or no body, or its name is taken; the tool that has it stays.
+            ToolExampleInvalidError, ToolMimeInvalidError: the tool contradicts itself.
+        """
+        name = descriptor.tool.name
+        if not name or name in self._descriptors:
+            raise ToolDuplicateNameError(name)
+        _refuse_contradictions(descriptor)
+        self._descriptors[name] = descriptor
+        self._version += 1
+
+    def resolve(self, name: str) -> ToolDescriptor | None:
+        """The tool of exactly this name, no matter who may see it: `CatalogView.descriptor` looks at that, too."""
+        return self._descriptors.get(name)
+
+    def list(self, filter: CatalogFilter | None = None) -> Tools:
+        """The tools that pass `filter`, sorted by name.
+
+        Raises:
+            ToolFilterInvalidError: its search is not a regular expression.
+        """
+        wanted = filter or CatalogFilter()
+        modes = wanted.loading_modes or (Loading.ALWAYS,)
+        pattern = _compiled(wanted.search)
+        return sorted(
+            (
+                each.tool
+                for each in self._descriptors.values()
+                if each.tool.loading in modes
+                and each.tool.is_granted(wanted.granted_scopes)
+                and (pattern is None or pattern.search(each.tool.name) or pattern.search(each.tool.description))
+            ),
+            key=lambda tool: tool.name,
+        )
+
+    def replace(self, descriptors: Mapping[str, ToolDescriptor]) -> None:
+        """Swap the named tools, all or none.
+
+        Raises:
+            ToolNotFoundError: a name is unknown.
+            ToolNameMismatchError: a replacement is named otherwise.
+            ToolDuplicateNameError, ToolExampleInvalidError, ToolMimeInvalidError: as for `register`.
+        """
+        for name, descriptor in descriptors.items():
+            if name not in self._descriptors:
+                raise ToolNotFoundError(name)
+            if descriptor.tool.name != name:
+                raise ToolNameMismatchError(name, descriptor.tool.name)
+            _refuse_contradictions(descriptor)
+        self._descriptors = {**self._descriptors, **descriptors}
+        self._version += 1
+
+    async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
+        """The tools that the index finds, deferred ones too, best first. Nothing without an index, or when it fails."""
+        if self._search is None:
+            return []
+        await self._bring_index_up_to_date(self._search)
+        try:
+            names = await self._search.search(query, tags=tags, limit=search_limit(limit))
+        except Exception:  # noqa: BLE001 - an index is a driver; whatever it raises costs results only
+            _log.warning("tool search failed; no tools found", exc_info=True)
+            return []
+        return [self._descriptors[name].tool for name in names if name in self._descriptors]
+
+    async def _bring_index_up_to_date(self, index: ToolSearch) -> None:
+        version = self._version
+        if version == self._indexed_version:
+            return
+        try:
+            with CancelScope(self._clock, SYNC_BUDGET_S) as scope:
+                await index.sync([each.tool for each in self._descriptors.values()])
+                self._indexed_version = version
+        except Exception:  # noqa: BLE001 - as above
+            _log.warning("the tool search index could not be brought up to date", exc_info=True)
+            return
+        if scope.was_cancelled:
+            _log.warning("the tool search index took longer than %s s to be brought up to date", SYNC_BUDGET_S)
+
+
+class CatalogView:
+    """What one run may see and call: the tools whose scopes are all granted to it.
+
+    A planner lists the tools of the given loading modes; it can resolve deferred ones once it knows their names.
+    """
+
+    def __init__(
+        self,
+        catalog: ToolCatalog,
+        *,
+        granted_scopes: frozenset[str] = frozenset(),
+        loading: tuple[Loading, ...] = (Loading.ALWAYS,),
+    ) -> None:
+        self._catalog = catalog
+        self._filter = CatalogFilter(granted_scopes=frozenset(granted_scopes), loading_modes=tuple(loading))
+        self._listed: Tools = []
+        self._listed_version = -1
+
+    def resolve(self, name: str) -> Tool | None:
+        """The tool of this name, if it may be seen."""
+        descriptor = self.descriptor(name)
+        return None if descriptor is None else descriptor.tool
+
+    def descriptor(self, name: str) -> ToolDescriptor | None:
+        """The tool of this name and how to call it, if it may be seen: what a dispatcher resolves with."""
+        found = self._catalog.resolve(name)
+        return found if found is not None and found.tool.is_granted(self._filter.granted_scopes) else None
+
+    def list(self) -> Tools:
+        """The visible tools, sorted by name."""
+        if self._listed_version != self._catalog.version:
+            self._listed, self._listed_version = self._catalog.list(self._filter), self._catalog.version
+        return self._listed.copy()
+
+    async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
+        """What the catalog's search finds, less what may not be seen."""
+        found = await self._catalog.search(query, tags=tags, limit=limit)
+        return [each for each in found if each.is_granted(self._filter.granted_scopes)]
+
+
+def search_limit(limit: int) -> int:
+    """`limit` within 1 to 200, or 20 for anything else."""
+    return limit if 1 <= limit <= MAX_LIMIT else DEFAULT_LIMIT
+
+
+def _compiled(search: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(search) if search else None
+    except re.error as error:
+        raise ToolFilterInvalidError(f"the filter's search is not a regular expression: {error}") from error
+
+
+def _refuse_contradictions(descriptor: ToolDescriptor) -> None:
+    """Refuse a tool without a body, with an example that its schema lacks, or with a MIME pattern that is none."""
+    tool = descriptor.tool
+    if not callable(descriptor.body):
+        raise ToolDuplicateNameError(tool.name, f"tool {tool.name!r} needs a body to call")
+    known = tool.args_schema.get("properties")
+    for example in tool.examples if known else ():
+        unknown = tuple(sorted(set(example.args) - set(known or ())))
+        if unknown:
+            raise ToolExampleInvalidError(tool.name, unknown)
+    for pattern in tool.handles_mime:
+        if not _MIME.match(pattern):
+            raise ToolMimeInvalidError(tool.name, pattern)
+
+
+_MIME = re.compile(r"^[^/*\s]+/(\*|[^/*\s]+)$")

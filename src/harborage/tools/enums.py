@@ -1,0 +1,52 @@
+"""The closed vocabularies of the tools room; the values are what travels on the wire."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["ErrorClass", "Loading", "SideEffect", "Transport", "ValidateMode"]
+
+
+class Transport(StrEnum):
+    """How a call reaches the tool."""
+
+    INPROCESS = "inprocess"
+    HTTP = "http"
+    MCP = "mcp"
+    A2A = "a2a"
+    FLOW = "flow"
+
+
+class SideEffect(StrEnum):
+    """What a call does to the world; it decides whether a call in doubt may be repeated."""
+
+    PURE = "pure"
+    READ = "read"
+    WRITE = "write"
+    EXTERNAL = "external"
+    STATEFUL = "stateful"
+
+
+class Loading(StrEnum):
+    """When the planner sees a tool: every turn, or only once a search has found it."""
+
+    ALWAYS = "always"
+    DEFERRED = "deferred"
+
+
+class ErrorClass(StrEnum):
+    """What a failed attempt says about the next one: only `permanent` says that trying again is pointless."""
+
+    TRANSIENT = "transient"
+    TIMEOUT = "timeout"
+    SERVER = "5xx"
+    PERMANENT = "permanent"
+
+
+class ValidateMode(StrEnum):
+    """Which side of a call is checked against its schema."""
+
+    BOTH = "both"
+    IN = "in"
+    OUT = "out"
+    NONE = ""

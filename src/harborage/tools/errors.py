@@ -1,0 +1,161 @@
+"""What can go wrong with tools. Messages name the tool and the place, never an argument's value.
+
+    ToolError
+    ├── ToolNotFoundError            no such tool, or none that this caller may see
+    ├── ToolDuplicateNameError       a registration without a usable name
+    ├── ToolNameMismatchError        a replacement that carries another tool's name
+    ├── ToolExampleInvalidError      an example that does not fit the tool's own schema
+    ├── ToolMimeInvalidError         a `handles_mime` entry that is neither `type/subtype` nor `type/*`
+    ├── ToolFilterInvalidError       a catalog filter whose search is no regular expression
+    ├── UnsupportedTypeError         a signature that has no JSON Schema
+    ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
+    ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
+    ├── ToolCrashedError             the tool tried to end the process or the thread
+    ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
+    └── ToolRejectedError            a person or a policy said no
+
+An error of any room, or of a tool itself, may carry `error_class` (an `ErrorClass`) to say how it is to be treated,
+and `had_no_effect = True` to promise that the call changed nothing, so that repeating it is safe.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from harborage.errors import HarborageError
+from harborage.identity import Quadruple
+from harborage.tools.enums import ErrorClass
+
+__all__ = [
+    "ToolCrashedError",
+    "ToolDuplicateNameError",
+    "ToolError",
+    "ToolExampleInvalidError",
+    "ToolFilterInvalidError",
+    "ToolInvalidArgsError",
+    "ToolMimeInvalidError",
+    "ToolNameMismatchError",
+    "ToolNotFoundError",
+    "ToolPolicyExhaustedError",
+    "ToolRejectedError",
+    "ToolTimeoutError",
+    "UnsupportedTypeError",
+]
+
+
+class ToolError(HarborageError):
+    """A tool could not be described, found or called."""
+
+    error_class: ClassVar[ErrorClass | None] = None
+
+
+class ToolNotFoundError(ToolError):
+    """No tool has this name, or none that the caller may see. `name` is what was asked for."""
+
+    error_class = ErrorClass.PERMANENT
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(f"no tool {name!r} here; list the catalog for the names you may use")
+
+
+class ToolDuplicateNameError(ToolError):
+    """A tool was registered without a name, without a body, or under a name that is taken. `name` is that name."""
+
+    def __init__(self, name: str = "", message: str = "") -> None:
+        self.name = name
+        taken = f"a tool named {name!r} is registered already; use replace() to swap it"
+        super().__init__(message or (taken if name else "a tool needs a name"))
+
+
+class ToolNameMismatchError(ToolError):
+    """A replacement for one tool carries another tool's name."""
+
+    def __init__(self, name: str = "", found: str = "") -> None:
+        self.name = name
+        self.found = found
+        super().__init__(f"cannot replace {name!r} by a tool that is named {found!r}; keep the name")
+
+
+class ToolExampleInvalidError(ToolError):
+    """An example uses arguments that the tool does not have. `unknown` lists them."""
+
+    def __init__(self, name: str = "", unknown: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.unknown = unknown
+        super().__init__(f"tool {name!r}: an example uses arguments that its schema lacks: {', '.join(unknown)}")
+
+
+class ToolMimeInvalidError(ToolError):
+    """A `handles_mime` entry is neither an exact type nor `type/*`. `pattern` is that entry."""
+
+    def __init__(self, name: str = "", pattern: str = "") -> None:
+        self.name = name
+        self.pattern = pattern
+        super().__init__(
+            f"tool {name!r}: handles_mime {pattern!r} must be an exact type or 'type/*' ('*/*' is not valid)"
+        )
+
+
+class ToolFilterInvalidError(ToolError):
+    """A catalog filter's search is not a regular expression."""
+
+
+class UnsupportedTypeError(ToolError):
+    """A function's signature has no JSON Schema. `path` says where, for example `orders.on_done`."""
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+
+class ToolInvalidArgsError(ToolError):
+    """Arguments or a result do not fit the schema. `path` says where, from `$`; a result's text begins `output:`."""
+
+    error_class = ErrorClass.PERMANENT
+
+    def __init__(self, reason: str = "", path: str = "$") -> None:
+        self.reason = reason
+        self.path = path
+        super().__init__(f"{reason} - at `{path}`" if reason else "")
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """An attempt ran past its deadline. `timeout_ms` is the deadline."""
+
+    error_class = ErrorClass.TIMEOUT
+
+    def __init__(self, timeout_ms: float = 0) -> None:
+        self.timeout_ms = timeout_ms
+        super().__init__(f"the attempt ran past its deadline of {timeout_ms:g} ms")
+
+
+class ToolCrashedError(ToolError):
+    """A tool tried to end the process or the thread it ran in; chained to what it raised."""
+
+    error_class = ErrorClass.PERMANENT
+
+
+class ToolPolicyExhaustedError(ToolError):
+    """Every attempt failed. Chained to the last failure; `attempts` and `last_class` describe the series."""
+
+    # An outer policy must not multiply an inner one's attempts.
+    error_class = ErrorClass.PERMANENT
+
+    def __init__(self, attempts: int = 0, last_class: ErrorClass = ErrorClass.TRANSIENT, last: object = "") -> None:
+        self.attempts = attempts
+        self.last_class = last_class
+        super().__init__(f"gave up after {attempts} attempts ({last_class}): {last}")
+
+
+class ToolRejectedError(ToolError):
+    """A call was refused at its approval gate. `tool`, `reason` and `identity` say which, why and whose."""
+
+    error_class = ErrorClass.PERMANENT
+
+    def __init__(self, tool: str = "", reason: str = "", identity: Quadruple | None = None) -> None:
+        self.tool = tool
+        self.reason = reason
+        self.identity = identity
+        super().__init__(f"the call of {tool!r} was rejected" + (f": {reason}" if reason else ""))

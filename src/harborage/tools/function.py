@@ -1,0 +1,147 @@
+"""Make a tool of a typed Python function: `@tool`, or `register_function` straight into a catalog.
+
+An async function runs on the loop; any other runs in a worker thread with the caller's context variables, so that it
+never holds up the loop. This file does not retry, time or report; that is `invoke`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypedDict, Unpack, overload
+
+from msgspec.structs import asdict
+
+from harborage.tools.arguments import argument_decoder, result_checker
+from harborage.tools.catalog import ToolCatalog
+from harborage.tools.enums import Loading, SideEffect
+from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError
+from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolExample, ToolResult
+from harborage.tools.policy import ToolPolicy, resolve
+from harborage.tools.signature import Signature, read_signature
+
+__all__ = ["ToolOptions", "register_function", "tool"]
+
+
+class ToolOptions(TypedDict, total=False):
+    """What can be said of a tool besides its function and its name; each is the field of `Tool` that it is called."""
+
+    description: str
+    side_effects: SideEffect
+    idempotent: bool
+    tags: tuple[str, ...]
+    auth_scopes: tuple[str, ...]
+    cost_hint: str
+    latency_hint: str
+    safety_notes: str
+    loading: Loading
+    examples: tuple[ToolExample, ...]
+    source: str
+    policy: ToolPolicy
+    handles_mime: tuple[str, ...]
+
+
+@overload
+def tool(fn: Callable[..., Any], *, name: str = "", **options: Unpack[ToolOptions]) -> ToolDescriptor: ...
+
+
+@overload
+def tool(
+    fn: None = None, *, name: str = "", **options: Unpack[ToolOptions]
+) -> Callable[[Callable[..., Any]], ToolDescriptor]: ...
+
+
+def tool(
+    fn: Callable[..., Any] | None = None, *, name: str = "", **options: Unpack[ToolOptions]
+) -> ToolDescriptor | Callable[[Callable[..., Any]], ToolDescriptor]:
+    """A tool made of a typed function, with or without options: `@tool` and `@tool(side_effects=SideEffect.READ)`.
+
+    Name, description, schemas and parameter descriptions come from the function. A parameter annotated `CallContext`
+    is given the call's context and is no argument of the tool. The function itself stays at `.function`.
+
+    A function that is not async runs in a thread. Python cannot stop a thread: after a timeout or a cancellation it
+    runs on unheard, so give slow work that must not overlap with its own retry `ToolPolicy(max_retries=0)`.
+
+    Raises:
+        UnsupportedTypeError: the signature has no JSON Schema.
+    """
+    if fn is None:
+        return partial(_describe, name=name, options=options)
+    return _describe(fn, name, options)
+
+
+def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
+    """The tool that `fn` became in `catalog`, under `name`.
+
+    Raises:
+        UnsupportedTypeError: the signature has no JSON Schema; nothing is registered.
+        ToolDuplicateNameError, ToolExampleInvalidError, ToolMimeInvalidError: as for `ToolCatalog.register`.
+    """
+    if not name:
+        raise ToolDuplicateNameError(name)
+    descriptor = _describe(fn, name, options)
+    catalog.register(descriptor)
+    return descriptor.tool
+
+
+def _describe(fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolDescriptor:
+    signature = read_signature(fn, name)
+    policy = resolve(options.get("policy"))
+    decode = argument_decoder(
+        signature.name,
+        signature.arguments,
+        find_unknown=signature.find_unknown,
+        accepts_null=not policy.validates_in,
+    )
+    return ToolDescriptor(
+        tool=_tool(signature, options),
+        body=_body(fn, signature, decode),
+        validate_args=lambda args: _discard(decode(args)),
+        validate_result=None if signature.returns is Any else result_checker(signature.returns),
+        body_validates=True,
+        function=fn,
+    )
+
+
+def _tool(signature: Signature, options: ToolOptions) -> Tool:
+    given: dict[str, Any] = {**options, "description": options.get("description") or signature.description}
+    for listed in ("tags", "auth_scopes", "examples", "handles_mime"):
+        given[listed] = tuple(given.get(listed, ()))
+    return Tool(signature.name, args_schema=signature.args_schema, out_schema=signature.out_schema, **given)
+
+
+def _discard(_value: object) -> None:
+    """Turn a decoder into a check."""
+
+
+def _body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes], Any]) -> ToolBody:
+    context_name = signature.context_name
+    is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+    async def call_async(args: bytes, call: CallContext) -> ToolResult:
+        given = asdict(decode(args))
+        if context_name:
+            given[context_name] = call
+        value = await fn(**given)
+        return value if type(value) is ToolResult else ToolResult(value)
+
+    async def call_in_thread(args: bytes, call: CallContext) -> ToolResult:
+        given = asdict(decode(args))
+        if context_name:
+            given[context_name] = call
+        value = await asyncio.to_thread(_contained, fn, given)
+        if inspect.isawaitable(value):
+            value = await value
+        return value if type(value) is ToolResult else ToolResult(value)
+
+    return call_async if is_async else call_in_thread
+
+
+def _contained(fn: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """Call `fn` in a thread; what a thread's future cannot carry, or what would end the process, becomes an error."""
+    try:
+        return fn(**given)
+    except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise ToolCrashedError(f"the tool raised {type(error).__name__} in its thread") from error

@@ -1,0 +1,257 @@
+"""Call a tool the way its policy says, and tell what happened.
+
+`run_with_policy` is the order of things for one call: check, try, wait, try again. `Invoker` puts a descriptor through
+it and publishes `tool.*` events. Neither keeps anything between calls, so one Invoker serves every run.
+"""
+
+from __future__ import annotations
+
+import logging
+import random as randomness
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
+from harborage.concurrency import CancelScope
+from harborage.events import (
+    Event,
+    EventBus,
+    EventType,
+    Payload,
+    Redactor,
+    ToolCompletedPayload,
+    ToolFailedPayload,
+    ToolInvalidArgsPayload,
+    ToolInvokedPayload,
+    ToolPolicyExhaustedPayload,
+)
+from harborage.identity import Quadruple
+from harborage.tools.enums import ErrorClass
+from harborage.tools.errors import (
+    ToolCrashedError,
+    ToolInvalidArgsError,
+    ToolPolicyExhaustedError,
+    ToolTimeoutError,
+)
+from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
+from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, classify, may_repeat, resolve
+
+__all__ = ["Invoker", "OnAttempt", "run_with_policy"]
+
+T = TypeVar("T")
+
+OnAttempt = Callable[[int, Exception | None], None]
+"""Told after every attempt: its index from 0, and what it failed with or None."""
+
+MAX_MESSAGE_CHARS = 1024
+
+_log = logging.getLogger(__name__)
+
+
+async def run_with_policy(
+    policy: ToolPolicy | EffectivePolicy | None,
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    validate_in: Callable[[], None] | None = None,
+    validate_out: Callable[[T], None] | None = None,
+    clock: Timers = SYSTEM_CLOCK,
+    random: Callable[[], float] = randomness.random,
+    on_attempt: OnAttempt | None = None,
+    is_guarded: bool = False,
+) -> T:
+    """What `attempt` gives, tried as often as `policy` allows, each time under the policy's deadline.
+
+    Input is checked once before, the output once after the successful attempt. `is_guarded` forbids another attempt
+    when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
+
+    Raises:
+        ToolInvalidArgsError: a check refused; without attempts for input, not tried again for output (`output: …`).
+        ToolPolicyExhaustedError: the last attempt allowed failed; chained to its error.
+        Exception: the attempt's own error, unchanged, when its class is permanent or not to be retried.
+    """
+    effective = policy if isinstance(policy, EffectivePolicy) else resolve(policy)
+    if validate_in is not None and effective.validates_in:
+        validate_in()
+    index = 0
+    while True:
+        try:
+            result = await _attempt(attempt, effective.timeout_s, clock)
+        except Exception as error:
+            if on_attempt is not None:
+                on_attempt(index, error)
+            if not _is_retried(error, effective, is_guarded):
+                raise
+            if index >= effective.max_retries:
+                last_class = classify(error, has_deadline=effective.timeout_s is not None)
+                raise ToolPolicyExhaustedError(index + 1, last_class, error) from error
+        else:
+            if on_attempt is not None:
+                on_attempt(index, None)
+            if validate_out is not None and effective.validates_out:
+                _check_output(validate_out, result)
+            return result
+        index += 1
+        await sleep(clock, backoff_ms(effective, index, random()) / 1000)
+
+
+async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers) -> T:
+    """One attempt under its deadline; what would end the process becomes an ordinary error."""
+    try:
+        if timeout_s is None:
+            return await attempt()
+        began = clock.monotonic()
+        try:
+            with CancelScope(clock, timeout_s):
+                return await attempt()
+        except Exception as error:
+            # A tool may turn the interruption into an error of its own; it is late all the same.
+            if clock.monotonic() - began >= timeout_s:
+                raise ToolTimeoutError(timeout_s * 1000) from error
+            raise
+        raise ToolTimeoutError(timeout_s * 1000)
+    except SystemExit as error:
+        raise ToolCrashedError("the tool tried to end the process") from error
+
+
+def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:
+    error_class = classify(error, has_deadline=policy.timeout_s is not None)
+    if error_class is ErrorClass.PERMANENT or error_class not in policy.retry_on:
+        return False
+    return may_repeat(error, is_guarded=is_guarded)
+
+
+def _check_output(validate_out: Callable[[T], None], result: T) -> None:
+    try:
+        validate_out(result)
+    except ToolInvalidArgsError as error:
+        raise ToolInvalidArgsError(f"output: {error.reason}", error.path) from error
+
+
+class _Tally:
+    """Makes the attempts of one call, counting those that began, and keeps the last failure."""
+
+    __slots__ = ("_args", "_body", "_call", "attempts", "error")
+
+    def __init__(self, body: ToolBody, args: bytes, call: CallContext) -> None:
+        self._body = body
+        self._args = args
+        self._call = call
+        self.attempts = 0
+        self.error: Exception | None = None
+
+    def attempt(self) -> Awaitable[ToolResult]:
+        self.attempts += 1
+        return self._body(self._args, self._call)
+
+    def note(self, _index: int, error: Exception | None) -> None:
+        self.error = error
+
+
+class Invoker:
+    """Calls tools of every transport: policy around the body, events around the policy.
+
+    Events go where the call's `emit` sends them, else on `bus`; without either, or without a complete identity, there
+    are none. A failed publication is logged and never fails the call. With a `redactor`, error texts in events pass
+    through it.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: EventBus | None = None,
+        clock: Timers = SYSTEM_CLOCK,
+        random: Callable[[], float] = randomness.random,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._publish: Callable[[Event], object] | None = None if bus is None else bus.publish_nowait
+        self._clock = SharedTimers(clock)
+        self._random = random
+        self._redactor = redactor
+
+    async def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> ToolResult:
+        """What the tool gives for `args`, the argument bytes exactly as they came.
+
+        Raises:
+            ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
+            Exception: the tool's own error, unchanged, when its class is permanent or not to be retried.
+        """
+        emit = call.emit or self._publish
+        who = call.who
+        if emit is None or not (who.tenant_id and who.user_id and who.session_id):
+            return await self._run(descriptor, args, partial(descriptor.body, args, call), None)
+        return await self._run_told(descriptor, args, call, emit)
+
+    async def _run(
+        self,
+        descriptor: ToolDescriptor,
+        args: bytes,
+        attempt: Callable[[], Awaitable[ToolResult]],
+        on_attempt: OnAttempt | None,
+    ) -> ToolResult:
+        check_args, check_result = descriptor.validate_args, descriptor.validate_result
+        return await run_with_policy(
+            descriptor.policy,
+            attempt,
+            validate_in=None if check_args is None or descriptor.body_validates else partial(check_args, args),
+            validate_out=None if check_result is None else partial(_check_value, check_result),
+            clock=self._clock,
+            random=self._random,
+            on_attempt=on_attempt,
+            is_guarded=descriptor.is_guarded,
+        )
+
+    async def _run_told(
+        self, descriptor: ToolDescriptor, args: bytes, call: CallContext, emit: Callable[[Event], object]
+    ) -> ToolResult:
+        tool, who = descriptor.tool, call.who
+        began = self._clock.monotonic()
+        started_at = self._clock.now()
+        self._tell(emit, EventType.TOOL_INVOKED, who, ToolInvokedPayload(who, tool.name, tool.transport, started_at))
+        tally = _Tally(descriptor.body, args, call)
+        try:
+            result = await self._run(descriptor, args, tally.attempt, tally.note)
+        except BaseException as error:
+            self._tell(emit, *self._failure(tool, who, error, tally, descriptor.policy))
+            raise
+        took_ms = int((self._clock.monotonic() - began) * 1000)
+        done = ToolCompletedPayload(who, tool.name, tool.transport, tally.attempts, took_ms)
+        self._tell(emit, EventType.TOOL_COMPLETED, who, done)
+        return result
+
+    def _failure(
+        self, tool: Tool, who: Quadruple, error: BaseException, tally: _Tally, policy: EffectivePolicy
+    ) -> tuple[EventType, Quadruple, Payload]:
+        """Which event a failed call is. An exhausted policy inside the body is just a failure of this call."""
+        if isinstance(error, ToolInvalidArgsError):
+            text = self._text(error)
+            return EventType.TOOL_INVALID_ARGS, who, ToolInvalidArgsPayload(who, tool.name, tool.transport, text)
+        if isinstance(error, ToolPolicyExhaustedError) and error is not tally.error:
+            last = self._text(error.__cause__ or error)
+            exhausted = ToolPolicyExhaustedPayload(
+                who, tool.name, tool.transport, error.attempts, error.last_class, last
+            )
+            return EventType.TOOL_POLICY_EXHAUSTED, who, exhausted
+        error_class = classify(error, has_deadline=policy.timeout_s is not None)
+        failed = ToolFailedPayload(who, tool.name, tool.transport, tally.attempts, error_class, self._text(error))
+        return EventType.TOOL_FAILED, who, failed
+
+    def _text(self, error: BaseException) -> str:
+        text = (str(error) or type(error).__name__)[:MAX_MESSAGE_CHARS]
+        if self._redactor is None:
+            return text
+        try:
+            return str(self._redactor.redact(text))
+        except Exception:  # noqa: BLE001 - a redactor that fails must not leak what it was given
+            _log.warning("the text of a tool's error could not be redacted and is left out", exc_info=True)
+            return type(error).__name__
+
+    def _tell(self, emit: Callable[[Event], object], type: EventType, who: Quadruple, payload: Payload) -> None:
+        try:
+            emit(Event(type, who, payload))
+        except Exception:  # noqa: BLE001 - telling is best effort: the call's own outcome counts
+            _log.warning("%s of a tool could not be published", type, exc_info=True)
+
+
+def _check_value(check: Callable[[Any], None], result: ToolResult) -> None:
+    check(result.value)

@@ -1,0 +1,142 @@
+"""What a tool is: the values that catalogs hold, planners read and invokers call.
+
+Everything here is frozen and may be shared by any number of runs; nothing here calls a tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import Quadruple
+from harborage.tools.enums import ErrorClass, Loading, SideEffect, Transport, ValidateMode
+from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.events import Event
+
+__all__ = [
+    "CallContext",
+    "ErrorClass",
+    "Loading",
+    "SideEffect",
+    "Tool",
+    "ToolBody",
+    "ToolDescriptor",
+    "ToolExample",
+    "ToolPolicy",
+    "ToolResult",
+    "Transport",
+    "ValidateMode",
+    "mime_matches",
+]
+
+
+class ToolExample(msgspec.Struct, frozen=True):
+    """A call that shows how a tool is meant to be used. Tags such as `minimal` or `edge-case` say what it shows."""
+
+    args: dict[str, Any] = {}
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool as planners and people see it: its name, its schemas and what a call of it does to the world.
+
+    `idempotent` promises that calls with the same `CallContext.idempotency_key` act once; it lets a call that failed
+    in an unknown state be repeated although the tool writes. `handles_mime` entries are an exact type or `type/*`.
+    """
+
+    name: str
+    description: str = ""
+    args_schema: dict[str, Any] = {}
+    out_schema: dict[str, Any] = {}
+    side_effects: SideEffect = SideEffect.STATEFUL
+    idempotent: bool = False
+    tags: tuple[str, ...] = ()
+    auth_scopes: tuple[str, ...] = ()
+    cost_hint: str = ""
+    latency_hint: str = ""
+    safety_notes: str = ""
+    loading: Loading = Loading.ALWAYS
+    examples: tuple[ToolExample, ...] = ()
+    source: str = ""
+    transport: Transport = Transport.INPROCESS
+    policy: ToolPolicy = ToolPolicy()
+    handles_mime: tuple[str, ...] = ()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call whose outcome is unknown may be made again: it changes nothing, or it acts once per key."""
+        return self.idempotent or self.side_effects in (SideEffect.PURE, SideEffect.READ)
+
+    def is_granted(self, scopes: frozenset[str]) -> bool:
+        """Whether somebody who holds `scopes` may see and call this tool; one that asks for none is everybody's."""
+        return not self.auth_scopes or scopes.issuperset(self.auth_scopes)
+
+    def handles(self, mime: str) -> bool:
+        """Whether the tool says that it reads content of this type."""
+        return any(mime_matches(pattern, mime) for pattern in self.handles_mime)
+
+
+def mime_matches(pattern: str, mime: str) -> bool:
+    """Whether `mime` is `pattern`, or of the family that a `type/*` pattern names. `*/*` matches nothing."""
+    if not mime or pattern == "*/*":
+        return False
+    return pattern == mime or (pattern.endswith("/*") and len(pattern) > 2 and mime.startswith(pattern[:-1]))
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """What a call gave: the value, and what the transport wants to add to it."""
+
+    value: Any = None
+    meta: dict[str, Any] | None = None
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """Everything a tool may know about the call it serves. A function asks for it with a parameter of this type.
+
+    `idempotency_key` is the same for every attempt at one call, also after a crash. `emit` publishes an event of the
+    run; the Invoker tells it about the call, too.
+    """
+
+    who: Quadruple
+    call_id: str = ""
+    idempotency_key: str = ""
+    artifacts: ArtifactStore | None = None
+    emit: Callable[[Event], object] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+ToolBody: TypeAlias = Callable[[bytes, CallContext], Awaitable[ToolResult]]
+
+
+class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
+    """A tool and how to call it: `body` takes the arguments as JSON, exactly as the planner gave them.
+
+    `validate_args` and `validate_result` raise ToolInvalidArgsError. `body_validates` says that the body refuses
+    invalid arguments by itself before it acts, so that checking them first would be checking them twice. `function`
+    is the Python function behind the tool, when there is one.
+    """
+
+    tool: Tool
+    body: ToolBody
+    validate_args: Callable[[bytes], None] | None = None
+    validate_result: Callable[[Any], None] | None = None
+    body_validates: bool = False
+    function: Callable[..., Any] | None = None
+
+    @cached_property
+    def policy(self) -> EffectivePolicy:
+        """The tool's policy with its defaults filled in."""
+        return resolve(self.tool.policy)
+
+    @cached_property
+    def is_guarded(self) -> bool:
+        """Whether a call that failed in an unknown state must not be repeated."""
+        return is_guarded(self.tool.side_effects, self.tool.idempotent)

@@ -1,0 +1,240 @@
+"""JSON Schema of a Python type, as the model sees it: inlined, closed objects, sorted `required`.
+
+msgspec says how a type is read (`msgspec.inspect`), this file says how it is written down, so the schema and the
+decoder come from one description. Types that JSON cannot carry are refused here, when a tool is registered.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+from harborage.codec import UnserializableError, to_plain
+from harborage.tools.errors import UnsupportedTypeError
+
+__all__ = ["MAX_DEPTH", "SchemaBuilder", "is_model", "object_schema", "optional_part", "type_info"]
+
+MAX_DEPTH = 32
+"""How deep a type may nest before it is refused."""
+
+_FORMATS: dict[type[kinds.Type], dict[str, Any]] = {
+    kinds.AnyType: {},
+    kinds.RawType: {},
+    kinds.NoneType: {"type": "null"},
+    kinds.BoolType: {"type": "boolean"},
+    kinds.DateTimeType: {"type": "string", "format": "date-time"},
+    kinds.DateType: {"type": "string", "format": "date"},
+    kinds.TimeType: {"type": "string", "format": "time"},
+    kinds.TimeDeltaType: {"type": "string", "format": "duration"},
+    kinds.UUIDType: {"type": "string", "format": "uuid"},
+    kinds.DecimalType: {"type": "string", "format": "decimal"},
+    kinds.BytesType: {"type": "string", "contentEncoding": "base64"},
+    kinds.ByteArrayType: {"type": "string", "contentEncoding": "base64"},
+    kinds.MemoryViewType: {"type": "string", "contentEncoding": "base64"},
+}
+_NUMBER_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
+_LISTS = (kinds.ListType, kinds.VarTupleType, kinds.SetType, kinds.FrozenSetType)
+_RECORDS = (kinds.StructType, kinds.DataclassType, kinds.TypedDictType)
+
+
+def is_model(cls: Any) -> bool:
+    """Whether a class brings its own schema and validation, as pydantic models do; nothing is imported to tell."""
+    return isinstance(cls, type) and hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate_json")
+
+
+def type_info(annotation: Any, path: str) -> kinds.Type:
+    """How msgspec reads `annotation`.
+
+    Raises:
+        UnsupportedTypeError: it does not, or a name inside cannot be resolved.
+    """
+    try:
+        return kinds.type_info(annotation)
+    except Exception as error:
+        raise UnsupportedTypeError(path, f"{_name(annotation)} cannot be described: {error}") from error
+
+
+def optional_part(info: kinds.Type) -> kinds.Type | None:
+    """What an `Optional` holds besides None; None when `info` is not optional."""
+    inner = info.type if isinstance(info, kinds.Metadata) else info
+    if not isinstance(inner, kinds.UnionType) or not any(isinstance(part, kinds.NoneType) for part in inner.types):
+        return None
+    rest = tuple(part for part in inner.types if not isinstance(part, kinds.NoneType))
+    part = rest[0] if len(rest) == 1 else kinds.UnionType(rest)
+    return kinds.Metadata(part, info.extra_json_schema) if isinstance(info, kinds.Metadata) else part
+
+
+def object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """A closed object: no other fields, and `required` sorted, left out when empty."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = sorted(required)
+    return schema
+
+
+class SchemaBuilder:
+    """Builds the schemas of one tool side; `definitions` collects what models refer to, for the root's `$defs`."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Any] = {}
+        self._above: list[Any] = []
+
+    def schema(self, info: kinds.Type, path: str, depth: int = 1) -> dict[str, Any]:
+        """The schema of `info`; `path` names the place in errors.
+
+        Raises:
+            UnsupportedTypeError: JSON cannot carry the type, it contains itself, or it nests deeper than 32.
+        """
+        if depth > MAX_DEPTH:
+            raise UnsupportedTypeError(path, f"types nest deeper than {MAX_DEPTH}; flatten them")
+        plain = _FORMATS.get(type(info))
+        if plain is not None:
+            return dict(plain)
+        match info:
+            case kinds.Metadata():
+                return {**self.schema(info.type, path, depth), **(info.extra_json_schema or {})}
+            case kinds.IntType() | kinds.FloatType():
+                name = "integer" if isinstance(info, kinds.IntType) else "number"
+                return {"type": name, **_number_bounds(info)}
+            case kinds.StrType():
+                pattern = {} if info.pattern is None else {"pattern": info.pattern}
+                return {"type": "string", **_length_bounds(info, "Length"), **pattern}
+            case kinds.EnumType():
+                return _enumeration([member.value for member in info.cls])
+            case kinds.LiteralType():
+                return _enumeration(list(info.values))
+            case kinds.UnionType():
+                return {"anyOf": [self._member(part, path, depth) for part in info.types]}
+            case kinds.DictType():
+                return self._mapping(info, path, depth)
+            case kinds.CustomType():
+                return self._custom(info.cls, path)
+            case _:
+                return self._nested(info, path, depth)
+
+    def _nested(self, info: kinds.Type, path: str, depth: int) -> dict[str, Any]:
+        if isinstance(info, _LISTS):
+            items = self.schema(info.item_type, f"{path}[]", depth + 1)
+            return {"type": "array", "items": items, **_length_bounds(info, "Items")}
+        if isinstance(info, kinds.TupleType):
+            return self._fixed(info.item_types, path, depth)
+        if isinstance(info, (*_RECORDS, kinds.NamedTupleType)):
+            return self._record(info, path, depth)
+        raise UnsupportedTypeError(path, f"{type(info).__name__.removesuffix('Type')} has no JSON form")
+
+    def _member(self, part: kinds.Type, path: str, depth: int) -> dict[str, Any]:
+        schema = self.schema(part, path, depth)
+        if isinstance(part, kinds.StructType) and part.tag_field is not None and "properties" in schema:
+            schema["required"] = sorted({part.tag_field, *schema.get("required", ())})
+        return schema
+
+    def _mapping(self, info: kinds.DictType, path: str, depth: int) -> dict[str, Any]:
+        keys = self.schema(info.key_type, f"{path} <key>", depth + 1)
+        if keys and keys.get("type") != "string":
+            raise UnsupportedTypeError(path, "JSON objects have string keys; declare the keys as str")
+        values = self.schema(info.value_type, f"{path}.*", depth + 1)
+        names = {"propertyNames": keys} if len(keys) > 1 else {}
+        return {"type": "object", "additionalProperties": values, **names, **_length_bounds(info, "Properties")}
+
+    def _fixed(self, types: tuple[kinds.Type, ...], path: str, depth: int) -> dict[str, Any]:
+        items = [self.schema(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(types)]
+        sized = {"minItems": len(items), "maxItems": len(items)}
+        if items and all(each == items[0] for each in items):
+            return {"type": "array", "items": items[0], **sized}
+        return {"type": "array", "prefixItems": items, "items": False, **sized}
+
+    def _record(self, info: Any, path: str, depth: int) -> dict[str, Any]:
+        if info.cls in self._above:
+            raise UnsupportedTypeError(path, f"{_name(info.cls)} contains itself; break the cycle")
+        self._above.append(info.cls)
+        try:
+            if isinstance(info, kinds.NamedTupleType) or getattr(info, "array_like", False):
+                return self._row(info, path, depth)
+            return self._closed_object(info, path, depth)
+        finally:
+            self._above.pop()
+
+    def _row(self, info: Any, path: str, depth: int) -> dict[str, Any]:
+        items = [self.schema(each.type, f"{path}.{each.name}", depth + 1) for each in info.fields]
+        row = {"type": "array", "prefixItems": items, "minItems": sum(each.required for each in info.fields)}
+        # msgspec reads an array-like struct that does not forbid it with elements to spare, from newer writers.
+        is_open = not getattr(info, "forbid_unknown_fields", True)
+        return row if is_open else {**row, "items": False, "maxItems": len(items)}
+
+    def _closed_object(self, info: Any, path: str, depth: int) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        if getattr(info, "tag_field", None) is not None:
+            properties[info.tag_field] = {"const": info.tag}
+        for each in info.fields:
+            place = f"{path}.{each.encode_name}"
+            part = None if each.required else optional_part(each.type)
+            shown = self.schema(each.type if part is None else part, place, depth + 1)
+            properties[each.encode_name] = {**shown, **default_of(each.default)}
+        return object_schema(properties, [each.encode_name for each in info.fields if each.required])
+
+    def _custom(self, cls: Any, path: str) -> dict[str, Any]:
+        if cls is object:
+            return {}
+        if not is_model(cls):
+            raise UnsupportedTypeError(path, f"{_name(cls)} has no JSON form; use a dataclass or a model")
+        own: dict[str, Any] = cls.model_json_schema()
+        prefix = f"{cls.__name__}{len(self.definitions) or ''}."
+        schema: dict[str, Any] = _renamed_references(own, prefix)
+        self.definitions.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
+        return schema
+
+
+def default_of(default: Any) -> dict[str, Any]:
+    """The `default` entry of a property: nothing when there is none, it is None, or JSON cannot say it."""
+    if default is None or default is msgspec.NODEFAULT or default is msgspec.UNSET:
+        return {}
+    try:
+        return {"default": to_plain(default)}
+    except UnserializableError:
+        # The default still applies; only the model is not told of it.
+        return {}
+
+
+def _number_bounds(info: Any) -> dict[str, Any]:
+    found = {key: getattr(info, name) for name, key in _NUMBER_BOUNDS.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _length_bounds(info: Any, noun: str) -> dict[str, Any]:
+    found = {f"min{noun}": getattr(info, "min_length", None), f"max{noun}": getattr(info, "max_length", None)}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _enumeration(values: list[Any]) -> dict[str, Any]:
+    plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
+    if all(isinstance(value, str) for value in plain):
+        return {"type": "string", "enum": sorted(plain)}
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in plain):
+        return {"type": "integer", "enum": sorted(plain)}
+    return {"enum": plain}
+
+
+def _renamed_references(node: Any, prefix: str) -> Any:
+    """A model's own schema with its definitions renamed, so that they can live beside another model's."""
+    if isinstance(node, list):
+        return [_renamed_references(each, prefix) for each in node]
+    if not isinstance(node, dict):
+        return node
+    renamed = {key: _renamed_references(each, prefix) for key, each in node.items()}
+    reference = node.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        renamed["$ref"] = f"#/$defs/{prefix}{reference.removeprefix('#/$defs/')}"
+    return renamed
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__qualname__", None) or str(annotation)

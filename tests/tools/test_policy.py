@@ -1,0 +1,174 @@
+"""The arithmetic of reliability: defaults, waits, classes, and when a call must not be repeated."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harborage.identity import IdentityMissingError
+from harborage.tools import (
+    ErrorClass,
+    SideEffect,
+    ToolInvalidArgsError,
+    ToolNotFoundError,
+    ToolPolicy,
+    ToolPolicyExhaustedError,
+    ToolRejectedError,
+    ToolTimeoutError,
+    ValidateMode,
+    classify,
+)
+from harborage.tools.policy import DEFAULT_POLICY, EffectivePolicy, backoff_ms, is_guarded, may_repeat, resolve
+
+
+class Spoken(Exception):
+    """An error that says of itself what it is."""
+
+    def __init__(self, error_class: object = None, had_no_effect: object = False) -> None:
+        self.error_class = error_class
+        self.had_no_effect = had_no_effect
+        super().__init__("upstream timeout")
+
+
+@pytest.mark.parametrize("policy", [None, ToolPolicy()])
+def test_a_policy_that_says_nothing_is_the_default(policy: ToolPolicy | None) -> None:
+    """Thirty seconds, three retries, 100 ms doubling up to 30 s, everything but permanent, both sides checked."""
+    assert resolve(policy) == DEFAULT_POLICY
+    assert (DEFAULT_POLICY.timeout_s, DEFAULT_POLICY.max_retries) == (30, 3)
+    assert (DEFAULT_POLICY.backoff_base_ms, DEFAULT_POLICY.backoff_mult, DEFAULT_POLICY.backoff_max_ms) == (
+        100,
+        2,
+        30_000,
+    )
+    assert DEFAULT_POLICY.retry_on == {"transient", "timeout", "5xx"}
+    assert (DEFAULT_POLICY.validates_in, DEFAULT_POLICY.validates_out) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "value"),
+    [
+        (ToolPolicy(timeout_ms=50), "timeout_s", 0.05),
+        (ToolPolicy(timeout_ms=0), "timeout_s", None),
+        (ToolPolicy(timeout_ms=-1), "timeout_s", None),
+        (ToolPolicy(max_retries=0), "max_retries", 0),
+        (ToolPolicy(max_retries=-5), "max_retries", 0),
+        (ToolPolicy(backoff_base_ms=0), "backoff_base_ms", 0),
+        (ToolPolicy(backoff_mult=1.5), "backoff_mult", 1.5),
+        (ToolPolicy(backoff_max_ms=7), "backoff_max_ms", 7),
+        (ToolPolicy(retry_on=()), "retry_on", frozenset()),
+        (ToolPolicy(retry_on=(ErrorClass.SERVER,)), "retry_on", {"5xx"}),
+        (ToolPolicy(validate=ValidateMode.IN), "validates_out", False),
+        (ToolPolicy(validate=ValidateMode.OUT), "validates_in", False),
+    ],
+)
+def test_a_field_that_is_set_counts_and_the_others_keep_their_defaults(
+    policy: ToolPolicy, field: str, value: object
+) -> None:
+    """Zero and empty are values: only None stands for the default."""
+    resolved = resolve(policy)
+    assert getattr(resolved, field) == value
+    others = [name for name in EffectivePolicy.__struct_fields__ if name != field]
+    assert [getattr(resolved, name) for name in others] == [getattr(DEFAULT_POLICY, name) for name in others]
+
+
+def test_validation_can_be_switched_off() -> None:
+    """The empty mode checks neither side."""
+    resolved = resolve(ToolPolicy(validate=ValidateMode.NONE))
+    assert not resolved.validates_in
+    assert not resolved.validates_out
+
+
+@pytest.mark.parametrize(
+    ("retry", "draw", "wait"), [(1, 0, 200), (1, 0.5, 205), (2, 0, 400), (3, 0, 800), (20, 0, 30_000)]
+)
+def test_the_wait_doubles_from_200_ms(retry: int, draw: float, wait: float) -> None:
+    """The first retry waits about 200 ms, each further one twice as long, never more than 30 s."""
+    assert backoff_ms(DEFAULT_POLICY, retry, draw) == wait
+
+
+@given(
+    retry=st.integers(1, 5000),
+    draw=st.floats(0, 1, exclude_max=True),
+    base=st.floats(0, 1e9),
+    mult=st.floats(0, 1e9),
+    cap=st.floats(0, 1e9),
+)
+def test_the_wait_is_never_negative_and_never_above_the_cap(
+    retry: int, draw: float, base: float, mult: float, cap: float
+) -> None:
+    """No numbers make the wait negative, longer than the cap, or an error."""
+    policy = resolve(ToolPolicy(backoff_base_ms=base, backoff_mult=mult, backoff_max_ms=cap))
+    assert 0 <= backoff_ms(policy, retry, draw) <= cap
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (CancelledError(), "permanent"),
+        (ToolInvalidArgsError("bad", "$.x"), "permanent"),
+        (ToolNotFoundError("x"), "permanent"),
+        (IdentityMissingError(), "permanent"),
+        (ToolRejectedError("x", "no"), "permanent"),
+        (ToolPolicyExhaustedError(4), "permanent"),
+        (ToolTimeoutError(50), "timeout"),
+        (TimeoutError(), "timeout"),
+        (ConnectionResetError("timeout"), "transient"),
+        (Spoken(ErrorClass.SERVER), "5xx"),
+        (Spoken("permanent"), "permanent"),
+        (Spoken("nonsense"), "timeout"),
+        (Spoken(["permanent"]), "timeout"),
+        (RuntimeError("upstream returned status 503"), "5xx"),
+        (RuntimeError("got 500 from upstream"), "5xx"),
+        (RuntimeError("error 502 seen"), "5xx"),
+        (RuntimeError("error 503 seen"), "5xx"),
+        (RuntimeError("error 504 seen"), "5xx"),
+        (RuntimeError("code 501 seen"), "transient"),
+        (RuntimeError("read timeout"), "timeout"),
+        (RuntimeError("context deadline exceeded"), "timeout"),
+        (RuntimeError("status 500: timeout"), "5xx"),
+        (ValueError("no idea"), "transient"),
+        (RuntimeError(), "transient"),
+    ],
+)
+def test_a_failure_is_classed_by_its_word_then_its_type_then_its_text(error: BaseException, expected: str) -> None:
+    """An error's own word and its type come before what its text mentions; what nobody knows is transient."""
+    assert classify(error) == expected
+
+
+def test_a_fired_deadline_wins_over_everything() -> None:
+    """What the attempt raised no longer matters once its deadline has fired."""
+    assert classify(ToolInvalidArgsError("bad"), deadline_fired=True) == "timeout"
+
+
+def test_a_deadline_error_without_a_deadline_is_permanent() -> None:
+    """A TimeoutError under a policy without a deadline is somebody else's deadline."""
+    assert classify(TimeoutError(), has_deadline=False) == "permanent"
+    assert classify(RuntimeError("timeout"), has_deadline=False) == "timeout"
+
+
+@pytest.mark.parametrize("side_effects", list(SideEffect))
+def test_only_declared_writers_are_guarded(side_effects: SideEffect) -> None:
+    """A tool declared to write or to reach out is guarded unless it is idempotent; the default stateful is not."""
+    writes = side_effects in {SideEffect.WRITE, SideEffect.EXTERNAL}
+    assert is_guarded(side_effects, is_idempotent=False) is writes
+    assert not is_guarded(side_effects, is_idempotent=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "may"),
+    [
+        (RuntimeError("status 503"), False),
+        (TimeoutError(), False),
+        (ConnectionResetError(), False),
+        (ConnectionRefusedError(), True),
+        (Spoken(had_no_effect=True), True),
+        (Spoken(had_no_effect="yes"), False),
+    ],
+)
+def test_a_guarded_call_is_repeated_only_when_it_surely_did_nothing(error: Exception, may: bool) -> None:
+    """Under the guard only an error that promises that nothing happened allows another attempt."""
+    assert may_repeat(error, is_guarded=True) is may
+    assert may_repeat(error, is_guarded=False)

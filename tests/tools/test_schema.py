@@ -1,0 +1,325 @@
+"""The JSON Schema of Python types, and what has none."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from msgspec import Meta
+
+from harborage.tools import UnsupportedTypeError
+from harborage.tools.schema import MAX_DEPTH, SchemaBuilder, type_info
+
+
+class Colour(enum.Enum):
+    """Closed words."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    """Closed numbers."""
+
+    LOW = 1
+    HIGH = 9
+
+
+@dataclass
+class Point:
+    """A record with a default."""
+
+    y: int
+    x: int
+    label: str | None = None
+    tags: list[str] = field(default_factory=list)
+    kind: str = "dot"
+
+
+@dataclass
+class Doubt:
+    """A record with a field that must be given and may be null."""
+
+    maybe: int | None
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    """A struct whose wire names differ."""
+
+    first_name: str
+
+
+class Cat(msgspec.Struct, tag="cat"):
+    """One side of a tagged union."""
+
+    lives: int = 9
+
+
+class Dog(msgspec.Struct, tag="dog"):
+    """The other side."""
+
+    name: str
+
+
+class Row(msgspec.Struct, array_like=True):
+    """A struct that travels as an array."""
+
+    a: int
+    b: str = ""
+
+
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    a: int
+    b: str = ""
+
+
+class Loose(TypedDict, total=False):
+    """A typed dict with an optional key."""
+
+    a: int
+
+
+class Node(msgspec.Struct):
+    """A type that contains itself."""
+
+    children: list[Node]
+
+
+class Ping(msgspec.Struct):
+    """A type that contains itself by way of another."""
+
+    pong: Pong | None
+
+
+class Pong(msgspec.Struct):
+    """The other."""
+
+    ping: Ping | None
+
+
+class Address(pydantic.BaseModel):
+    """A model inside a model."""
+
+    street: str
+
+
+class Person(pydantic.BaseModel):
+    """A model with its own schema."""
+
+    name: str = pydantic.Field(min_length=2, description="Full name")
+    address: Address
+
+
+Kilometres = NewType("Kilometres", int)
+POINT = {
+    "type": "object",
+    "properties": {
+        "y": {"type": "integer"},
+        "x": {"type": "integer"},
+        "label": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "kind": {"type": "string", "default": "dot"},
+    },
+    "additionalProperties": False,
+    "required": ["x", "y"],
+}
+
+
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """The schema of a type, without definitions."""
+    return SchemaBuilder().schema(type_info(annotation, "t"), "t")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (bool, {"type": "boolean"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (str, {"type": "string"}),
+        (None, {"type": "null"}),
+        (bytes, {"type": "string", "contentEncoding": "base64"}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (list, {"type": "array", "items": {}}),
+        (Sequence[int], {"type": "array", "items": {"type": "integer"}}),
+        (set[str], {"type": "array", "items": {"type": "string"}}),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
+        (tuple[int, int], {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}),
+        (
+            tuple[int, str],
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                "items": False,
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (Mapping[str, Any], {"type": "object", "additionalProperties": {}}),
+        (
+            dict[Literal["a", "b"], int],
+            {
+                "type": "object",
+                "additionalProperties": {"type": "integer"},
+                "propertyNames": {"type": "string", "enum": ["a", "b"]},
+            },
+        ),
+        (datetime, {"type": "string", "format": "date-time"}),
+        (date, {"type": "string", "format": "date"}),
+        (time, {"type": "string", "format": "time"}),
+        (timedelta, {"type": "string", "format": "duration"}),
+        (uuid.UUID, {"type": "string", "format": "uuid"}),
+        (Decimal, {"type": "string", "format": "decimal"}),
+        (Any, {}),
+        (object, {}),
+        (msgspec.Raw, {}),
+        (Kilometres, {"type": "integer"}),
+        (Colour, {"type": "string", "enum": ["blue", "red"]}),
+        (Level, {"type": "integer", "enum": [1, 9]}),
+        (Literal["b", "a"], {"type": "string", "enum": ["a", "b"]}),
+        (Literal["a", 1], {"enum": [1, "a"]}),
+        (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (Annotated[int, Meta(ge=1, lt=9, multiple_of=2)],
+         {"type": "integer", "minimum": 1, "exclusiveMaximum": 9, "multipleOf": 2}),
+        (Annotated[float, Meta(gt=0, le=1)], {"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+        (Annotated[str, Meta(min_length=1, max_length=3, pattern="^a")],
+         {"type": "string", "minLength": 1, "maxLength": 3, "pattern": "^a"}),
+        (Annotated[list[int], Meta(max_length=3)], {"type": "array", "items": {"type": "integer"}, "maxItems": 3}),
+        (Annotated[dict[str, int], Meta(min_length=1)],
+         {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}),
+        (Annotated[int, Meta(title="T", description="d", examples=[1])],
+         {"type": "integer", "title": "T", "description": "d", "examples": [1]}),
+        (Point, POINT),
+        (Doubt, {
+            "type": "object",
+            "properties": {"maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+            "additionalProperties": False,
+            "required": ["maybe"],
+        }),
+        (Loose, {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}),
+        (Renamed, {
+            "type": "object",
+            "properties": {"firstName": {"type": "string"}},
+            "additionalProperties": False,
+            "required": ["firstName"],
+        }),
+        (Row, {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 1}),
+        (Pair, {
+            "type": "array",
+            "prefixItems": [{"type": "integer"}, {"type": "string"}],
+            "items": False,
+            "minItems": 1,
+            "maxItems": 2,
+        }),
+    ],
+)  # fmt: skip
+def test_a_type_has_its_schema(annotation: Any, schema: dict[str, Any]) -> None:
+    """Each type is written as the table says: inlined, objects closed, required names sorted."""
+    assert schema_of(annotation) == schema
+
+
+def test_a_tagged_union_asks_for_the_tag() -> None:
+    """Inside a union each struct's tag is a required constant; alone it may be left out."""
+    cat, dog = schema_of(Cat | Dog)["anyOf"]
+    assert cat["properties"]["type"] == {"const": "cat"}
+    assert (cat["required"], dog["required"]) == (["type"], ["name", "type"])
+    assert "required" not in schema_of(Cat)
+
+
+def test_the_same_type_twice_is_no_cycle() -> None:
+    """Two fields of one type are written out twice."""
+    assert schema_of(tuple[Doubt, Doubt])["minItems"] == 2
+    assert schema_of(dict[str, Point])["additionalProperties"] == POINT
+
+
+def test_a_model_brings_its_own_schema() -> None:
+    """A model's schema is taken as it is; what it refers to moves to the root under a name of its own."""
+    builder = SchemaBuilder()
+    schema = builder.schema(type_info(dict[str, Person], "t"), "t")
+    person = schema["additionalProperties"]
+    assert person["properties"]["name"]["minLength"] == 2
+    assert person["properties"]["address"] == {"$ref": "#/$defs/Person.Address"}
+    assert builder.definitions["Person.Address"]["required"] == ["street"]
+    assert "$defs" not in person
+
+
+def test_two_models_do_not_share_definitions() -> None:
+    """Definitions of the same name from two models stay apart."""
+
+    def other() -> type[pydantic.BaseModel]:
+        class Address(pydantic.BaseModel):
+            zip_code: str
+
+        class Person(pydantic.BaseModel):
+            address: Address
+
+        return Person
+
+    builder = SchemaBuilder()
+    first = builder.schema(type_info(Person, "t"), "t")["properties"]["address"]["$ref"]
+    second = builder.schema(type_info(other(), "t"), "t")["properties"]["address"]["$ref"]
+    assert {"#/$defs/" + name for name in builder.definitions} == {first, second}
+    assert len(builder.definitions) == 2
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Callable[[int], int],
+        asyncio.Queue,
+        asyncio.Queue[int],
+        AsyncIterator[int],
+        complex,
+        msgspec.msgpack.Ext,
+        list[Callable[[], None]],
+        dict[int, str],
+        dict[str, asyncio.Event],
+        str | bytes | complex,
+        type,
+    ],
+)
+def test_what_json_cannot_carry_is_refused(annotation: Any) -> None:
+    """Callables, channels, generators and keys that are no strings have no schema."""
+    with pytest.raises(UnsupportedTypeError) as caught:
+        schema_of(annotation)
+    assert caught.value.path.startswith("t")
+
+
+@pytest.mark.parametrize("annotation", [Node, Ping, list[Node]])
+def test_a_type_that_contains_itself_is_refused(annotation: Any) -> None:
+    """A cycle has no inlined schema."""
+    with pytest.raises(UnsupportedTypeError, match="contains itself"):
+        schema_of(annotation)
+
+
+def test_types_nest_32_deep_and_no_deeper() -> None:
+    """The 32nd level is written, the 33rd refused."""
+    annotation: Any = int
+    for _ in range(MAX_DEPTH - 1):
+        annotation = list[annotation]
+    assert schema_of(annotation)["type"] == "array"
+    with pytest.raises(UnsupportedTypeError, match="32"):
+        schema_of(list[annotation])
+
+
+def test_a_default_that_json_cannot_say_is_left_out() -> None:
+    """The model is not told of a default that has no JSON form."""
+
+    class Odd(msgspec.Struct):
+        at: Any = float("nan")
+        of: Any = b"x"
+
+    assert schema_of(Odd)["properties"] == {"at": {}, "of": {"default": "eA=="}}
