@@ -1,0 +1,161 @@
+"""What can go wrong with tasks, groups and patches. `identity.IdentityRequiredError` is raised here too.
+
+TaskError
+├── RegistryClosedError          the registry was closed
+├── InvalidRequestError          a request is malformed
+├── NotFoundError                no such task here
+├── InvalidTransitionError       the task cannot go there from where it is
+├── IdempotencyConflictError     the key was used for another request
+├── AdminScopeRequiredError      a listing reaches beyond the caller's tenant
+├── GroupNotFoundError           no such group here
+├── GroupSealedError             the group takes no more members
+├── GroupNotSealedError          the group must be sealed first
+├── GroupInvalidTransitionError  the group or patch cannot go there from where it is
+├── PatchNotFoundError           no such patch here
+└── AcknowledgePublishError      acknowledged, but not every event went out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harborage.errors import HarborageError
+
+__all__ = [
+    "AcknowledgePublishError",
+    "AdminScopeRequiredError",
+    "FollowUpPendingError",
+    "GroupInvalidTransitionError",
+    "GroupNotFoundError",
+    "GroupNotSealedError",
+    "GroupSealedError",
+    "IdempotencyConflictError",
+    "InvalidRequestError",
+    "InvalidTransitionError",
+    "NotFoundError",
+    "PatchNotFoundError",
+    "RegistryClosedError",
+    "TaskError",
+]
+
+
+class TaskError(HarborageError):
+    """A task operation failed."""
+
+
+class RegistryClosedError(TaskError):
+    """The task registry is closed; open a new one."""
+
+
+class InvalidRequestError(TaskError):
+    """A task request is malformed. `field` is the part to correct."""
+
+    def __init__(self, field: str = "", reason: str = "") -> None:
+        self.field = field
+        super().__init__(f"{field}: {reason}" if field else reason)
+
+
+class NotFoundError(TaskError):
+    """No task of this session has this id. Tasks of other identities are not found either."""
+
+    def __init__(self, task_id: str = "") -> None:
+        self.task_id = task_id
+        super().__init__(f"task {task_id!r} not found in this session")
+
+
+class InvalidTransitionError(TaskError):
+    """A task cannot go to this status from the one it is in. `prior` and `target` are the two statuses."""
+
+    def __init__(self, prior: str = "", target: str = "", task_id: str = "") -> None:
+        self.prior = prior
+        self.target = target
+        self.task_id = task_id
+        named = f"task {task_id!r}: " if task_id else ""
+        super().__init__(f"{named}cannot go from {prior} to {target}")
+
+
+class IdempotencyConflictError(TaskError):
+    """An idempotency key was used again for a different request; use a new key or repeat the request unchanged."""
+
+    def __init__(self, key: str = "", task_id: str = "") -> None:
+        self.key = key
+        self.task_id = task_id
+        super().__init__(
+            f"idempotency key {key!r} belongs to task {task_id!r}, made by a different request; use a new key"
+        )
+
+
+class AdminScopeRequiredError(TaskError):
+    """A task listing names another tenant, which takes the admin scope. `tenant_count` is how many it names."""
+
+    def __init__(self, tenant_count: int = 0) -> None:
+        self.tenant_count = tenant_count
+        super().__init__(f"listing tasks of {tenant_count} tenants takes the admin scope")
+
+
+class GroupNotFoundError(TaskError):
+    """No group of this session has this id. Groups of other identities are not found either."""
+
+    def __init__(self, group_id: str = "") -> None:
+        self.group_id = group_id
+        super().__init__(f"task group {group_id!r} not found in this session")
+
+
+class GroupSealedError(TaskError):
+    """The group takes no more members. `status` is where it stands."""
+
+    def __init__(self, group_id: str = "", status: str = "") -> None:
+        self.group_id = group_id
+        self.status = status
+        super().__init__(f"task group {group_id!r} is {status}: only an open group takes members")
+
+
+class GroupNotSealedError(TaskError):
+    """The group is still open; seal it before resolving it."""
+
+    def __init__(self, group_id: str = "") -> None:
+        self.group_id = group_id
+        super().__init__(f"task group {group_id!r} is open: seal it first")
+
+
+class GroupInvalidTransitionError(TaskError):
+    """A group or a patch cannot go there from where it stands. `subject` is its id, `status` where it stands."""
+
+    def __init__(self, subject: str = "", status: str = "", wanted: str = "") -> None:
+        self.subject = subject
+        self.status = status
+        self.wanted = wanted
+        super().__init__(f"{subject!r} is {status}: {wanted} is not possible")
+
+
+class PatchNotFoundError(TaskError):
+    """No patch of this session has this id. Patches of other identities are not found either."""
+
+    def __init__(self, patch_id: str = "") -> None:
+        self.patch_id = patch_id
+        super().__init__(f"patch {patch_id!r} not found in this session")
+
+
+class AcknowledgePublishError(TaskError):
+    """Tasks were acknowledged, but some events could not be published. `count` stands; `errors` says why."""
+
+    def __init__(self, count: int = 0, errors: Sequence[Exception] = ()) -> None:
+        self.count = count
+        self.errors = tuple(errors)
+        joined = "; ".join(str(error) for error in self.errors)
+        super().__init__(f"{count} task(s) acknowledged, {len(self.errors)} event(s) not published: {joined}")
+
+
+class FollowUpPendingError(TaskError):
+    """The change was made, but what follows from it could not be told: it is owed, and done before the next change.
+
+    `pending` counts the tasks still to be cancelled and the groups still to be ended; `__cause__` is what failed. The
+    session's next change, or repeating this one, carries them out first.
+    """
+
+    def __init__(self, pending: int = 0) -> None:
+        self.pending = pending
+        super().__init__(
+            f"the change was made, but {pending} follow-up(s) could not be published; "
+            "they are carried out before the session's next change"
+        )

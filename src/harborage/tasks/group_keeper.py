@@ -1,0 +1,164 @@
+"""Groups on behalf of callers: found or created, sealed, cancelled, resolved, watched.
+
+What a group's rules say is in `groups`; how its end is carried out is in `books`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from harborage.events import Redactor
+from harborage.identity import Identity, IdentityRequiredError, require_triple
+from harborage.ids import new_id
+from harborage.tasks import announcements, records
+from harborage.tasks.books import Books
+from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotFoundError
+from harborage.tasks.groups import check_resolvable, check_sealable
+from harborage.tasks.ledger import EndGroup, GroupState, SessionLedger, key_of
+from harborage.tasks.model import GroupAction, GroupRequest, GroupStatus, TaskGroup, TaskGroupID
+from harborage.tasks.port import Who
+from harborage.tasks.redaction import redacted_text
+from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+__all__ = ["ACTION_CANCEL_REASON", "GroupKeeper"]
+
+ACTION_CANCEL_REASON = "action:cancel"
+"""The reason of a group that was cancelled by `apply_group`."""
+
+
+class GroupKeeper:
+    """The group verbs of the registry."""
+
+    __slots__ = ("_books", "_redactor")
+
+    def __init__(self, books: Books, redactor: Redactor | None) -> None:
+        self._books = books
+        self._redactor = redactor
+
+    async def resolve_or_create(self, request: GroupRequest, who: Who | None) -> TaskGroup:
+        """The session's group with this id, or a new one."""
+        caller = self._books.caller(who, "tasks.resolve_or_create_group")
+        require_triple(request.session, "tasks.resolve_or_create_group")
+        if key_of(caller) != key_of(request.session):
+            raise IdentityRequiredError("tasks.resolve_or_create_group: the caller is not the session it asks for")
+        ledger = self._books.open(caller)
+        return await self._books.alone(ledger, partial(self._resolve_or_create, ledger, request))
+
+    async def seal(self, group_id: TaskGroupID, who: Who | None) -> TaskGroup:
+        """The group, sealed, and ended when its members have."""
+        ledger, state = self._group(group_id, who, "tasks.seal_group")
+        await self._books.alone(ledger, partial(self._seal, ledger, state))
+        return state.snapshot()
+
+    async def cancel(self, group_id: TaskGroupID, reason: str, propagate: bool, who: Who | None) -> bool:
+        """Whether this call cancelled the group."""
+        ledger, state = self._group(group_id, who, "tasks.cancel_group")
+        return await self._books.alone(ledger, partial(self._cancel, ledger, state, reason, propagate))
+
+    async def apply(self, group_id: TaskGroupID, action: GroupAction | str, who: Who | None) -> TaskGroup:
+        """The group after `action`."""
+        ledger, state = self._group(group_id, who, "tasks.apply_group")
+        change: Callable[[], Coroutine[Any, Any, None]]
+        match action:
+            case GroupAction.SEAL:
+                change = partial(self._seal, ledger, state)
+            case GroupAction.RESOLVE:
+                change = partial(self._resolve, ledger, state)
+            case GroupAction.CANCEL:
+                change = partial(self._cancel_by_action, ledger, state)
+            case _:
+                raise GroupInvalidTransitionError(group_id, state.header.status, f"action {action!r}")
+        await self._books.alone(ledger, change)
+        return state.snapshot()
+
+    def watch(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+        """A watch on the end of the group."""
+        caller = self._explicit(session, "tasks.watch_group")
+        ledger = self._books.find(caller)
+        if ledger is None:
+            raise GroupNotFoundError(group_id)
+        return ledger.group(group_id).watch()
+
+    def turn_waiter(self, session: Identity) -> RetainTurnWaiter:
+        """A waiter for the next group of the session to end that holds its owner's turn."""
+        return self._books.open(self._explicit(session, "tasks.register_retain_turn_waiter")).turn_waiter()
+
+    def _explicit(self, session: Identity, what: str) -> Who:
+        self._books.check_open()
+        require_triple(session, what)
+        return session
+
+    def _group(self, group_id: TaskGroupID, who: Who | None, what: str) -> tuple[SessionLedger, GroupState]:
+        ledger = self._books.find(self._books.caller(who, what))
+        if ledger is None:
+            raise GroupNotFoundError(group_id)
+        return ledger, ledger.group(group_id)
+
+    async def _resolve_or_create(self, ledger: SessionLedger, request: GroupRequest) -> TaskGroup:
+        known = ledger.groups.get(request.id) if request.id else None
+        if known is not None:
+            return known.snapshot()
+        header = self._new_header(request)
+        owner = key_of(ledger.session)
+        # Claimed before the event goes out, so that two sessions cannot both get the id.
+        if self._books.group_owners.setdefault(header.id, owner) != owner:
+            raise GroupNotFoundError(header.id)
+        try:
+            await self._books.writer.commit(
+                announcements.group_created(header),
+                partial(ledger.groups.__setitem__, header.id, GroupState(header)),
+                partial(records.group_write, header, None),
+            )
+        except BaseException:
+            del self._books.group_owners[header.id]
+            raise
+        return header
+
+    def _new_header(self, request: GroupRequest) -> TaskGroup:
+        return TaskGroup(
+            id=request.id or new_id(),
+            session=request.session,
+            owner_task_id=request.owner_task_id,
+            retain_turn=request.retain_turn,
+            fail_fast=request.fail_fast,
+            description=redacted_text(self._redactor, request.description),
+            created_at=self._books.clock.now(),
+        )
+
+    async def _seal(self, ledger: SessionLedger, state: GroupState) -> None:
+        prior = state.header
+        check_sealable(prior.id, state.facts())
+        now = self._books.clock.now()
+        header = msgspec.structs.replace(prior, status=GroupStatus.SEALED, sealed_at=now)
+        told = msgspec.structs.replace(header, members=tuple(state.members))
+        await self._books.writer.commit(
+            announcements.group_sealed(told, now),
+            partial(_sealed, ledger, state, header),
+            partial(records.group_write, header, prior),
+        )
+
+    async def _cancel(self, ledger: SessionLedger, state: GroupState, reason: str, propagate: bool) -> bool:
+        header = state.header
+        if header.status.is_terminal:
+            return False
+        end = EndGroup(header.id, GroupStatus.CANCELLED, reason)
+        await self._books.end_group_now(ledger, state, end, take_members=propagate)
+        return True
+
+    async def _cancel_by_action(self, ledger: SessionLedger, state: GroupState) -> None:
+        await self._cancel(ledger, state, ACTION_CANCEL_REASON, True)
+
+    async def _resolve(self, ledger: SessionLedger, state: GroupState) -> None:
+        header = state.header
+        check_resolvable(header.id, state.facts())
+        end = EndGroup(header.id, GroupStatus.COMPLETED)
+        await self._books.end_group_now(ledger, state, end, take_members=False)
+
+
+def _sealed(ledger: SessionLedger, state: GroupState, header: TaskGroup) -> None:
+    state.header = header
+    ledger.judge(state)

@@ -1,0 +1,271 @@
+"""What the registry remembers of one session, and the bookkeeping that keeps it small.
+
+Memory only: no I/O, no events, no clock. There is one ledger for each (tenant, user, session), so nothing in here can
+be reached with another identity. What only matters while a task lives (its place under its parent, those who wait for
+it) is released when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from harborage.identity import Identity, Quadruple
+from harborage.tasks.errors import GroupNotFoundError, NotFoundError
+from harborage.tasks.groups import FailFast, GroupFacts, Resolve, failure_of, verdict
+from harborage.tasks.model import (
+    GroupCompletion,
+    GroupStatus,
+    Propagate,
+    Task,
+    TaskGroup,
+    TaskGroupID,
+    TaskID,
+    TaskPatch,
+)
+from harborage.tasks.watch import EndWaiters, GroupWatch, RetainTurnWaiter, Watch
+
+__all__ = ["CancelTask", "EndGroup", "FollowUp", "GroupState", "SessionKey", "SessionLedger", "key_of"]
+
+SessionKey: TypeAlias = tuple[str, str, str]
+
+
+def key_of(who: Identity | Quadruple) -> SessionKey:
+    """The key under which everything of this identity is kept."""
+    return (who.tenant_id, who.user_id, who.session_id)
+
+
+class CancelTask(msgspec.Struct, frozen=True):
+    """A task is to be cancelled because something above it was, or because its group ended."""
+
+    task_id: TaskID
+    reason: str
+
+
+class EndGroup(msgspec.Struct, frozen=True):
+    """A group is to end in this way."""
+
+    group_id: TaskGroupID
+    status: GroupStatus
+    reason: str = ""
+
+
+FollowUp: TypeAlias = CancelTask | EndGroup
+
+
+class GroupState:
+    """A group while the registry runs: its header, who joined, how many of them live, who watches."""
+
+    __slots__ = ("completion", "header", "is_ending", "live", "members", "watchers")
+
+    def __init__(self, header: TaskGroup) -> None:
+        self.header = header
+        self.members: list[TaskID] = []
+        self.live = 0
+        self.is_ending = False
+        self.completion: GroupCompletion | None = None
+        self.watchers: list[GroupWatch] = []
+
+    def facts(self) -> GroupFacts:
+        """What the rules of groups need to know."""
+        header = self.header
+        return GroupFacts(header.status, header.fail_fast, len(self.members), self.live, self.is_ending)
+
+    def snapshot(self) -> TaskGroup:
+        """The group as it stands."""
+        return msgspec.structs.replace(self.header, members=tuple(self.members))
+
+    def watch(self) -> GroupWatch:
+        """A watch on the group's end; it holds the completion already when there is one."""
+        watch = GroupWatch(self._forget)
+        if self.completion is not None:
+            watch.deliver(self.completion)
+        else:
+            self.watchers.append(watch)
+        return watch
+
+    def end(self, header: TaskGroup, completion: GroupCompletion) -> None:
+        """Close the group's book and tell everybody who watches."""
+        self.header = header
+        self.completion = completion
+        self.is_ending = False
+        watchers, self.watchers = self.watchers, []
+        for watch in watchers:
+            watch.deliver(completion)
+
+    def close(self) -> None:
+        """Send the watchers away without a value."""
+        watchers, self.watchers = self.watchers, []
+        for watch in watchers:
+            watch.close()
+
+    def _forget(self, watch: Watch[GroupCompletion]) -> None:
+        self.watchers = [kept for kept in self.watchers if kept is not watch]
+
+
+class SessionLedger:
+    """One session's tasks, groups and patches.
+
+    `lock` is held while the session changes; reading needs no lock, because a change is applied in one go. `owed` is
+    what follows from a change that is true already and still has to be carried out, in order.
+    """
+
+    __slots__ = (
+        "children",
+        "end_waiters",
+        "groups",
+        "idempotency",
+        "lock",
+        "owed",
+        "patches",
+        "session",
+        "tasks",
+        "turn_waiters",
+    )
+
+    def __init__(self, session: Identity) -> None:
+        self.session = session
+        self.lock = asyncio.Lock()
+        self.tasks: dict[TaskID, Task] = {}
+        self.children: dict[TaskID, dict[TaskID, None]] = {}
+        self.idempotency: dict[str, tuple[str, TaskID]] = {}
+        self.groups: dict[TaskGroupID, GroupState] = {}
+        self.patches: dict[str, TaskPatch] = {}
+        self.owed: deque[FollowUp] = deque()
+        self.end_waiters = EndWaiters()
+        self.turn_waiters: list[RetainTurnWaiter] = []
+
+    def task(self, task_id: TaskID) -> Task:
+        """The task with this id.
+
+        Raises:
+            NotFoundError: the session has none.
+        """
+        task = self.tasks.get(task_id)
+        if task is None:
+            raise NotFoundError(task_id)
+        return task
+
+    def group(self, group_id: TaskGroupID) -> GroupState:
+        """The group with this id.
+
+        Raises:
+            GroupNotFoundError: the session has none.
+        """
+        state = self.groups.get(group_id)
+        if state is None:
+            raise GroupNotFoundError(group_id)
+        return state
+
+    def fingerprint(self, task: Task) -> str:
+        """The fingerprint of the request that made the task; empty for one without an idempotency key."""
+        return self.idempotency[task.idempotency_key][0] if task.idempotency_key else ""
+
+    def add(self, task: Task, fingerprint: str) -> None:
+        """Enter a new task, under its parent and into its group."""
+        self.tasks[task.id] = task
+        if task.idempotency_key:
+            self.idempotency[task.idempotency_key] = (fingerprint, task.id)
+        if task.parent_task_id is not None:
+            # Only a living parent of this session can ever be cancelled, so no other needs an entry.
+            parent = self.tasks.get(task.parent_task_id)
+            if parent is not None and not parent.status.is_terminal:
+                self.children.setdefault(parent.id, {})[task.id] = None
+        if task.group_id:
+            group = self.groups[task.group_id]
+            group.members.append(task.id)
+            group.live += 1
+
+    def put(self, task: Task, prior: Task) -> None:
+        """Replace a task by what became of `prior`; one that ended wakes its waiters and may end its group."""
+        current = self.tasks[task.id]
+        if current is not prior:
+            # The tool counter moves without the lock.
+            task = msgspec.structs.replace(task, tool_count=current.tool_count)
+        self.tasks[task.id] = task
+        if task.status.is_terminal and not prior.status.is_terminal:
+            self._ended(task)
+
+    def descendants(self, root: TaskID) -> list[TaskID]:
+        """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""
+        found: list[TaskID] = []
+        level: Iterable[TaskID] = (root,)
+        while level:
+            level = [child for parent in level for child in self.children.get(parent, ())]
+            found.extend(level)
+        return found
+
+    def member_tree(self, state: GroupState) -> list[TaskID]:
+        """The group's living members in the order they joined, each followed by what its policy takes along."""
+        found: dict[TaskID, None] = {}
+        for member in state.members:
+            task = self.tasks[member]
+            if not task.status.is_terminal:
+                found[member] = None
+                if task.propagate_on_cancel is Propagate.CASCADE:
+                    found.update(dict.fromkeys(self.descendants(member)))
+        return list(found)
+
+    def claim(self, state: GroupState, status: GroupStatus, reason: str = "", *, cancel_members: bool = False) -> None:
+        """Decide how a group ends: from here on nothing else can end it, and what has to be done is owed.
+
+        The claim comes before the members' cancellation; their ends then find a group that is spoken for.
+        """
+        state.is_ending = True
+        if cancel_members:
+            self.owed.extend(CancelTask(task_id, reason) for task_id in self.member_tree(state))
+        self.owed.append(EndGroup(state.header.id, status, reason))
+
+    def judge(self, state: GroupState, ended: Task | None = None) -> None:
+        """Claim the group if it has to end now that it was sealed, or that `ended` did."""
+        match verdict(state.facts(), failure_of(ended) if ended is not None else None):
+            case Resolve():
+                self.claim(state, GroupStatus.COMPLETED)
+            case FailFast(reason):
+                self.claim(state, GroupStatus.CANCELLED, reason, cancel_members=True)
+            case None:
+                pass
+
+    def end_group(self, state: GroupState, header: TaskGroup, completion: GroupCompletion) -> None:
+        """Close a group's book; a group that held its owner's turn wakes all who wait for one."""
+        state.end(header, completion)
+        if header.retain_turn:
+            waiters, self.turn_waiters = self.turn_waiters, []
+            for waiter in waiters:
+                waiter.deliver(header.id)
+
+    def turn_waiter(self) -> RetainTurnWaiter:
+        """A waiter for the next group to end that holds its owner's turn."""
+        waiter = RetainTurnWaiter(self._forget_turn)
+        self.turn_waiters.append(waiter)
+        return waiter
+
+    def close(self) -> None:
+        """Send everybody away who waits for something here."""
+        self.end_waiters.close()
+        for state in self.groups.values():
+            state.close()
+        waiters, self.turn_waiters = self.turn_waiters, []
+        for waiter in waiters:
+            waiter.close()
+
+    def _ended(self, task: Task) -> None:
+        self.children.pop(task.id, None)
+        if task.parent_task_id is not None:
+            siblings = self.children.get(task.parent_task_id)
+            if siblings is not None:
+                siblings.pop(task.id, None)
+                if not siblings:
+                    del self.children[task.parent_task_id]
+        self.end_waiters.ended(task)
+        if task.group_id:
+            state = self.groups[task.group_id]
+            state.live -= 1
+            self.judge(state, task)
+
+    def _forget_turn(self, waiter: Watch[TaskGroupID]) -> None:
+        self.turn_waiters = [kept for kept in self.turn_waiters if kept is not waiter]

@@ -1,0 +1,304 @@
+"""What a person sees of tasks: filtered rows in pages, counts by status, one task in detail.
+
+Pure: tasks in, page out. Who may look where is the business of `reading`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from harborage.events import unix_ns
+from harborage.identity import Identity, Quadruple
+from harborage.tasks.errors import InvalidRequestError
+from harborage.tasks.model import Task, TaskGroupID, TaskID, TaskKind, TaskStatus
+
+__all__ = [
+    "DEFAULT_PAGE_SIZE",
+    "MAX_PAGE_SIZE",
+    "IdentityMatch",
+    "StatusStrip",
+    "TaskCost",
+    "TaskDetail",
+    "TaskListFilter",
+    "TaskListRequest",
+    "TaskPage",
+    "TaskRow",
+    "check_filter",
+    "decode_cursor",
+    "encode_cursor",
+    "list_page",
+    "row_of",
+    "tenants_of",
+]
+
+DEFAULT_PAGE_SIZE: Final = 50
+MAX_PAGE_SIZE: Final = 200
+_CURSOR_WORD: Final = "tasks"
+_MAX_DIGITS: Final = 18
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class IdentityMatch(msgspec.Struct, frozen=True):
+    """Matches identities on the parts that are not blank."""
+
+    tenant_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+
+    def matches(self, who: Identity | Quadruple) -> bool:
+        """Whether every part that is given is the same."""
+        return (
+            (not self.tenant_id or self.tenant_id == who.tenant_id)
+            and (not self.user_id or self.user_id == who.user_id)
+            and (not self.session_id or self.session_id == who.session_id)
+        )
+
+
+class TaskListFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to show; an empty field lets everything through.
+
+    `since` and `until` bound the start, both included. `latency_above_ms` is a duration to exceed. `search` is looked
+    for in description and query, whatever the case. `error_classes` are codes of failed tasks.
+    """
+
+    statuses: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    parent_task_id: TaskID = ""
+    identities: tuple[IdentityMatch, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    error_classes: tuple[str, ...] = ()
+    latency_above_ms: int = 0
+    search: str = ""
+    group_id: TaskGroupID = ""
+
+
+class TaskListRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a listing; a `page_size` of 0 means 50. `page_token` is the last page's `next_page_token`."""
+
+    filter: TaskListFilter = TaskListFilter()
+    page_size: int = 0
+    page_token: str = ""
+    include_status_strip: bool = False
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in a listing. `duration_ms` is from start to the last change; `error_class` only for a failed task."""
+
+    id: TaskID
+    kind: TaskKind
+    status: TaskStatus
+    priority: int
+    identity: Quadruple
+    parent_task_id: TaskID | None
+    description: str
+    query: str
+    started_at: datetime
+    updated_at: datetime
+    duration_ms: int
+    tool_count: int
+    error_class: str
+    group_id: TaskGroupID
+    background_acknowledged: bool
+
+
+class StatusStrip(msgspec.Struct, frozen=True):
+    """How many tasks there are in all, whatever the filter says."""
+
+    pending: int = 0
+    running: int = 0
+    completed: int = 0
+    paused: int = 0
+    failed: int = 0
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of rows, newest start first; `aggregates` counts every status over all rows that pass the filter."""
+
+    rows: tuple[TaskRow, ...]
+    next_page_token: str
+    aggregates: Mapping[TaskStatus, int]
+    status_strip: StatusStrip | None = None
+
+
+class TaskCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task has cost, as far as it is known; `per_step` is empty when it is not, never missing."""
+
+    total_tokens: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    per_step: tuple[float, ...] = ()
+
+
+class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One task, its parent if that can be found, and its result as JSON text."""
+
+    row: TaskRow
+    parent: TaskRow | None = None
+    result: bytes | None = None
+    cost: TaskCost = TaskCost()
+
+
+def row_of(task: Task) -> TaskRow:
+    """The row that shows this task."""
+    return TaskRow(
+        id=task.id,
+        kind=task.kind,
+        status=task.status,
+        priority=task.priority,
+        identity=task.identity,
+        parent_task_id=task.parent_task_id,
+        description=task.description,
+        query=task.query,
+        started_at=_moment(task.created_at),
+        updated_at=_moment(task.updated_at),
+        duration_ms=_duration_ms(task),
+        tool_count=task.tool_count,
+        error_class=_error_class(task),
+        group_id=task.group_id,
+        background_acknowledged=task.background_acknowledged,
+    )
+
+
+def list_page(tasks: Sequence[Task], request: TaskListRequest) -> TaskPage:
+    """The page of `tasks` that the request asks for. Whoever calls has seen to it that the caller may see them.
+
+    Raises:
+        InvalidRequestError: an unknown status or kind, a negative latency, `since` after `until`, a page size out of
+            range, or a cursor that is not one of ours.
+    """
+    check_filter(request.filter)
+    size = _page_size(request.page_size)
+    offset = decode_cursor(request.page_token)
+    found = [task for task in tasks if _passes(task, request.filter)]
+    found.sort(key=_newest_first)
+    end = offset + size
+    return TaskPage(
+        rows=tuple(row_of(task) for task in found[offset:end]),
+        next_page_token=encode_cursor(end) if end < len(found) else "",
+        aggregates=_count(found),
+        status_strip=_strip(tasks) if request.include_status_strip else None,
+    )
+
+
+def check_filter(filter: TaskListFilter) -> None:
+    """Accept a filter that makes sense.
+
+    Raises:
+        InvalidRequestError: `field` names the part that does not.
+    """
+    _check_words("statuses", filter.statuses, TaskStatus)
+    _check_words("kinds", filter.kinds, TaskKind)
+    if filter.latency_above_ms < 0:
+        raise InvalidRequestError("latency_above_ms", "must not be negative")
+    if filter.since is not None and filter.until is not None and filter.since > filter.until:
+        raise InvalidRequestError("since", "must not be after until")
+
+
+def encode_cursor(offset: int) -> str:
+    """The token of the page that begins at `offset`: unpadded URL-safe base64."""
+    return base64.urlsafe_b64encode(f"{_CURSOR_WORD}:{offset}".encode()).rstrip(b"=").decode()
+
+
+def decode_cursor(token: str) -> int:
+    """The offset that a token stands for; an empty one is the beginning.
+
+    Raises:
+        InvalidRequestError: it is malformed, or another listing's.
+    """
+    if not token:
+        return 0
+    try:
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        word, _, offset = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii").partition(":")
+    except (binascii.Error, UnicodeError) as error:
+        raise InvalidRequestError("page_token", "is malformed; use the last page's next_page_token") from error
+    # Spelling it again refuses what base64 reads kindly: padding, stray bits, leading zeros.
+    if word != _CURSOR_WORD or not offset.isdecimal() or encode_cursor(int(offset[:_MAX_DIGITS])) != token:
+        raise InvalidRequestError("page_token", "belongs to another listing")
+    return int(offset)
+
+
+def tenants_of(caller: Identity | Quadruple, filter: TaskListFilter) -> frozenset[str]:
+    """The tenants that the filter reaches, the caller's own included."""
+    return frozenset({caller.tenant_id, *(match.tenant_id for match in filter.identities if match.tenant_id)})
+
+
+def _check_words(field: str, words: Iterable[str], known: type[TaskStatus | TaskKind]) -> None:
+    for word in words:
+        if word not in frozenset(known):
+            raise InvalidRequestError(field, f"{word!r} is not one of {', '.join(known)}")
+
+
+def _page_size(asked: int) -> int:
+    if not 0 <= asked <= MAX_PAGE_SIZE:
+        raise InvalidRequestError("page_size", f"must be between 1 and {MAX_PAGE_SIZE}, or 0 for {DEFAULT_PAGE_SIZE}")
+    return asked or DEFAULT_PAGE_SIZE
+
+
+def _passes(task: Task, filter: TaskListFilter) -> bool:
+    return (
+        (not filter.statuses or task.status in filter.statuses)
+        and (not filter.kinds or task.kind in filter.kinds)
+        and (not filter.parent_task_id or task.parent_task_id == filter.parent_task_id)
+        and (not filter.group_id or task.group_id == filter.group_id)
+        and (not filter.identities or any(match.matches(task.identity) for match in filter.identities))
+        and (not filter.error_classes or _error_class(task) in filter.error_classes)
+        and (not filter.latency_above_ms or _duration_ms(task) > filter.latency_above_ms)
+        and _is_within(task, filter)
+        and _is_found(task, filter.search)
+    )
+
+
+def _is_within(task: Task, filter: TaskListFilter) -> bool:
+    if filter.since is not None and task.created_at < unix_ns(filter.since):
+        return False
+    return filter.until is None or task.created_at <= unix_ns(filter.until)
+
+
+def _is_found(task: Task, search: str) -> bool:
+    if not search:
+        return True
+    wanted = search.casefold()
+    return wanted in task.description.casefold() or wanted in task.query.casefold()
+
+
+def _newest_first(task: Task) -> tuple[int, str]:
+    return (-task.created_at, task.id)
+
+
+def _duration_ms(task: Task) -> int:
+    return max(0, task.updated_at - task.created_at) // 1_000_000
+
+
+def _error_class(task: Task) -> str:
+    return task.error.code if task.status is TaskStatus.FAILED and task.error is not None else ""
+
+
+def _moment(at_ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_ns // 1_000)
+
+
+def _count(tasks: Iterable[Task]) -> dict[TaskStatus, int]:
+    counts = dict.fromkeys(TaskStatus, 0)
+    for task in tasks:
+        counts[task.status] += 1
+    return counts
+
+
+def _strip(tasks: Iterable[Task]) -> StatusStrip:
+    counts = _count(tasks)
+    return StatusStrip(
+        pending=counts[TaskStatus.PENDING],
+        running=counts[TaskStatus.RUNNING],
+        completed=counts[TaskStatus.COMPLETE],
+        paused=counts[TaskStatus.PAUSED],
+        failed=counts[TaskStatus.FAILED],
+    )

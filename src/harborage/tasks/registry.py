@@ -1,0 +1,350 @@
+"""The task registry that lives in this process.
+
+It keeps every task of every session in memory, writes each change through to a store when it has one, and tells the
+bus about each. Read `commit` for the order in which a change becomes true, `transitions` and `groups` for the rules. It
+runs nothing: a host listens with `on_spawned`, does the work, and marks how it went.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.events import EventBus, Redactor, unix_ns
+from harborage.identity import Identity, require_triple
+from harborage.ids import new_id
+from harborage.state import StateStore
+from harborage.tasks import announcements, records
+from harborage.tasks.books import Books, cancelled_task
+from harborage.tasks.commit import Writer
+from harborage.tasks.drivers import RegistryParts
+from harborage.tasks.errors import AcknowledgePublishError, IdempotencyConflictError, InvalidRequestError
+from harborage.tasks.group_keeper import GroupKeeper
+from harborage.tasks.groups import check_joinable
+from harborage.tasks.idempotency import fingerprint
+from harborage.tasks.ledger import CancelTask, SessionLedger
+from harborage.tasks.listeners import Listeners
+from harborage.tasks.model import (
+    GroupAction,
+    GroupRequest,
+    PatchAction,
+    Propagate,
+    SpawnRequest,
+    SpawnToolRequest,
+    Task,
+    TaskFailure,
+    TaskFilter,
+    TaskGroup,
+    TaskGroupID,
+    TaskHandle,
+    TaskID,
+    TaskKind,
+    TaskPatch,
+    TaskSummary,
+)
+from harborage.tasks.patch_keeper import PatchKeeper
+from harborage.tasks.port import TaskListener, TaskRegistry, Who
+from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
+from harborage.tasks.transitions import Move, target_of
+from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+__all__ = ["InProcessTaskRegistry", "make"]
+
+_ANY = TaskFilter()
+
+
+class InProcessTaskRegistry:
+    """Keeps tasks in this process, for one event loop and any number of callers on it. See `TaskRegistry`.
+
+    The bus, the redactor and the store are the caller's to close, after the registry.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: EventBus,
+        redactor: Redactor | None = None,
+        store: StateStore | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._clock = clock
+        self._redactor = redactor
+        self._books = Books(Writer(bus, store), clock)
+        self._groups = GroupKeeper(self._books, redactor)
+        self._patches = PatchKeeper(self._books)
+        self._spawned = Listeners("tasks.on_spawned")
+
+    # Spawning
+
+    async def spawn(self, request: SpawnRequest) -> TaskHandle:
+        self._books.check_open()
+        require_triple(request.identity, "tasks.spawn")
+        _check_words(request)
+        ledger = self._books.open(request.identity)
+        return await self._books.alone(ledger, partial(self._spawn, ledger, request))
+
+    async def spawn_tool(self, request: SpawnToolRequest) -> TaskHandle:
+        self._books.check_open()
+        require_triple(request.identity, "tasks.spawn_tool")
+        if not request.tool_name:
+            raise InvalidRequestError("tool_name", "must not be empty")
+        return await self.spawn(_tool_spawn(request))
+
+    def on_spawned(self, listener: TaskListener) -> Callable[[], None]:
+        self._books.check_open()
+        return self._spawned.add(listener)
+
+    def on_ended(self, listener: TaskListener) -> Callable[[], None]:
+        self._books.check_open()
+        return self._books.ended.add(listener)
+
+    # Reading
+
+    async def get(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        return self._books.of_task(task_id, who, "tasks.get").tasks[task_id]
+
+    async def list(self, session: Identity, filter: TaskFilter = _ANY) -> list[TaskSummary]:
+        return [
+            TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at)
+            for task in self.read(session)
+            if (filter.status is None or task.status is filter.status)
+            and (filter.kind is None or task.kind is filter.kind)
+            and (filter.parent is None or task.parent_task_id == filter.parent)
+        ]
+
+    def read(self, session: Identity) -> builtins.list[Task]:
+        """The session's tasks, whole, in the order they were spawned."""
+        self._books.check_open()
+        require_triple(session, "tasks.list")
+        ledger = self._books.find(session)
+        return [] if ledger is None else list(ledger.tasks.values())
+
+    def sessions(self) -> builtins.list[Identity]:
+        """The sessions that have tasks, for callers who may look across them."""
+        self._books.check_open()
+        return [ledger.session for ledger in self._books if ledger.tasks]
+
+    async def wait_ended(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        ledger = self._books.of_task(task_id, who, "tasks.wait_ended")
+        task = ledger.tasks[task_id]
+        return task if task.status.is_terminal else await ledger.end_waiters.wait(task_id)
+
+    # Control
+
+    async def cancel(self, task_id: TaskID, reason: str = "", *, who: Who | None = None) -> bool:
+        ledger = self._books.of_task(task_id, who, "tasks.cancel")
+        return await self._books.alone(ledger, partial(self._cancel, ledger, task_id, reason))
+
+    async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
+        ledger = self._books.of_task(task_id, who, "tasks.prioritize")
+        return await self._books.alone(ledger, partial(self._prioritize, ledger, task_id, priority))
+
+    async def increment_tool_count(self, task_id: TaskID, *, who: Who | None = None) -> int:
+        # In memory and without the lock, because it is called for every tool call: the count is written with the
+        # task's next change.
+        ledger = self._books.of_task(task_id, who, "tasks.increment_tool_count")
+        task = ledger.tasks[task_id]
+        ledger.tasks[task_id] = msgspec.structs.replace(task, tool_count=task.tool_count + 1)
+        return task.tool_count + 1
+
+    # Lifecycle
+
+    async def mark_running(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        return await self._mark(task_id, Move.START, who)
+
+    async def mark_paused(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        return await self._mark(task_id, Move.PAUSE, who)
+
+    async def mark_resumed(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        return await self._mark(task_id, Move.RESUME, who)
+
+    async def mark_complete(self, task_id: TaskID, result: bytes = b"", *, who: Who | None = None) -> Task:
+        return await self._mark(task_id, Move.COMPLETE, who, result=result)
+
+    async def mark_failed(self, task_id: TaskID, failure: TaskFailure, *, who: Who | None = None) -> Task:
+        return await self._mark(task_id, Move.FAIL, who, error=failure)
+
+    async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
+        self._books.check_open()
+        require_triple(session, "tasks.acknowledge_background")
+        ledger = self._books.find(session)
+        if ledger is None:
+            return 0
+        return await self._books.alone(ledger, partial(self._acknowledge, ledger, task_ids))
+
+    # Groups and patches
+
+    async def resolve_or_create_group(self, request: GroupRequest, *, who: Who | None = None) -> TaskGroup:
+        return await self._groups.resolve_or_create(request, who)
+
+    async def seal_group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
+        return await self._groups.seal(group_id, who)
+
+    async def cancel_group(
+        self, group_id: TaskGroupID, reason: str = "", propagate: bool = True, *, who: Who | None = None
+    ) -> bool:
+        return await self._groups.cancel(group_id, reason, propagate, who)
+
+    async def apply_group(
+        self, group_id: TaskGroupID, action: GroupAction | str, *, who: Who | None = None
+    ) -> TaskGroup:
+        return await self._groups.apply(group_id, action, who)
+
+    def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+        return self._groups.watch(session, group_id)
+
+    def register_retain_turn_waiter(self, session: Identity) -> RetainTurnWaiter:
+        return self._groups.turn_waiter(session)
+
+    async def create_pending_patch(self, session: Identity, patch_id: str) -> TaskPatch:
+        return await self._patches.create(session, patch_id)
+
+    async def apply_patch(self, session: Identity, patch_id: str, action: PatchAction | str) -> bool:
+        return await self._patches.apply(session, patch_id, action)
+
+    async def aclose(self) -> None:
+        await self._books.aclose()
+        self._spawned.clear()
+        self._books.ended.clear()
+
+    # Changes; each runs alone in its session
+
+    async def _spawn(self, ledger: SessionLedger, request: SpawnRequest) -> TaskHandle:
+        mark = ""
+        if request.idempotency_key:
+            mark = fingerprint(request)
+            known = ledger.idempotency.get(request.idempotency_key)
+            if known is not None:
+                if known[0] != mark:
+                    raise IdempotencyConflictError(request.idempotency_key, known[1])
+                return TaskHandle(known[1], True)
+        now = self._clock.now()
+        task = _new_task(request, unix_ns(now), self._redactor)
+        if task.group_id:
+            check_joinable(task.group_id, ledger.group(task.group_id).facts())
+        await self._books.writer.commit(
+            announcements.spawned(task, now),
+            partial(self._enter, ledger, task, mark),
+            partial(records.task_write, task, None, mark),
+        )
+        return TaskHandle(task.id)
+
+    def _enter(self, ledger: SessionLedger, task: Task, mark: str) -> None:
+        ledger.add(task, mark)
+        self._spawned.tell(task)
+
+    async def _cancel(self, ledger: SessionLedger, task_id: TaskID, reason: str) -> bool:
+        prior = ledger.task(task_id)
+        if prior.status.is_terminal:
+            return False
+        takes_along = prior.propagate_on_cancel is Propagate.CASCADE
+        below = ledger.descendants(task_id) if takes_along else []
+        now = self._clock.now()
+        task = cancelled_task(prior, now)
+        await self._books.commit_task(ledger, task, prior, announcements.cancelled(task, reason, False, now))
+        ledger.owed.extendleft(CancelTask(child, reason) for child in reversed(below))
+        return True
+
+    async def _prioritize(self, ledger: SessionLedger, task_id: TaskID, priority: int) -> bool:
+        prior = ledger.task(task_id)
+        if prior.priority == priority:
+            return False
+        now = self._clock.now()
+        task = msgspec.structs.replace(prior, priority=priority, updated_at=unix_ns(now))
+        await self._books.commit_task(ledger, task, prior, announcements.prioritised(task, prior, now))
+        return True
+
+    async def _mark(self, task_id: TaskID, move: Move, who: Who | None, **parts: Any) -> Task:
+        ledger = self._books.of_task(task_id, who, f"tasks.{move}")
+        return await self._books.alone(ledger, partial(self._moved, ledger, task_id, move, parts))
+
+    async def _moved(self, ledger: SessionLedger, task_id: TaskID, move: Move, parts: dict[str, Any]) -> Task:
+        prior = ledger.task(task_id)
+        status = target_of(move, prior.status, task_id)
+        if "result" in parts:
+            parts = {"result": redacted_result(self._redactor, parts["result"])}
+        elif "error" in parts:
+            parts = {"error": redacted_failure(self._redactor, parts["error"])}
+        now = self._clock.now()
+        task = msgspec.structs.replace(prior, status=status, updated_at=unix_ns(now), **parts)
+        await self._books.commit_task(ledger, task, prior, announcements.moved(move, task, prior, now))
+        return ledger.tasks[task_id]
+
+    async def _acknowledge(self, ledger: SessionLedger, task_ids: Sequence[TaskID]) -> int:
+        count = 0
+        errors: list[Exception] = []
+        for task_id in task_ids:
+            prior = ledger.tasks.get(task_id)
+            if prior is None or not _is_acknowledgeable(prior):
+                continue
+            task = msgspec.structs.replace(prior, background_acknowledged=True)
+            try:
+                await self._books.commit_task(ledger, task, prior, None)
+                count += 1
+                await self._books.writer.publish(announcements.acknowledged(task, self._clock.now()))
+            except Exception as error:  # noqa: BLE001 - joined and raised below
+                errors.append(error)
+        if errors:
+            raise AcknowledgePublishError(count, errors)
+        return count
+
+
+async def make(parts: RegistryParts) -> TaskRegistry:
+    """A registry in this process on these parts."""
+    return InProcessTaskRegistry(bus=parts.bus, redactor=parts.redactor, store=parts.store, clock=parts.clock)
+
+
+def _check_words(request: SpawnRequest) -> None:
+    if request.kind not in _KINDS:
+        raise InvalidRequestError("kind", f"{request.kind!r} is not one of foreground, background")
+    if request.propagate_on_cancel and request.propagate_on_cancel not in _POLICIES:
+        raise InvalidRequestError(
+            "propagate_on_cancel", f"{request.propagate_on_cancel!r} is not one of cascade, isolate"
+        )
+
+
+_KINDS: frozenset[str] = frozenset(TaskKind)
+_POLICIES: frozenset[str] = frozenset(Propagate)
+
+
+def _new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task:
+    return Task(
+        id=new_id(),
+        identity=request.identity,
+        kind=TaskKind(request.kind),
+        priority=request.priority,
+        parent_task_id=request.parent_task_id or None,
+        group_id=request.group_id,
+        description=redacted_text(redactor, request.description),
+        query=redacted_text(redactor, request.query),
+        propagate_on_cancel=Propagate(request.propagate_on_cancel or Propagate.CASCADE),
+        notify_on_complete=request.notify_on_complete,
+        idempotency_key=request.idempotency_key,
+        created_at=at,
+        updated_at=at,
+        input_artifact_ids=tuple(request.input_artifact_ids),
+    )
+
+
+def _tool_spawn(request: SpawnToolRequest) -> SpawnRequest:
+    return SpawnRequest(
+        identity=request.identity,
+        kind=TaskKind.FOREGROUND,
+        priority=request.priority,
+        parent_task_id=request.parent_task_id,
+        group_id=request.group_id,
+        description=request.description or f"tool: {request.tool_name}",
+        query=request.args.decode("utf-8", "replace"),
+        propagate_on_cancel=request.propagate_on_cancel,
+        notify_on_complete=request.notify_on_complete,
+        idempotency_key=request.idempotency_key,
+    )
+
+
+def _is_acknowledgeable(task: Task) -> bool:
+    return task.kind is TaskKind.BACKGROUND and task.status.is_terminal and not task.background_acknowledged

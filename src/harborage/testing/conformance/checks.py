@@ -1,0 +1,120 @@
+"""What the suites share: expectations that say what was promised, and a runner that reports every broken promise.
+
+Plain `assert` is not used: it vanishes under `python -O`, and outside a test file it says nothing of the values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+
+from harborage.errors import HarborageError
+
+__all__ = [
+    "Closable",
+    "ConformanceError",
+    "Factory",
+    "Scenario",
+    "check_scenario",
+    "expect",
+    "expect_equal",
+    "expect_raises",
+    "run_scenarios",
+]
+
+
+class ConformanceError(HarborageError, AssertionError):
+    """A driver does not do what its port promises."""
+
+
+class Closable(Protocol):
+    """What every driver is besides its port: something that is closed."""
+
+    async def aclose(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+S = TypeVar("S", bound=Closable)
+Factory: TypeAlias = Callable[[], Awaitable[S]]
+Scenario: TypeAlias = Callable[[S], Awaitable[None]]
+
+
+def expect(holds: bool, what: str) -> None:
+    """Accept what holds.
+
+    Raises:
+        ConformanceError: it does not; `what` says what was promised.
+    """
+    if not holds:
+        raise ConformanceError(what)
+
+
+def expect_equal(got: object, wanted: object, what: str) -> None:
+    """Accept equal values.
+
+    Raises:
+        ConformanceError: they differ; the message shows both, cut short.
+    """
+    if got != wanted:
+        raise ConformanceError(f"{what}: got {_short(got)}, wanted {_short(wanted)}")
+
+
+async def expect_raises(kind: type[BaseException], work: Awaitable[object], what: str) -> None:
+    """Accept work that ends in exactly this kind of error, or one derived from it.
+
+    Raises:
+        ConformanceError: it ended well or in another error, which is the cause.
+    """
+    try:
+        result = await work
+    except kind:
+        return
+    except Exception as error:
+        raise ConformanceError(f"{what}: raised {type(error).__name__}, wanted {kind.__name__}") from error
+    raise ConformanceError(f"{what}: gave {_short(result)}, wanted {kind.__name__}")
+
+
+async def check_scenario(scenario: Scenario[S], open_driver: Factory[S]) -> None:
+    """Run one scenario against a fresh driver, close it, and see that it left no task behind.
+
+    Raises:
+        ConformanceError: a promise is broken; whatever else the driver raises comes out as it is.
+    """
+    before = asyncio.all_tasks()
+    driver = await open_driver()
+    try:
+        await scenario(driver)
+    finally:
+        await driver.aclose()
+    await asyncio.sleep(0)
+    left = sorted(task.get_name() for task in asyncio.all_tasks() - before)
+    expect_equal(left, [], "tasks that a closed driver leaves running")
+
+
+async def run_scenarios(scenarios: Sequence[Scenario[S]], open_driver: Factory[S]) -> None:
+    """Run every scenario, each against a fresh driver.
+
+    Raises:
+        ExceptionGroup: what went wrong, one error a failed scenario, each with a note that names and describes it.
+    """
+    failures: list[Exception] = []
+    for scenario in scenarios:
+        try:
+            await check_scenario(scenario, open_driver)
+        except Exception as error:  # noqa: BLE001 - raised with the others below
+            error.add_note(f"scenario {_name(scenario)}: {inspect.getdoc(scenario)}")
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {len(scenarios)} scenarios failed", failures)
+
+
+def _name(scenario: object) -> str:
+    return getattr(scenario, "__name__", repr(scenario))
+
+
+def _short(value: object, limit: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
