@@ -81,6 +81,14 @@ async def test_a_deleted_session_leaves_nothing_behind() -> None:
     assert store._sessions == {}
 
 
+async def test_a_closed_store_holds_no_data() -> None:
+    """Whoever keeps a closed store does not keep its bytes."""
+    store = MemoryArtifactStore()
+    await store.put_bytes(SCOPE, b"x")
+    await store.aclose()
+    assert store._sessions == {}
+
+
 async def test_small_content_is_hashed_at_once_and_large_content_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hash that would hold up the event loop is computed elsewhere; both are the same hash."""
     hops: list[int] = []

@@ -47,6 +47,14 @@ async def test_the_time_of_a_record_comes_from_the_stores_clock() -> None:
     assert (await store.load(WHO, "kind")).updated_at == datetime(2030, 5, 6, tzinfo=UTC)
 
 
+async def test_a_closed_store_holds_no_data() -> None:
+    """Whoever keeps a closed store does not keep its records."""
+    store = MemoryStateStore()
+    await store.save(StateRecord("event", WHO, "kind"))
+    await store.aclose()
+    assert (store._records, store._slots) == ({}, {})
+
+
 @pytest.mark.parametrize("name", ["", "inmem"])
 async def test_a_blank_driver_name_means_memory(name: str) -> None:
     """The default driver keeps everything in memory."""

@@ -86,7 +86,7 @@ async def make(config: StateConfig) -> StateStore:
 def _triple(who: Identity | Quadruple | None) -> Identity:
     asked = effective_quadruple() if who is None else who
     require_triple(asked, "state.load_by_event_id")
-    assert asked is not None
+    assert asked is not None  # for the type checker: None was refused above
     return asked.identity if isinstance(asked, Quadruple) else asked
 
 

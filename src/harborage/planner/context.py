@@ -1,0 +1,151 @@
+"""Everything a planner sees of its run: one value, made anew for each step.
+
+What a planner writes into its copy is lost; state that must outlive the step goes back through the callbacks
+(`on_…`). This file must not reach into the runtime: fields are values, read-only views and callables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from harborage.identity import Quadruple
+from harborage.planner.decisions import Decision
+from harborage.planner.enums import ChunkKind, ReasoningReplayMode
+from harborage.planner.hints import PlanningHints, PlanningNudges
+from harborage.planner.trajectory import ToolContext, Trajectory
+from harborage.planner.views import (
+    ArtifactManifestEntry,
+    InputArtifactView,
+    MemoryBlocks,
+    MemoryView,
+    SkillLookup,
+    ToolCallDeferred,
+    ToolCatalogView,
+)
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.events import Event
+
+__all__ = [
+    "Budget",
+    "ControlSignals",
+    "OnChunk",
+    "Planner",
+    "RepairCounters",
+    "RunContext",
+    "effective_reasoning_replay",
+]
+
+OnChunk: TypeAlias = Callable[[str, bool, ChunkKind], None]
+"""Receives `(delta, done, kind)` for each streamed piece."""
+
+
+class ControlSignals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What steering brought since the last step. A snapshot: each signal is delivered once."""
+
+    cancelled: bool = False
+    pause_requested: bool = False
+    injected_context: tuple[dict[str, Any], ...] = ()
+    user_messages: tuple[str, ...] = ()
+    redirect_goal: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("injected_context", "user_messages"):
+            if not isinstance(getattr(self, field), tuple):
+                force_setattr(self, field, tuple(getattr(self, field) or ()))
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run's hard limits, which the runtime enforces and a planner may read.
+
+    `hop_budget` is the number of steps left, negative for no limit. Costs are micro-dollars, `cost_cap` 0 for no limit.
+    `token_budget` is the estimated size of the history, in tokens, above which it is compressed; 0 switches that off.
+    """
+
+    deadline: datetime | None = None
+    hop_budget: int = -1
+    cost_cap: int = 0
+    cost_spent: int = 0
+    token_budget: int = 0
+
+
+class RepairCounters(msgspec.Struct):
+    """How often in a row the model's output had to be repaired: finishes, arguments, several actions at once.
+
+    One object a run, shared by all of its steps; never shared between runs, never kept on a planner.
+    """
+
+    finish_repair: int = 0
+    args_repair: int = 0
+    multi_action: int = 0
+
+
+class RunContext(msgspec.Struct, kw_only=True):
+    """What a planner reads to decide its next step.
+
+    `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
+    `input_artifacts` come with the first step only. A callback that is None is not wanted; `on_chunk` set means that
+    the answer is streamed. `emit` publishes an event under this run's identity.
+    """
+
+    quadruple: Quadruple
+    query: str = ""
+    goal: str = ""
+    llm_context: Mapping[str, Any] = {}
+    tool_context: ToolContext = ToolContext()
+    trajectory: Trajectory | None = None
+    hints: PlanningNudges = PlanningNudges()
+    repair_counters: RepairCounters | None = None
+    planning_hints: PlanningHints | None = None
+    catalog: ToolCatalogView | None = None
+    memory: MemoryView | None = None
+    skills: SkillLookup | None = None
+    artifacts: ArtifactStore | None = None
+    input_artifacts: Sequence[InputArtifactView] = ()
+    session_artifacts: Sequence[ArtifactManifestEntry] = ()
+    control: ControlSignals = ControlSignals()
+    budget: Budget = Budget()
+    clock: Callable[[], datetime] | None = None
+    emit: Callable[[Event], None] | None = None
+    reasoning_replay: ReasoningReplayMode | str | None = None
+    memory_blocks: MemoryBlocks | None = None
+    skills_context: Sequence[Any] = ()
+    discovered_tools: Sequence[str] = ()
+    pending_tool_calls: Sequence[ToolCallDeferred] = ()
+    on_pending_tool_calls: Callable[[Sequence[ToolCallDeferred]], None] | None = None
+    on_reasoning: Callable[[str], None] | None = None
+    on_assistant_content: Callable[[str], None] | None = None
+    on_chunk: OnChunk | None = None
+
+    def now(self) -> datetime:
+        """The time of the run's clock, or of the wall clock when it has none, in UTC."""
+        return datetime.now(UTC) if self.clock is None else self.clock().astimezone(UTC)
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Decides the next step of a run. One instance serves many runs at once, so it keeps nothing about any of them.
+
+    Never: calls a tool, spawns a task or pauses by itself; it returns a decision and the runtime acts.
+    """
+
+    async def next(self, run: RunContext) -> Decision:
+        """The one decision for this step.
+
+        Raises:
+            asyncio.CancelledError: the caller was cancelled; reported before anything else is done.
+            Exception: the planner failed, and with it the run. None is no decision.
+        """
+        ...
+
+
+def effective_reasoning_replay(run: RunContext, configured: ReasoningReplayMode | str) -> ReasoningReplayMode:
+    """The replay mode of this step: the run's own when it has one, else `configured`. All but `text` means `never`."""
+    chosen = configured if run.reasoning_replay is None else run.reasoning_replay
+    return ReasoningReplayMode.TEXT if chosen == ReasoningReplayMode.TEXT else ReasoningReplayMode.NEVER

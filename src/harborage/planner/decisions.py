@@ -1,0 +1,248 @@
+"""The six things a planner can decide, and the check that the runtime makes before it acts on one.
+
+Values only. There is no seventh decision and no "do nothing": waiting for a person is `RequestPause`, waiting for work
+is `AwaitTask`. In JSON a decision is an object whose `type` is the class name; `args` travel as base64, byte for byte.
+"""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from harborage.planner.enums import FinishReason, JoinKind, PauseReason
+from harborage.planner.errors import InvalidDecisionError
+
+__all__ = [
+    "ABSOLUTE_MAX_PARALLEL",
+    "DECISION_KINDS",
+    "AwaitTask",
+    "CallParallel",
+    "CallTool",
+    "Decision",
+    "Finish",
+    "JoinSpec",
+    "ParallelBranchObservation",
+    "ParallelObservation",
+    "RequestPause",
+    "SpawnSpec",
+    "SpawnTask",
+    "check_decision",
+    "decision_kind",
+    "parallel_observation",
+]
+
+ABSOLUTE_MAX_PARALLEL: Final = 50
+"""The most branches one parallel call may have, whatever the planner was nudged to."""
+
+W = TypeVar("W", JoinKind, FinishReason, PauseReason)
+
+
+def _own_word(value: msgspec.Struct, field: str, word: str, kind: type[W]) -> None:
+    """Turn a plain wire string into the enum's member; an unknown one stays for `check_decision` to refuse."""
+    if type(word) is not kind and word in kind:
+        force_setattr(value, field, kind(word))
+
+
+class CallTool(msgspec.Struct, frozen=True, tag_field="type", tag="CallTool", omit_defaults=True):
+    """Call one tool. `args` is JSON text, kept byte for byte; `call_id` is the provider's id, echoed on replay."""
+
+    tool: str
+    args: bytes = b"{}"
+    call_id: str = ""
+
+
+class JoinSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How branches are joined: `merge_keys` orders a keyed join, `n` is the number of successes for kind `n`."""
+
+    kind: JoinKind = JoinKind.ALL
+    merge_keys: tuple[str, ...] = ()
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        _own_word(self, "kind", self.kind, JoinKind)
+        if not isinstance(self.merge_keys, tuple):
+            force_setattr(self, "merge_keys", tuple(self.merge_keys))
+
+
+class CallParallel(msgspec.Struct, frozen=True, tag_field="type", tag="CallParallel", omit_defaults=True):
+    """Call several tools at once; no `join` means all of them. Results are matched by a branch's position."""
+
+    branches: tuple[CallTool, ...]
+    join: JoinSpec | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.branches, tuple):
+            force_setattr(self, "branches", tuple(self.branches))
+
+
+class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a spawned task is for. `priority` is -1000 to 1000.
+
+    With `retain_turn` the planner is asked again only when the task's group has ended; `fail_fast` cancels the rest of
+    a fresh group when one member fails.
+    """
+
+    description: str = ""
+    query: str = ""
+    priority: int = 0
+    retain_turn: bool = False
+    fail_fast: bool = False
+
+
+class SpawnTask(msgspec.Struct, frozen=True, tag_field="type", tag="SpawnTask", omit_defaults=True):
+    """Start a task of `kind` `background` or `foreground`; without `group_id` it gets a group of its own.
+
+    The same `idempotency_key` starts one task however often it is asked for; empty lets the runtime choose the key.
+    """
+
+    kind: str = "background"
+    spec: SpawnSpec = SpawnSpec()
+    group_id: str = ""
+    idempotency_key: str = ""
+
+
+class AwaitTask(msgspec.Struct, frozen=True, tag_field="type", tag="AwaitTask", omit_defaults=True):
+    """Wait until a spawned task has ended."""
+
+    task_id: str
+
+
+class RequestPause(msgspec.Struct, frozen=True, tag_field="type", tag="RequestPause", omit_defaults=True):
+    """Park the run until somebody or something answers. `payload` is shown to whoever decides."""
+
+    reason: PauseReason
+    payload: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        _own_word(self, "reason", self.reason, PauseReason)
+        if self.payload is None:
+            force_setattr(self, "payload", {})
+
+
+class Finish(msgspec.Struct, frozen=True, tag_field="type", tag="Finish", omit_defaults=True):
+    """End the run. Heavy payloads are artifact references; `metadata` says how the planner came to this."""
+
+    reason: FinishReason
+    payload: Any = None
+    metadata: dict[str, Any] | None = {}
+
+    def __post_init__(self) -> None:
+        _own_word(self, "reason", self.reason, FinishReason)
+
+
+Decision: TypeAlias = CallTool | CallParallel | SpawnTask | AwaitTask | RequestPause | Finish
+
+_SHAPES: Final = (CallTool, CallParallel, SpawnTask, AwaitTask, RequestPause, Finish)
+
+DECISION_KINDS: Final = tuple(shape.__name__ for shape in _SHAPES)
+"""The names of the six decisions, as `decision_kind` gives them."""
+
+
+class ParallelBranchObservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one branch left behind: a `value` or an `error`, never both. Match branches on `index`."""
+
+    call_id: str = ""
+    tool: str = ""
+    index: int
+    value: Any = None
+    error: str = ""
+
+
+class ParallelObservation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a finished parallel call leaves in its step: one entry a branch, in branch order."""
+
+    branches: tuple[ParallelBranchObservation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.branches, tuple):
+            force_setattr(self, "branches", tuple(self.branches))
+
+
+def parallel_observation(value: object) -> ParallelObservation | None:
+    """The parallel observation that `value` is or spells (after a restart it is plain JSON), or None for another."""
+    if isinstance(value, ParallelObservation):
+        return value
+    if not isinstance(value, dict) or "branches" not in value:
+        return None
+    try:
+        return msgspec.convert(value, ParallelObservation)
+    except msgspec.ValidationError:
+        return None
+
+
+def decision_kind(decision: object) -> str:
+    """The decision's name, such as `CallTool`; `unknown` for anything that is not one of the six."""
+    return type(decision).__name__ if isinstance(decision, _SHAPES) else "unknown"
+
+
+def check_decision(decision: object) -> Decision:
+    """The decision, if the runtime can act on it. Joins and the branch cap are judged by the parallel executor.
+
+    Raises:
+        InvalidDecisionError: it is not one of the six; a tool, a task or a branch list is empty; a field holds another
+            type than it declares; a reason, a task kind or a priority is out of its range.
+    """
+    match decision:
+        case CallTool():
+            _check_call(decision, "CallTool")
+        case CallParallel():
+            if not decision.branches:
+                raise InvalidDecisionError("CallParallel has no branches; name at least one tool to call")
+            for index, branch in enumerate(decision.branches):
+                _check_call(branch, f"CallParallel branch {index}")
+            _check_type("CallParallel join", decision.join, JoinSpec | None)
+        case SpawnTask():
+            _check_spawn(decision)
+        case AwaitTask():
+            _check_type("AwaitTask task_id", decision.task_id, str | None)
+            if not decision.task_id:
+                raise InvalidDecisionError("AwaitTask has no task id; use the id that the spawn returned")
+        case RequestPause():
+            _check_word("RequestPause", decision.reason, PauseReason)
+            _check_type("RequestPause payload", decision.payload, dict)
+        case Finish():
+            _check_word("Finish", decision.reason, FinishReason)
+            _check_type("Finish metadata", decision.metadata, dict | None)
+        case _:
+            raise InvalidDecisionError(f"{_described(decision)} is not a decision; return {', '.join(DECISION_KINDS)}")
+    return decision
+
+
+def _check_call(call: object, where: str) -> None:
+    if not isinstance(call, CallTool):
+        raise InvalidDecisionError(f"{where} is {_described(call)}, not a CallTool")
+    if not call.tool:
+        raise InvalidDecisionError(f"{where} names no tool")
+    if type(call.tool) is str and type(call.args) is bytes and type(call.call_id) is str:
+        return  # nearly every decision takes this way
+    _check_type(f"{where} tool", call.tool, str)
+    _check_type(f"{where} args", call.args, bytes)
+    _check_type(f"{where} call_id", call.call_id, str)
+
+
+def _check_spawn(spawn: SpawnTask) -> None:
+    if spawn.kind not in ("", "foreground", "background"):
+        raise InvalidDecisionError(f"SpawnTask kind {spawn.kind!r} is unknown; use foreground or background")
+    _check_type("SpawnTask spec", spawn.spec, SpawnSpec)
+    _check_type("SpawnTask group_id", spawn.group_id, str)
+    _check_type("SpawnTask idempotency_key", spawn.idempotency_key, str)
+    _check_type("SpawnTask priority", spawn.spec.priority, int)
+    if not -1000 <= spawn.spec.priority <= 1000:
+        raise InvalidDecisionError(f"SpawnTask priority {spawn.spec.priority} is outside -1000 to 1000")
+
+
+def _check_word(where: str, word: object, kind: type[FinishReason | PauseReason]) -> None:
+    if word not in kind:
+        raise InvalidDecisionError(f"{where} reason {word!r} is unknown; use one of {', '.join(kind)}")
+
+
+def _check_type(what: str, value: object, kind: type | UnionType) -> None:
+    if not isinstance(value, kind):
+        raise InvalidDecisionError(f"{what} is {_described(value)}; it must be {getattr(kind, '__name__', kind)}")
+
+
+def _described(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,274 @@
+"""The steps that follow task groups: spawn a task and wait for it, or wait for a group that is there already.
+
+They look and never wait themselves: a group that has not ended yields an `AwaitTask`, and the runtime asks again when
+that task has ended. How far a run has come is remembered in this process, keyed by the whole run. A run that is carried
+on elsewhere visits the step anew: that starts no second task, but an `on_resolved` may be called once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from harborage import codec
+from harborage.identity import Quadruple
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
+from harborage.planner.deterministic.memory import RunMemory
+from harborage.planner.deterministic.steps import SKIPPED, Answer, DecisionTreeStep, Guard
+from harborage.planner.errors import InvalidConfigError, InvalidDecisionError
+from harborage.planner.spawning import DEFAULT_SPAWN_DEPTH_CAP, check_spawn_depth, spawn_request
+from harborage.tasks import (
+    GroupCompletion,
+    GroupRequest,
+    GroupStatus,
+    MemberOutcome,
+    NotFoundError,
+    TaskGroup,
+    TaskGroupID,
+    TaskID,
+    TaskKind,
+    TaskRegistry,
+)
+
+__all__ = ["DEFAULT_STEP_ID", "GroupAwareStep", "OnResolved", "SpawnAndAwaitStep", "WatchGroupStep"]
+
+DEFAULT_STEP_ID = "<spawn-and-await>"
+
+OnResolved: TypeAlias = Callable[[RunContext, tuple[MemberOutcome, ...]], Decision]
+"""Decides what follows once a group has ended, from how its members ended. It is shared by all runs."""
+
+
+@runtime_checkable
+class GroupAwareStep(DecisionTreeStep, Protocol):
+    """A step that follows task groups, and so needs the registry that keeps them."""
+
+    def attach(self, registry: TaskRegistry) -> None:
+        """Use this registry; the planner calls it when it is built.
+
+        Raises:
+            InvalidConfigError: the step is attached to another registry already.
+        """
+        ...
+
+    def forget(self, who: Quadruple) -> None:
+        """Remember nothing of this run any more; it has ended."""
+        ...
+
+
+class _Progress(msgspec.Struct):
+    """How far one run has come at one step."""
+
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    spawn: SpawnTask | None = None
+    task_id: TaskID = ""
+    is_resolved: bool = False
+
+
+class _GroupStep:
+    """What the two steps share: one caller of a run at a time, a look at the group, one delivery of how it ended."""
+
+    def __init__(self, on_resolved: OnResolved | None, when: Guard | None) -> None:
+        self.on_resolved = on_resolved
+        self.when = when
+        self._registry: TaskRegistry | None = None
+        self._memory: RunMemory[_Progress] | None = None
+
+    def attach(self, registry: TaskRegistry) -> None:
+        """Use this registry; the planner calls it when it is built.
+
+        Raises:
+            InvalidConfigError: the step is attached to another registry already.
+        """
+        if self._registry is not None and self._registry is not registry:
+            raise InvalidConfigError(f"{self._label}: the step belongs to another task registry; make a step for each")
+        if self._registry is None:
+            self._registry = registry
+            self._memory = RunMemory(registry, _Progress)
+
+    def forget(self, who: Quadruple) -> None:
+        """Remember nothing of this run any more; it has ended."""
+        if self._memory is not None:
+            self._memory.forget(who)
+
+    async def decide(self, run: RunContext) -> Answer:
+        """The next decision on the way to the end of the group; once that was delivered, the call is left to others.
+
+        Raises:
+            InvalidConfigError: a part of the step is missing, or it belongs to no planner.
+            InvalidDecisionError: `on_resolved` gave no decision.
+            TaskError: the registry refused.
+        """
+        if self.when is not None and not self.when(run):
+            return SKIPPED
+        self._check()
+        if self._registry is None or self._memory is None:
+            raise InvalidConfigError(f"{self._label}: no task registry; give the planner one with registry=")
+        progress = self._memory.of(run.quadruple)
+        async with progress.lock:
+            if progress.is_resolved:
+                return SKIPPED
+            return await self._advance(run, self._registry, progress), True
+
+    @property
+    def _label(self) -> str:
+        return type(self).__name__
+
+    def _check(self) -> None:
+        if self.on_resolved is None:
+            raise InvalidConfigError(f"{self._label}: on_resolved is missing; return the decision that follows")
+
+    async def _advance(self, run: RunContext, registry: TaskRegistry, progress: _Progress) -> Decision:
+        raise NotImplementedError
+
+    async def _follow(
+        self, run: RunContext, registry: TaskRegistry, progress: _Progress, group_id: TaskGroupID, task_id: TaskID
+    ) -> Decision:
+        """What `on_resolved` says about a group that has ended, else to await a task of it."""
+        completion = _peek(registry, run.quadruple, group_id)
+        if completion is None:
+            return AwaitTask(await _still_running(registry, run.quadruple, group_id, task_id))
+        assert self.on_resolved is not None
+        decision: Decision | None = self.on_resolved(run, completion.members)
+        progress.is_resolved = True
+        if decision is None:
+            raise InvalidDecisionError(f"{self._label}: on_resolved returned no decision")
+        return decision
+
+
+class SpawnAndAwaitStep(_GroupStep):
+    """Spawns a task, waits until its group has ended, and lets `on_resolved` decide what follows; then it is done.
+
+    The task and its group are made by the step itself, with an idempotency key that the returned `SpawnTask` carries:
+    a runtime that acts on it finds the task already there. Without `group_id` the task is alone in a group of its own.
+    `step_id` must differ between the steps of one planner. `max_depth` is how deep tasks may spawn tasks, 0 for the
+    default; where spawned tasks are planned by this same planner, guard the step with `when`.
+    """
+
+    def __init__(
+        self,
+        *,
+        step_id: str = "",
+        kind: TaskKind | str = TaskKind.BACKGROUND,
+        spec_builder: Callable[[RunContext], SpawnSpec] | None = None,
+        group_id: TaskGroupID = "",
+        on_resolved: OnResolved | None = None,
+        when: Guard | None = None,
+        max_depth: int = 0,
+    ) -> None:
+        super().__init__(on_resolved, when)
+        self.step_id = step_id or DEFAULT_STEP_ID
+        self.kind = kind or TaskKind.BACKGROUND
+        self.spec_builder = spec_builder
+        self.group_id = group_id
+        self.max_depth = max_depth if max_depth > 0 else DEFAULT_SPAWN_DEPTH_CAP
+
+    def _check(self) -> None:
+        if self.spec_builder is None:
+            raise InvalidConfigError(f"{self._label}: spec_builder is missing; return what the task is for")
+        super()._check()
+
+    async def _advance(self, run: RunContext, registry: TaskRegistry, progress: _Progress) -> Decision:
+        if not progress.task_id:
+            return await self._spawn(run, registry, progress)
+        assert progress.spawn is not None
+        return await self._follow(run, registry, progress, progress.spawn.group_id, progress.task_id)
+
+    async def _spawn(self, run: RunContext, registry: TaskRegistry, progress: _Progress) -> SpawnTask:
+        """Make the group and its member. After a failure a further visit takes it up again, with the same request."""
+        who = run.quadruple
+        if progress.spawn is None:
+            progress.spawn = self._decision(run)
+        spawn = progress.spawn
+        await check_spawn_depth(registry, who, self.max_depth)
+        group = await registry.resolve_or_create_group(_group_request(who, spawn), who=who)
+        handle = await registry.spawn(spawn_request(who, spawn, spawn.idempotency_key, group.id))
+        if group.status is GroupStatus.OPEN:
+            await registry.seal_group(group.id, who=who)
+        progress.task_id = handle.id
+        return spawn
+
+    def _decision(self, run: RunContext) -> SpawnTask:
+        assert self.spec_builder is not None
+        key = _key(run.quadruple, self.step_id)
+        spawn = SpawnTask(str(self.kind), self.spec_builder(run), self.group_id or f"group-{key}", key)
+        check_decision(spawn)
+        return spawn
+
+
+class WatchGroupStep(_GroupStep):
+    """Waits until a group that somebody else made has ended, and lets `on_resolved` decide what follows.
+
+    `owner_task_id` is the task to await meanwhile; once that has ended it is another member of the group.
+    """
+
+    def __init__(
+        self,
+        *,
+        group_id: TaskGroupID = "",
+        owner_task_id: TaskID = "",
+        on_resolved: OnResolved | None = None,
+        when: Guard | None = None,
+    ) -> None:
+        super().__init__(on_resolved, when)
+        self.group_id = group_id
+        self.owner_task_id = owner_task_id
+
+    def _check(self) -> None:
+        for field in ("group_id", "owner_task_id"):
+            if not getattr(self, field):
+                raise InvalidConfigError(f"{self._label}: {field} is empty")
+        super()._check()
+
+    async def _advance(self, run: RunContext, registry: TaskRegistry, progress: _Progress) -> Decision:
+        return await self._follow(run, registry, progress, self.group_id, self.owner_task_id)
+
+
+def _key(who: Quadruple, step_id: str) -> str:
+    """One key for this step of this run. Group ids are shared by all tenants, so the whole identity is in it."""
+    parts = [who.tenant_id, who.user_id, who.session_id, who.run_id, step_id]
+    return f"deterministic-{sha256(codec.encode(parts)).hexdigest()}"
+
+
+def _group_request(who: Quadruple, spawn: SpawnTask) -> GroupRequest:
+    return GroupRequest(
+        session=who.identity,
+        id=spawn.group_id,
+        owner_task_id=who.run_id,
+        retain_turn=spawn.spec.retain_turn,
+        fail_fast=spawn.spec.fail_fast,
+        description=spawn.spec.description,
+    )
+
+
+def _peek(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID) -> GroupCompletion | None:
+    watch = registry.watch_group(who.identity, group_id)
+    completion = watch.peek()
+    watch.cancel()
+    return completion
+
+
+async def _still_running(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID, wanted: TaskID) -> TaskID:
+    """The task to await: `wanted`, or once that has ended another member of the group that has not.
+
+    Awaiting a task that has ended would bring the planner back at once, and burn the run's steps.
+    """
+    if not await _has_ended(registry, who, wanted):
+        return wanted
+    group: TaskGroup = await registry.resolve_or_create_group(GroupRequest(session=who.identity, id=group_id), who=who)
+    for member in group.members:
+        # A run that awaits its own task waits for ever.
+        if member != who.run_id and not await _has_ended(registry, who, member):
+            return member
+    return wanted
+
+
+async def _has_ended(registry: TaskRegistry, who: Quadruple, task_id: TaskID) -> bool:
+    try:
+        return (await registry.get(task_id, who=who)).status.is_terminal
+    except NotFoundError:
+        return False

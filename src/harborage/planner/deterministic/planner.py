@@ -1,0 +1,120 @@
+"""The walk: identity, steering, then the steps in order until one claims the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from harborage.identity import Quadruple, require_quadruple
+from harborage.planner.cancellation import raise_if_cancelled
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import Decision, Finish
+from harborage.planner.deterministic.groups import GroupAwareStep, SpawnAndAwaitStep
+from harborage.planner.deterministic.steps import DecisionTreeStep
+from harborage.planner.enums import FinishReason, WakeMode
+from harborage.planner.errors import DeterministicStepError, InvalidConfigError
+from harborage.tasks import TaskRegistry
+
+__all__ = ["DEFAULT_NAME", "DeterministicPlanner"]
+
+DEFAULT_NAME: Final = "deterministic"
+"""The name of a planner that was given none."""
+
+
+class DeterministicPlanner:
+    """Decides by `steps`, of which the first that claims a call decides it; no model is asked.
+
+    Steps that follow task groups need the `registry` that keeps them. An instance may serve any number of runs at once.
+
+    Raises:
+        InvalidConfigError: no steps; one that is no step; a step that follows groups without a registry; two spawning
+            steps with the same id.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[DecisionTreeStep] = (),
+        *,
+        registry: TaskRegistry | None = None,
+        name: str = DEFAULT_NAME,
+    ) -> None:
+        self._steps = tuple(steps)
+        self._name = name or DEFAULT_NAME
+        _check(self._steps)
+        self._group_aware = tuple(step for step in self._steps if isinstance(step, GroupAwareStep))
+        for step in self._group_aware:
+            if registry is None:
+                raise InvalidConfigError(
+                    f"planner/deterministic: {type(step).__name__} follows task groups; pass registry="
+                )
+            step.attach(registry)
+
+    @property
+    def name(self) -> str:
+        """What people call this planner."""
+        return self._name
+
+    def wake_mode(self) -> WakeMode:
+        """`poll`: a step that waits for a group looks at it whenever it is asked."""
+        return WakeMode.POLL
+
+    async def next(self, run: RunContext) -> Decision:
+        """The decision of the first step that claims the call.
+
+        A cancelled run finishes as `cancelled` before any step is asked; when nobody claims the call, it finishes as
+        `no_path`.
+
+        Raises:
+            asyncio.CancelledError: the caller was cancelled.
+            IdentityRequiredError: the run's identity is incomplete.
+            DeterministicStepError: a step failed, or claimed the call without a decision.
+        """
+        raise_if_cancelled()
+        who = run.quadruple
+        require_quadruple(who, "planner/deterministic")
+        if run.control.cancelled:
+            decision: Decision = Finish(
+                FinishReason.CANCELLED, metadata={"steering": "cancelled", "run_id": who.run_id}
+            )
+        else:
+            decision = await self._walk(run)
+        if isinstance(decision, Finish):
+            self.forget(who)
+        return decision
+
+    def forget(self, who: Quadruple) -> None:
+        """Remember nothing of this run any more.
+
+        A finish does this, and so does the end of the run's task in the registry. A host whose runs have no tasks there
+        calls it for a run that ends in any other way.
+        """
+        for step in self._group_aware:
+            step.forget(who)
+
+    async def _walk(self, run: RunContext) -> Decision:
+        for index, step in enumerate(self._steps):
+            try:
+                decision, is_claimed = await step.decide(run)
+            except Exception as error:
+                reason = f"{type(step).__name__}: {str(error) or type(error).__name__}"
+                raise DeterministicStepError(index, reason) from error
+            if not is_claimed:
+                continue
+            if decision is None:
+                raise DeterministicStepError(index, f"{type(step).__name__} claimed the call without a decision")
+            return decision
+        metadata = {"deterministic": "no_step_matched", "run_id": run.quadruple.run_id}
+        return Finish(FinishReason.NO_PATH, metadata=metadata)
+
+
+def _check(steps: tuple[DecisionTreeStep, ...]) -> None:
+    if not steps:
+        raise InvalidConfigError("planner/deterministic: no steps; a tree needs at least one")
+    for index, step in enumerate(steps):
+        if not isinstance(step, DecisionTreeStep):
+            raise InvalidConfigError(
+                f"planner/deterministic: step {index} is a {type(step).__name__}, which is no step"
+            )
+    ids = [step.step_id for step in steps if isinstance(step, SpawnAndAwaitStep)]
+    if len(set(ids)) < len(ids):
+        raise InvalidConfigError("planner/deterministic: two spawning steps share a step_id; give each one its own")

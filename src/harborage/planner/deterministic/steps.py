@@ -1,0 +1,132 @@
+"""The steps that need nothing but the run: call a tool, finish, pause.
+
+A step is asked at every planner call until one claims it, so a step without a guard claims every call. Steps are shared
+by all runs and keep nothing about any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from harborage import codec
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import CallTool, Decision, Finish, RequestPause
+from harborage.planner.enums import FinishReason, PauseReason
+from harborage.planner.errors import InvalidConfigError
+
+__all__ = ["SKIPPED", "Answer", "CallToolStep", "DecisionTreeStep", "FinishStep", "Guard", "PauseStep"]
+
+Guard: TypeAlias = Callable[[RunContext], bool]
+"""Says whether a step is for this call; a step without one is for every call."""
+
+Answer: TypeAlias = tuple[Decision | None, bool]
+"""A decision and True from a step that claims the call; None and False from one that leaves it to the next."""
+
+SKIPPED: Final[Answer] = (None, False)
+
+
+@runtime_checkable
+class DecisionTreeStep(Protocol):
+    """One step of a decision tree. Never: keeps anything about a run that is not keyed by the whole run."""
+
+    async def decide(self, run: RunContext) -> Answer:
+        """`(decision, True)` to claim the call, `(None, False)` to leave it to the next step.
+
+        Raises:
+            Exception: the step failed, and with it the run; nothing is skipped in silence.
+        """
+        ...
+
+
+class CallToolStep(msgspec.Struct, frozen=True):
+    """Calls one tool with the arguments that `args_builder` makes: JSON text as bytes, or a dict to be written as such.
+
+    Without a guard it calls the tool at every step; let the guard look at `run.trajectory.steps`.
+    """
+
+    tool: str = ""
+    args_builder: Callable[[RunContext], bytes | dict[str, Any]] | None = None
+    when: Guard | None = None
+
+    async def decide(self, run: RunContext) -> Answer:
+        """The call.
+
+        Raises:
+            InvalidConfigError: the tool or the builder is missing, or the builder gave something else.
+        """
+        if self.when is not None and not self.when(run):
+            return SKIPPED
+        if not self.tool:
+            raise InvalidConfigError("CallToolStep: tool is empty; name the tool to call")
+        if self.args_builder is None:
+            raise InvalidConfigError("CallToolStep: args_builder is missing; return b'{}' for a call without arguments")
+        return CallTool(self.tool, _json(self.args_builder(run))), True
+
+
+class FinishStep(msgspec.Struct, frozen=True):
+    """Ends the run. The run's id is added to the metadata unless the builder set one."""
+
+    reason: FinishReason | str = ""
+    payload_builder: Callable[[RunContext], Any] | None = None
+    metadata_builder: Callable[[RunContext], dict[str, Any]] | None = None
+    when: Guard | None = None
+
+    async def decide(self, run: RunContext) -> Answer:
+        """The finish; without builder and run id its metadata is None.
+
+        Raises:
+            InvalidConfigError: the reason is none of a finish's reasons.
+        """
+        if self.when is not None and not self.when(run):
+            return SKIPPED
+        if self.reason not in FinishReason:
+            raise InvalidConfigError(
+                f"FinishStep: reason {self.reason!r} is unknown; use one of {', '.join(FinishReason)}"
+            )
+        payload = None if self.payload_builder is None else self.payload_builder(run)
+        metadata = {} if self.metadata_builder is None else dict(self.metadata_builder(run) or {})
+        if run.quadruple.run_id:
+            metadata.setdefault("run_id", run.quadruple.run_id)
+        return Finish(FinishReason(self.reason), payload, metadata or None), True
+
+
+class PauseStep(msgspec.Struct, frozen=True):
+    """Asks for a pause, with an empty payload unless there is a builder.
+
+    Without a guard it pauses again at every step. `run.trajectory.resume_hint` has the answer at the one call after it
+    came: let another step claim that call, and the guard see by the history that it has done so.
+    """
+
+    reason: PauseReason | str = ""
+    payload_builder: Callable[[RunContext], dict[str, Any]] | None = None
+    when: Guard | None = None
+
+    async def decide(self, run: RunContext) -> Answer:
+        """The request.
+
+        Raises:
+            InvalidConfigError: the reason is none of a pause's reasons.
+        """
+        if self.when is not None and not self.when(run):
+            return SKIPPED
+        if self.reason not in PauseReason:
+            raise InvalidConfigError(
+                f"PauseStep: reason {self.reason!r} is unknown; use one of {', '.join(PauseReason)}"
+            )
+        payload = {} if self.payload_builder is None else self.payload_builder(run)
+        return RequestPause(PauseReason(self.reason), payload), True
+
+
+def _json(args: object) -> bytes:
+    match args:
+        case bytes():
+            return args
+        case dict():
+            return codec.encode(args, "args")
+        case _:
+            raise InvalidConfigError(
+                f"CallToolStep: args_builder returned a {type(args).__name__}; return JSON text as bytes, or a dict"
+            )

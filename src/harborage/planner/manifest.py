@@ -1,0 +1,86 @@
+"""The list of a session's artifacts as a prompt shows it: what there is, newest first, and where it came from."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from harborage.artifacts import ArtifactRef
+from harborage.planner.views import ArtifactManifestEntry
+
+__all__ = ["build_artifact_manifest", "resolve_provenance"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OLDEST: Final = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * 1_000_000_000
+_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)")
+
+
+def build_artifact_manifest(refs: Iterable[ArtifactRef]) -> list[ArtifactManifestEntry] | None:
+    """One entry an artifact, newest first and by id where times are equal; None when there are no artifacts.
+
+    The list is whole: how many rows a prompt shows is its renderer's business.
+    """
+    newest_first = sorted(refs, key=lambda ref: (-_created_at(ref.source), ref.id))
+    return [_entry(ref) for ref in newest_first] or None
+
+
+def resolve_provenance(source: Mapping[str, Any] | None) -> str:
+    """Where an artifact came from, in words: its `source`, else its tool, flow or producer, else `unknown`.
+
+    Values that are not text, or are empty, do not count.
+    """
+    for key, prefix in (("source", ""), ("tool", "tool: "), ("flow", "flow: "), ("producer", "")):
+        value = (source or {}).get(key)
+        if isinstance(value, str) and value:
+            return prefix + value
+    return "unknown"
+
+
+def _entry(ref: ArtifactRef) -> ArtifactManifestEntry:
+    return ArtifactManifestEntry(
+        ref=ref.id,
+        filename=ref.filename,
+        mime=ref.mime_type,
+        size_bytes=ref.size_bytes,
+        provenance=resolve_provenance(ref.source),
+    )
+
+
+def _created_at(source: Mapping[str, Any] | None) -> int:
+    """Nanoseconds since 1970 of the source's `created_at`; what is missing or unreadable is older than everything."""
+    match (source or {}).get("created_at"):
+        case datetime() as moment:
+            return max(_OLDEST, _nanoseconds(moment))
+        case bool():
+            return _OLDEST
+        case int() as seconds:
+            return max(_OLDEST, seconds * 1_000_000_000)
+        case float() as seconds if math.isfinite(seconds):
+            whole = math.floor(seconds)
+            return max(_OLDEST, whole * 1_000_000_000 + int((seconds - whole) * 1_000_000_000))
+        case str() as text:
+            return _parsed(text)
+        case _:
+            return _OLDEST
+
+
+def _parsed(text: str) -> int:
+    """An RFC 3339 time with its fraction to the nanosecond, which `datetime` would cut short."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        return _OLDEST
+    seconds, fraction, zone = found.groups()
+    try:
+        moment = datetime.fromisoformat(seconds + zone.upper())
+    except ValueError:
+        return _OLDEST
+    return max(_OLDEST, _nanoseconds(moment) + int((fraction or "0")[:9].ljust(9, "0")))
+
+
+def _nanoseconds(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000

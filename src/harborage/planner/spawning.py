@@ -1,0 +1,77 @@
+"""How a spawn decision becomes a task request, and how deep it may go: one place for whoever acts on it.
+
+A planner that spawns by itself and the runtime that acts on its decision must ask for the same task, or there are two.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from harborage import codec
+from harborage.identity import Quadruple
+from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
+from harborage.planner.decisions import SpawnTask
+from harborage.planner.errors import PlannerError
+from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
+
+__all__ = ["DEFAULT_SPAWN_DEPTH_CAP", "SpawnDepthExceededError", "check_spawn_depth", "own_group_id", "spawn_request"]
+
+
+class SpawnDepthExceededError(PlannerError):
+    """A task tried to spawn deeper than allowed."""
+
+    def __init__(self, depth: int = 0, cap: int = 0) -> None:
+        self.depth = depth
+        self.cap = cap
+        super().__init__(
+            f"cannot spawn at depth {depth}: planner.absolute_max_spawn_depth is {cap}; "
+            "do the work in this run or raise the cap"
+        )
+
+
+def spawn_request(who: Quadruple, spawn: SpawnTask, key: str, group_id: str) -> SpawnRequest:
+    """The request for the task that `spawn` asks for, as a child of the run `who`; the same `key` asks for it once."""
+    return SpawnRequest(
+        identity=Quadruple(who.tenant_id, who.user_id, who.session_id),
+        kind=TaskKind(spawn.kind or TaskKind.BACKGROUND),
+        parent_task_id=who.run_id or None,
+        description=spawn.spec.description,
+        query=spawn.spec.query,
+        priority=spawn.spec.priority,
+        notify_on_complete=True,
+        idempotency_key=key,
+        group_id=group_id,
+    )
+
+
+def own_group_id(who: Quadruple, key: str) -> str:
+    """The id of the group that a spawned task has to itself. Ids are shared by all tenants, so the owner is in it."""
+    digest = sha256(codec.encode((who.tenant_id, who.user_id, who.session_id, key)))
+    return f"group-{digest.hexdigest()[:32]}"
+
+
+async def check_spawn_depth(registry: TaskRegistry, who: Quadruple, cap: int) -> None:
+    """Accept that the run `who` spawns a child; the run that a person starts is at depth 0.
+
+    Raises:
+        SpawnDepthExceededError: the child would be deeper than `cap`.
+    """
+    depth = await _depth(registry, who, cap) + 1
+    if depth > cap:
+        raise SpawnDepthExceededError(depth, cap)
+
+
+async def _depth(registry: TaskRegistry, who: Quadruple, cap: int) -> int:
+    """How many parents stand above the run's own task; a run without a task is a root."""
+    hops = 0
+    task_id = who.run_id
+    while hops <= cap:
+        try:
+            parent = (await registry.get(task_id, who=who)).parent_task_id
+        except NotFoundError:
+            return hops
+        if parent is None:
+            return hops
+        task_id = parent
+        hops += 1
+    return hops

@@ -1,0 +1,338 @@
+"""A run's history as its planner sees it: append-only steps, what steering brought, and the summary of what is old.
+
+Serialising never drops a value: one that cannot become JSON is an error with its path. Live objects stay outside; the
+trajectory holds only the names of their handles. Steps are appended and are not changed once they are there.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final, Self, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from harborage import codec
+from harborage.artifacts import ArtifactRef
+from harborage.codec import UnserializableError
+from harborage.planner.decisions import DECISION_KINDS, Decision
+from harborage.planner.enums import SourceKind
+from harborage.planner.errors import TrajectoryCorruptError
+
+__all__ = [
+    "UNSET_TIME",
+    "BackgroundMemberOutcome",
+    "BackgroundResult",
+    "FailureRecord",
+    "HandleID",
+    "ResumeHint",
+    "Source",
+    "SteeringInjection",
+    "Step",
+    "StreamChunk",
+    "ToolContext",
+    "Trajectory",
+    "TrajectorySummary",
+]
+
+HandleID: TypeAlias = str
+"""The name of a live object that a handle registry holds."""
+
+UNSET_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""The time that stands for "not set"; it is written as `0001-01-01T00:00:00Z`."""
+
+
+def _unset_time() -> datetime:
+    return UNSET_TIME
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What tools need and the model never sees: JSON data, and the names of live handles."""
+
+    serializable: dict[str, Any] = {}
+    handles: tuple[HandleID, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.serializable is None:
+            force_setattr(self, "serializable", {})
+        if not isinstance(self.handles, tuple):
+            force_setattr(self, "handles", tuple(self.handles or ()))
+
+
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a step failed, and after how many attempts."""
+
+    code: str
+    message: str = ""
+    attempts: int = 0
+
+
+class StreamChunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of a streamed output."""
+
+    at: datetime
+    data: bytes
+    final: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step: the decision, and what came of it.
+
+    `observation` is raw, `llm_observation` is the form for the model and wins where both are there. `reasoning_trace`
+    is the model's thinking, `assistant_preamble` the prose that came with its tool calls.
+    """
+
+    action: Any = None
+    reasoning_trace: str = ""
+    assistant_preamble: str = ""
+    observation: Any = None
+    llm_observation: Any = None
+    error: str = ""
+    failure: FailureRecord | None = None
+    streams: dict[str, list[StreamChunk]] = {}
+    # A default made by a function is never left out of the JSON: the key must always be there.
+    started_at: datetime = msgspec.field(default_factory=_unset_time)
+    latency_ms: int = 0
+    token_estimate: int = 0
+
+    def __post_init__(self) -> None:
+        if self.started_at is None:
+            force_setattr(self, "started_at", UNSET_TIME)
+
+
+class TrajectorySummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a prompt shows in place of the steps that were compressed."""
+
+    goals: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    last_output_digest: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("goals", "facts", "pending"):
+            force_setattr(self, field, tuple(getattr(self, field) or ()))
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something the run relied on came from."""
+
+    kind: SourceKind
+    ref: str
+
+
+class SteeringInjection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A control that changed what the planner saw. `at_step` is how many steps there were when it arrived."""
+
+    kind: str
+    payload: dict[str, Any] = {}
+    at_step: int
+
+    def __post_init__(self) -> None:
+        if self.payload is None:
+            force_setattr(self, "payload", {})
+
+
+class BackgroundMemberOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one task of a background group ended."""
+
+    task_id: str
+    status: str
+    result_ref: str = ""
+    error_code: str = ""
+    error_message: str = ""
+
+
+class BackgroundResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A background group that has ended, as the planner sees it."""
+
+    group_id: str
+    status: str
+    resolved_at: datetime
+    members: tuple[BackgroundMemberOutcome, ...] = ()
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.members, tuple):
+            force_setattr(self, "members", tuple(self.members or ()))
+
+
+class ResumeHint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The run was just resumed from a pause, with this answer."""
+
+    pause_token: str
+    resumed_at: datetime = msgspec.field(default_factory=_unset_time)
+    resume_payload: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.resumed_at is None:
+            force_setattr(self, "resumed_at", UNSET_TIME)
+        if self.resume_payload is None:
+            force_setattr(self, "resume_payload", {})
+
+
+class _StepSizes:
+    """How many bytes each step takes in the serialised form, so that a finished step is measured once."""
+
+    __slots__ = ("_last", "_steps", "_upto")
+
+    def __init__(self) -> None:
+        self._steps: list[Step] | None = None
+        self._last: Step | None = None
+        self._upto: list[int] = [0]
+
+    def between(self, steps: list[Step], first: int) -> int:
+        """The bytes of `steps[first:]` without the commas between them.
+
+        Raises:
+            UnserializableError: a step that was not measured before cannot become JSON.
+        """
+        known = len(self._upto) - 1
+        # The history is append-only, so the list and the last step measured say whether it is still the same one.
+        is_same = self._steps is steps and known <= len(steps) and (not known or steps[known - 1] is self._last)
+        if not is_same:
+            self._upto = [0]
+            known = 0
+        for index in range(known, len(steps)):
+            self._upto.append(self._upto[-1] + len(_encode_step(steps[index], index)))
+            self._steps, self._last = steps, steps[index]
+        return self._upto[-1] - self._upto[min(first, len(steps))]
+
+
+class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
+    """One run's history. Append to `steps` and the other lists; never change what is in them.
+
+    `steps_summarised` is how many of the first steps `summary` stands for.
+    """
+
+    query: str = ""
+    llm_context: dict[str, Any] = {}
+    tool_context: ToolContext = ToolContext()
+    steps: list[Step] = []
+    summary: TrajectorySummary | None = None
+    sources: list[Source] = []
+    artifacts: list[ArtifactRef] = []
+    hint_state: dict[str, Any] = {}
+    steering_inputs: list[SteeringInjection] = []
+    background: dict[str, BackgroundResult] = {}
+    resume_hint: ResumeHint | None = None
+    steps_summarised: int = 0
+
+    def serialize(self) -> bytes:
+        """The canonical JSON of this history: the same content gives the same bytes, however often it is read back.
+
+        Raises:
+            UnserializableError: a value cannot become JSON; `field` is its path from `Trajectory`.
+        """
+        # A caller who holds no trajectory may write `Trajectory.serialize(None)`; that is an error with a path too.
+        if self is None:
+            raise UnserializableError("Trajectory", "there is none")
+        parts = self._before_steps()
+        if self.steps:
+            encoded = [_encode_step(step, index) for index, step in enumerate(self.steps)]
+            parts.append(b'"steps":[' + b",".join(encoded) + b"]")
+        parts += self._after_steps()
+        return b"{" + b",".join(parts) + b"}"
+
+    def serialized_size(self) -> int:
+        """The length of `serialize()`, without writing again the steps that were measured before.
+
+        Raises:
+            UnserializableError: as for `serialize`.
+        """
+        parts = [len(part) for part in self._before_steps()]
+        if self.steps:
+            parts.append(len(b'"steps":[]') + self._sizes.between(self.steps, 0) + len(self.steps) - 1)
+        parts += [len(part) for part in self._after_steps()]
+        return len(b"{}") + sum(parts) + len(parts) - 1
+
+    def recent(self) -> Trajectory:
+        """A history that holds only the steps which the summary does not stand for."""
+        return Trajectory(steps=self.steps[self.steps_summarised :])
+
+    def recent_size(self) -> int:
+        """The length of `recent().serialize()`, without writing again the steps that were measured before.
+
+        Raises:
+            UnserializableError: as for `serialize`.
+        """
+        count = max(0, len(self.steps) - self.steps_summarised)
+        empty = len(b'{"tool_context":{}}')
+        if not count:
+            return empty
+        return empty + len(b',"steps":[]') + self._sizes.between(self.steps, self.steps_summarised) + count - 1
+
+    def summarise(self, summary: TrajectorySummary) -> None:
+        """Let `summary` stand for all steps so far. The steps themselves stay."""
+        self.summary = summary
+        self.steps_summarised = len(self.steps)
+
+    @classmethod
+    def deserialize(cls, data: bytes | str) -> Self:
+        """The history that `data` spells, with its decisions as the values they were. Unknown keys are ignored.
+
+        An action this version cannot read stays the plain JSON it is, so that an old history still opens.
+
+        Raises:
+            TrajectoryCorruptError: `data` is empty, is no JSON, or has another shape; the message names the place.
+        """
+        if not data:
+            raise TrajectoryCorruptError("cannot read a trajectory: there are no bytes")
+        try:
+            found: Self = codec.decode(data, cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise TrajectoryCorruptError(f"cannot read a trajectory: {error}") from error
+        for step in found.steps:
+            _restore_action(step)
+        return found
+
+    @cached_property
+    def _sizes(self) -> _StepSizes:
+        return _StepSizes()
+
+    def _before_steps(self) -> list[bytes]:
+        context = _named("tool_context", self.tool_context)
+        return [*_member("query", self.query), *_member("llm_context", self.llm_context), context]
+
+    def _after_steps(self) -> list[bytes]:
+        # A summary without content is still a summary, so it is left out only when there is none.
+        parts = [] if self.summary is None else [_named("summary", self.summary)]
+        for name in _AFTER_SUMMARY:
+            parts += _member(name, getattr(self, name))
+        return parts
+
+
+_AFTER_SUMMARY: Final = (
+    "sources",
+    "artifacts",
+    "hint_state",
+    "steering_inputs",
+    "background",
+    "resume_hint",
+    "steps_summarised",
+)
+
+
+def _member(name: str, value: Any) -> list[bytes]:
+    """The JSON member `name`, or nothing when `value` is empty."""
+    return [_named(name, value)] if value else []
+
+
+def _named(name: str, value: Any) -> bytes:
+    return b'"' + name.encode() + b'":' + codec.encode_canonical(value, f"Trajectory.{name}")
+
+
+def _encode_step(step: Step, index: int) -> bytes:
+    return codec.encode_canonical(step, f"Trajectory.steps[{index}]")
+
+
+def _restore_action(step: Step) -> None:
+    """Give a step that was just read its typed decision, if its action spells one."""
+    action = step.action
+    if not isinstance(action, dict) or action.get("type") not in DECISION_KINDS:
+        return
+    try:
+        force_setattr(step, "action", msgspec.convert(action, Decision))
+    except msgspec.ValidationError:
+        return

@@ -1,0 +1,79 @@
+"""The planner that is done at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harborage.identity import Quadruple
+from harborage.planner import FactoryDeps, Finish, FinishReason, PlannerConfig, RunContext
+from harborage.planner.finish import FinishPlanner, make
+
+pytestmark = pytest.mark.anyio
+
+
+def run(run_id: str = "r-1") -> RunContext:
+    """A run of that id."""
+    return RunContext(quadruple=Quadruple("t", "u", "s", run_id))
+
+
+async def test_it_finishes_with_the_goal():
+    """The first step ends the run, and the metadata names the run."""
+    assert await FinishPlanner().next(run()) == Finish(FinishReason.GOAL, None, {"run_id": "r-1"})
+
+
+async def test_the_template_is_copied():
+    """Payload and metadata come from the template, which stays as it was; the reason is always the goal."""
+    template = Finish(FinishReason.NO_PATH, {"answer": "x"}, {"k": "v"})
+    finish = await FinishPlanner(template).next(run())
+    assert finish == Finish(FinishReason.GOAL, {"answer": "x"}, {"k": "v", "run_id": "r-1"})
+    finish.metadata["k"] = "changed"
+    assert template.metadata == {"k": "v"}
+    assert (await FinishPlanner(template).next(run())).metadata["k"] == "v"
+
+
+@pytest.mark.parametrize("template", [None, Finish(FinishReason.GOAL), Finish(FinishReason.GOAL, metadata=None)])
+async def test_nothing_to_say_gives_no_metadata(template):
+    """Without template metadata and without a run id there is no metadata."""
+    assert (await FinishPlanner(template).next(run(""))).metadata is None
+
+
+async def test_identity_is_not_checked():
+    """The stub serves a run without any identity."""
+    finish = await FinishPlanner().next(RunContext(quadruple=Quadruple()))
+    assert finish.reason is FinishReason.GOAL
+
+
+async def test_a_cancelled_caller_is_told():
+    """A cancelled caller gets no decision."""
+
+    async def call():
+        asyncio.current_task().cancel()
+        return await FinishPlanner().next(run())
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(call())
+
+
+async def test_one_instance_serves_128_runs():
+    """Concurrent runs on one instance each get their own run id, and a cancelled one disturbs nobody."""
+    planner = FinishPlanner(Finish(FinishReason.GOAL, "p", {"shared": 1}))
+
+    async def one(number: int) -> dict:
+        await asyncio.sleep(0)
+        if number % 2:
+            asyncio.current_task().cancel()
+        return (await planner.next(run(f"r-{number}"))).metadata
+
+    results = await asyncio.gather(*(one(number) for number in range(128)), return_exceptions=True)
+    for number, result in enumerate(results):
+        if number % 2:
+            assert isinstance(result, asyncio.CancelledError)
+        else:
+            assert result == {"shared": 1, "run_id": f"r-{number}"}
+
+
+async def test_the_factory_needs_nothing():
+    """The driver builds the stub from any configuration."""
+    assert isinstance(make(PlannerConfig(), FactoryDeps()), FinishPlanner)
