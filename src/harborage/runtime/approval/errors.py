@@ -1,0 +1,125 @@
+"""What can go wrong at an approval gate.
+
+    ApprovalError
+    ├── PolicyRequiredError · CoordinatorRequiredError · BusRequiredError · RedactorRequiredError
+    │                                 a gate was built without one of its parts
+    ├── GateClosedError               the gate is closed
+    ├── InvalidRequestError           a call, or an answer, that no gate can handle
+    ├── InvalidDecisionError          neither approve nor reject
+    ├── PolicyFailedError             the policy gave no answer; the call does not run
+    ├── ApprovalScopeRequiredError    the approver lacks the scope
+    ├── ApprovalNotFoundError         no call waits under this token
+    ├── ApprovalMismatchError         the approval is for another call than this one
+    └── ApprovalUnrecordedError       approved, but the approval could not be announced
+
+A refused call is `harborage.tools.ToolRejectedError`. Texts name tools and tokens; they never quote arguments.
+"""
+
+from __future__ import annotations
+
+from harborage.errors import HarborageError
+from harborage.identity import IdentityRequiredError
+from harborage.tools.errors import ToolRejectedError
+
+__all__ = [
+    "ApprovalCancelledError",
+    "ApprovalError",
+    "ApprovalMismatchError",
+    "ApprovalNotFoundError",
+    "ApprovalScopeRequiredError",
+    "ApprovalUnrecordedError",
+    "BusRequiredError",
+    "CoordinatorRequiredError",
+    "GateClosedError",
+    "IdentityRequiredError",
+    "InvalidDecisionError",
+    "InvalidRequestError",
+    "PolicyFailedError",
+    "PolicyRequiredError",
+    "RedactorRequiredError",
+    "ToolRejectedError",
+]
+
+
+class ApprovalError(HarborageError):
+    """An approval gate failed."""
+
+
+class PolicyRequiredError(ApprovalError):
+    """An approval gate needs a policy; `AlwaysDeny()` asks for every call."""
+
+
+class CoordinatorRequiredError(ApprovalError):
+    """An approval gate needs the coordinator that keeps its pauses."""
+
+
+class BusRequiredError(ApprovalError):
+    """An approval gate needs a bus: nobody can approve what nobody is told of."""
+
+
+class RedactorRequiredError(ApprovalError):
+    """An approval gate needs a redactor: arguments are shown to approvers, secrets are not."""
+
+
+class GateClosedError(ApprovalError):
+    """The approval gate is closed; build a new one. The pauses of calls that waited stay open."""
+
+
+class InvalidRequestError(ApprovalError):
+    """An approval gate was handed something that it cannot handle."""
+
+
+class InvalidDecisionError(ApprovalError):
+    """An approval is answered with approve or reject; `decision` is what came."""
+
+    def __init__(self, decision: str = "") -> None:
+        self.decision = decision
+        super().__init__(f"invalid approval decision {decision!r}; use approve or reject")
+
+
+class PolicyFailedError(ApprovalError):
+    """The approval policy gave no answer, so the call of `tool` does not run; the cause is the policy's error."""
+
+    def __init__(self, tool: str = "") -> None:
+        self.tool = tool
+        super().__init__(f"the approval policy gave no answer for {tool!r}; the call does not run")
+
+
+class ApprovalScopeRequiredError(ApprovalError):
+    """Answering an approval needs the scope `admin` or `console:fleet`."""
+
+
+class ApprovalNotFoundError(ApprovalError):
+    """No call waits for approval under this token here: it was answered, has ended, or never was. `token` names it."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        super().__init__(f"no call waits for approval {token!r}: it was answered, has ended, or never was")
+
+
+class ApprovalMismatchError(ApprovalError):
+    """The approval was asked for another call than this one, so it does not count. `token` and `tool` name them."""
+
+    def __init__(self, token: str = "", tool: str = "") -> None:
+        self.token = token
+        self.tool = tool
+        super().__init__(f"approval {token!r} was asked for another call than this one of {tool!r}; ask anew")
+
+
+class ApprovalUnrecordedError(ApprovalError):
+    """The call was approved, but that could not be announced. `approved_args` are the arguments that may run."""
+
+    def __init__(self, token: str = "", tool: str = "", approved_args: bytes = b"") -> None:
+        self.token = token
+        self.tool = tool
+        self.approved_args = approved_args
+        super().__init__(f"approval {token!r} of {tool!r} was given, but could not be announced")
+
+
+class ApprovalCancelledError(ApprovalError):
+    """The call was cancelled while it waited for approval; its pause stays open. The cause of the cancellation."""
+
+    def __init__(self, token: str = "", tool: str = "") -> None:
+        self.token = token
+        self.tool = tool
+        super().__init__(f"the call of {tool!r} was cancelled while it waited for approval {token!r}")

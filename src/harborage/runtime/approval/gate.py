@@ -1,0 +1,320 @@
+"""The gate in front of a tool: a call that needs approval waits here until a person, or its deadline, decides.
+
+The gate owns no pause: it opens them on the coordinator, and whoever settles one there wakes the call. Nothing here
+runs a tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, assert_never
+
+import msgspec
+
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.events import (
+    Event,
+    EventBus,
+    EventType,
+    Payload,
+    Redactor,
+    ToolApprovalRequestedPayload,
+    ToolApprovedPayload,
+    ToolRejectedPayload,
+)
+from harborage.identity import Identity, Quadruple, current_scopes, require_triple
+from harborage.runtime.approval.errors import (
+    ApprovalCancelledError,
+    ApprovalMismatchError,
+    ApprovalNotFoundError,
+    ApprovalScopeRequiredError,
+    ApprovalUnrecordedError,
+    BusRequiredError,
+    CoordinatorRequiredError,
+    GateClosedError,
+    InvalidDecisionError,
+    InvalidRequestError,
+    PolicyFailedError,
+    PolicyRequiredError,
+    RedactorRequiredError,
+)
+from harborage.runtime.approval.model import (
+    ApprovalDecision,
+    ApprovalRequest,
+    Granted,
+    Refused,
+    answer_payload,
+    fingerprint_of,
+    judge,
+    request_payload,
+)
+from harborage.runtime.approval.policies import ApprovalPolicy
+from harborage.runtime.approval.waiting import WaitingCall
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Pause,
+    PauseCoordinator,
+    PauseDecision,
+    PauseReason,
+    PauseRequest,
+)
+from harborage.tools.errors import ToolRejectedError
+
+__all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
+
+APPROVER_SCOPES = frozenset({"admin", "console:fleet"})
+DEFAULT_TIMEOUT = timedelta(days=7)
+
+
+class ApprovalGate:
+    """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
+
+    `timeout` is how long a call waits before `default` decides; None lets it wait until somebody does.
+
+    Raises:
+        PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
+    """
+
+    def __init__(
+        self,
+        policy: ApprovalPolicy | None,
+        coordinator: PauseCoordinator | None,
+        bus: EventBus | None,
+        redactor: Redactor | None,
+        *,
+        timeout: timedelta | None = DEFAULT_TIMEOUT,
+        default: ApprovalDecision = ApprovalDecision.REJECT,
+        clock: Timers = SYSTEM_CLOCK,
+    ) -> None:
+        if policy is None:
+            raise PolicyRequiredError()
+        if coordinator is None:
+            raise CoordinatorRequiredError()
+        if bus is None:
+            raise BusRequiredError()
+        if redactor is None:
+            raise RedactorRequiredError()
+        self._policy = policy
+        self._coordinator = coordinator
+        self._bus = bus
+        self._redactor = redactor
+        self._timeout = timeout
+        self._default = PauseDecision(_decision(default))
+        self._clock = clock
+        self._waiting: dict[str, WaitingCall] = {}
+        self._is_closed = False
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens under which calls wait, oldest first."""
+        return tuple(self._waiting)
+
+    def owner(self, token: str) -> Quadruple | None:
+        """Whose call waits here under this token; None when none does."""
+        call = self._waiting.get(token)
+        return None if call is None or call.is_being_answered else call.request.identity
+
+    async def run_guarded(self, request: ApprovalRequest) -> bytes:
+        """The arguments that the call may run with: its own, or those that its approver put in their place.
+
+        A cancellation while waiting passes through, with `ApprovalCancelledError` as its cause; the pause stays open.
+
+        Raises:
+            GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
+            RedactionFailedError: the arguments cannot be shown; nobody was asked.
+            ToolRejectedError: the call may not run.
+            InvalidRequestError: a call under the same key waits here already.
+            ApprovalMismatchError: the same key stands for another call.
+            ApprovalUnrecordedError: approved, but that could not be announced.
+        """
+        self._check(request)
+        is_required, reason = await self._ask_policy(request)
+        if not is_required:
+            return request.args
+        summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
+        pause = await self._open(request, reason, summary)
+        with self._place(request, pause) as call:
+            try:
+                if pause.is_paused:
+                    await self._announce(request, pause.token, reason, summary)
+                settled = await call.outcome()
+            except asyncio.CancelledError as cancelled:
+                # The very cancellation goes on: asyncio.timeout and TaskGroup know only the class itself.
+                raise cancelled from ApprovalCancelledError(pause.token, request.tool)
+        return await self._conclude(request, settled, call.edited)
+
+    async def resolve_approval(
+        self,
+        token: str,
+        decision: ApprovalDecision,
+        reason: str = "",
+        *,
+        args: bytes | None = None,
+        who: Identity | Quadruple | None = None,
+        scopes: frozenset[str] | None = None,
+    ) -> Pause:
+        """Answer a waiting call, once; returns the settled pause. With `args` an approval replaces the arguments.
+
+        `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones.
+
+        Raises:
+            GateClosedError, InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
+            ApprovalNotFoundError: in this order.
+            ScopeMismatchError: the call belongs to another identity; it waits on.
+            ApprovalMismatchError: the pause was opened for another call; this one is refused.
+        """
+        self._check_open()
+        chosen = _decision(decision)
+        if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
+            raise InvalidRequestError("edited arguments are bytes, and come with an approval")
+        held = current_scopes() if scopes is None else scopes
+        if APPROVER_SCOPES.isdisjoint(held):
+            raise ApprovalScopeRequiredError()
+        said = str(self._redactor.redact(reason))
+        call = self._waiting.get(token)
+        if call is None or call.is_being_answered:
+            raise ApprovalNotFoundError(token)
+        settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
+        if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
+            raise ApprovalMismatchError(token, call.request.tool)
+        return settled
+
+    async def aclose(self) -> None:
+        """Turn the waiting calls away with GateClosedError and take no more. Closing twice does nothing."""
+        self._is_closed = True
+        for call in tuple(self._waiting.values()):
+            call.turn_away()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise GateClosedError()
+
+    def _check(self, request: ApprovalRequest) -> None:
+        self._check_open()
+        if not request.tool:
+            raise InvalidRequestError("a call needs the name of its tool")
+        require_triple(request.identity, "approval")
+
+    async def _ask_policy(self, request: ApprovalRequest) -> tuple[bool, str]:
+        try:
+            answer = self._policy(request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if isinstance(answer, bool):
+                return answer, "policy: approval required" if answer else ""
+            is_required, reason = answer
+            return bool(is_required), str(reason)
+        except Exception as error:
+            raise PolicyFailedError(request.tool) from error
+
+    async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
+        """The pause of this call: a new one, or the one it had under its key."""
+        fingerprint = _fingerprint(request)
+        shown = summary.get("args") if isinstance(summary, Mapping) else summary
+        pause = await self._coordinator.request(
+            PauseRequest(
+                identity=request.identity,
+                reason=PauseReason.APPROVAL_REQUIRED,
+                payload=request_payload(request, reason, shown, fingerprint),
+                deadline=None if self._timeout is None else self._clock.now() + self._timeout,
+                default=self._default,
+                key=request.key and f"approval:{request.key}",
+            )
+        )
+        if (pause.payload or {}).get("fingerprint") != fingerprint:
+            raise ApprovalMismatchError(pause.token, request.tool)
+        return pause
+
+    @contextmanager
+    def _place(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:
+        """A waiting call's place at the gate, given up whatever happens."""
+        self._check_open()
+        if pause.token in self._waiting:
+            raise InvalidRequestError(f"a call of {request.tool!r} waits under this key already")
+        call = WaitingCall(request, pause, self._coordinator, self._clock)
+        self._waiting[pause.token] = call
+        try:
+            yield call
+        finally:
+            del self._waiting[pause.token]
+            call.close()
+
+    async def _announce(self, request: ApprovalRequest, token: str, reason: str, summary: Any) -> None:
+        payload = ToolApprovalRequestedPayload(
+            tool=request.tool, pause_token=token, reason=reason, tags=request.tags, args_summary=summary
+        )
+        await self._tell(EventType.TOOL_APPROVAL_REQUESTED, request, payload)
+
+    async def _settle(
+        self,
+        call: WaitingCall,
+        decision: ApprovalDecision,
+        reason: str,
+        *,
+        args: bytes | None,
+        who: Identity | Quadruple | None,
+        scopes: frozenset[str],
+    ) -> Pause:
+        """Settle the pause of a call; one that could not be settled waits on as before."""
+        approved = call.request.args if args is None else args
+        fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
+        payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
+        # Set before anybody wakes the call; without the settled pause naming them, they have no effect.
+        call.edited = args
+        call.is_being_answered = True
+        try:
+            return await self._coordinator.resume(call.token, PauseDecision(decision), payload, who=who, scopes=scopes)
+        except AlreadyResumedError as error:
+            raise ApprovalNotFoundError(call.token) from error
+        except BaseException:
+            call.is_being_answered = False
+            raise
+
+    async def _conclude(self, request: ApprovalRequest, settled: Pause, edited: bytes | None) -> bytes:
+        verdict = judge(settled, request, edited)
+        match verdict:
+            case Granted(args, reason):
+                approved = ToolApprovedPayload(tool=request.tool, pause_token=settled.token, approver_reason=reason)
+                try:
+                    await self._tell(EventType.TOOL_APPROVED, request, approved)
+                except Exception as error:
+                    raise ApprovalUnrecordedError(settled.token, request.tool, args) from error
+                return args
+            case Refused(reason):
+                rejected = ToolRejectedPayload(tool=request.tool, pause_token=settled.token, reason=reason)
+                refusal = ToolRejectedError(request.tool, reason, request.identity)
+                try:
+                    await self._tell(EventType.TOOL_REJECTED, request, rejected)
+                except Exception as error:
+                    raise refusal from error
+                raise refusal
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    async def _tell(self, type: EventType, request: ApprovalRequest, payload: Payload) -> None:
+        """Publish; an event that nobody gets fails the call, since people act on it."""
+        await self._bus.publish(Event(type=type, identity=request.identity, payload=payload))
+
+
+def _fingerprint(request: ApprovalRequest) -> str:
+    return fingerprint_of(request.tool, request.args, request.identity)
+
+
+def _decision(decision: ApprovalDecision) -> ApprovalDecision:
+    try:
+        return ApprovalDecision(decision)
+    except ValueError:
+        raise InvalidDecisionError(decision) from None
+
+
+def _shown(args: bytes) -> Any:
+    """The arguments for human eyes, before redaction: decoded, or only their length when they are no JSON."""
+    try:
+        return codec.decode(args)
+    except msgspec.DecodeError:
+        return {"_nonjson_length": len(args)}

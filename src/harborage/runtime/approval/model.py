@@ -1,0 +1,139 @@
+"""What is asked at an approval gate, and what an answer means for the very call that waits. Pure: no I/O, no clock.
+
+An approval counts for one call: one tool, the exact bytes of its arguments, one principal. Everything that is not
+clearly an approval of that call refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any, assert_never
+
+import msgspec
+
+from harborage.identity import Quadruple
+from harborage.runtime.pauses import Pause, PauseDecision
+from harborage.tools.enums import SideEffect
+
+__all__ = [
+    "ApprovalDecision",
+    "ApprovalRequest",
+    "Granted",
+    "Refused",
+    "Verdict",
+    "answer_payload",
+    "fingerprint_of",
+    "judge",
+    "request_payload",
+]
+
+NOBODY_DECIDED = "nobody decided before the deadline"
+OUTSIDE = "the pause was settled without this gate"
+OTHER_CALL = "the pause was opened for another call"
+EDIT_LOST = "the edited arguments are gone with the process that held them; make the call again"
+
+
+class ApprovalDecision(StrEnum):
+    """How a person, or the deadline, answers."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that may need approval. `args` are the very bytes the tool would get.
+
+    `key` names the call for good (run and position, say): a call that comes back under the same key, after a restart
+    for example, waits on the pause it had instead of asking again.
+    """
+
+    tool: str
+    args: bytes
+    identity: Quadruple
+    tags: tuple[str, ...] = ()
+    side_effects: SideEffect | None = None
+    key: str = ""
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """The call may run, with these arguments."""
+
+    args: bytes
+    reason: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The call may not run."""
+
+    reason: str = ""
+
+
+Verdict = Granted | Refused
+
+
+def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
+    """The SHA-256 of tool, arguments and principal, in hex: equal only for the very same call.
+
+    Each part is preceded by its length, so that no two calls run together into the same text.
+    """
+    digest = hashlib.sha256()
+    for part in (tool, args, who.tenant_id, who.user_id, who.session_id, who.run_id):
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def request_payload(request: ApprovalRequest, reason: str, summary: Any, fingerprint: str) -> dict[str, Any]:
+    """What the pause carries: enough for a person to decide, and to recognise the call again."""
+    return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint}
+
+
+def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool) -> dict[str, Any]:
+    """What an answer adds to the pause; `approved` is the fingerprint of the call that may run."""
+    match decision:
+        case ApprovalDecision.APPROVE:
+            edited = {"edited": True} if is_edited else {}
+            return {"reason": reason, "approved_fingerprint": approved, **edited}
+        case ApprovalDecision.REJECT:
+            return {"reason": reason, "rejected": True}
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def judge(pause: Pause, request: ApprovalRequest, edited: bytes | None) -> Verdict:
+    """What a settled pause means for the call of `request`; `edited` are the arguments an approver put in its place."""
+    payload = pause.payload or {}
+    if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
+        return Refused(OTHER_CALL)
+    match pause.decision:
+        case PauseDecision.APPROVE:
+            return _judge_approved(pause, request, edited)
+        case PauseDecision.REJECT | PauseDecision.TIMEOUT:
+            if payload.get("rejected"):
+                return Refused(str(payload.get("reason", "")))
+            return Refused(NOBODY_DECIDED if _was_due(pause) else OUTSIDE)
+        case PauseDecision.RESUME | None:
+            return Refused(OUTSIDE)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _judge_approved(pause: Pause, request: ApprovalRequest, edited: bytes | None) -> Verdict:
+    payload = pause.payload or {}
+    approved = payload.get("approved_fingerprint")
+    if approved is None:
+        by_default = pause.default is PauseDecision.APPROVE and _was_due(pause)
+        return Granted(request.args, NOBODY_DECIDED) if by_default else Refused(OUTSIDE)
+    reason = str(payload.get("reason", ""))
+    if approved == payload["fingerprint"]:
+        return Granted(request.args, reason)
+    if edited is not None and approved == fingerprint_of(request.tool, edited, request.identity):
+        return Granted(edited, reason)
+    return Refused(EDIT_LOST)
+
+
+def _was_due(pause: Pause) -> bool:
+    """Whether the pause was settled at its deadline or later."""
+    return pause.deadline is not None and pause.resumed_at is not None and pause.resumed_at >= pause.deadline

@@ -1,0 +1,61 @@
+"""Which calls need approval: a policy is any callable that answers for one call, at once or awaitably.
+
+It answers `(required, reason)`, or just whether approval is required. It sees the whole request, the caller's identity
+included, so one policy may ask differently for each tenant or user. These classes are the usual answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from harborage.runtime.approval.model import ApprovalRequest
+from harborage.tools.enums import SideEffect
+
+__all__ = ["AlwaysApprove", "AlwaysDeny", "ApprovalPolicy", "BySideEffect", "PolicyAnswer", "Tagged"]
+
+PolicyAnswer: TypeAlias = tuple[bool, str] | bool
+ApprovalPolicy: TypeAlias = Callable[[ApprovalRequest], PolicyAnswer | Awaitable[PolicyAnswer]]
+
+
+class AlwaysDeny:
+    """No call runs without a person's approval."""
+
+    def __init__(self, reason: str = "") -> None:
+        self._reason = reason or "policy: deny-all"
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return True, self._reason
+
+
+class AlwaysApprove:
+    """Every call runs without asking."""
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return False, ""
+
+
+class Tagged:
+    """Calls of tools that carry at least one of these tags need approval; without any tag none does."""
+
+    def __init__(self, require_tags: Iterable[str], reason: str = "") -> None:
+        self._tags = frozenset(require_tags)
+        self._reason = reason or "policy: tagged"
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        is_required = not self._tags.isdisjoint(request.tags)
+        return is_required, self._reason if is_required else ""
+
+
+class BySideEffect:
+    """Calls of tools with one of these side effects need approval; so does one whose side effect is not known."""
+
+    def __init__(self, classes: Iterable[SideEffect], reason: str = "") -> None:
+        self._classes = frozenset(SideEffect(one) for one in classes)
+        self._reason = reason
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        effect = request.side_effects
+        if effect is not None and effect not in self._classes:
+            return False, ""
+        return True, self._reason or f"policy: side effect {effect or 'unknown'}"

@@ -1,0 +1,121 @@
+"""What can go wrong with a pause.
+
+    PauseError
+    ├── InvalidReasonError              not one of the four reasons
+    ├── InvalidDecisionError            not one of the four decisions
+    ├── InvalidDeadlineError            a deadline without a time zone
+    ├── InvalidPageError                a page number or size out of range
+    ├── PauseNotFoundError              nobody here knows this token
+    ├── AlreadyResumedError             somebody else settled it first
+    ├── ScopeMismatchError              the pause belongs to another identity
+    ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
+    ├── CheckpointCorruptError          a stored pause cannot be read
+    └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
+
+Texts name tokens and versions; they never quote a payload or another identity.
+"""
+
+from __future__ import annotations
+
+from harborage.codec import UnserializableError
+from harborage.errors import HarborageError
+from harborage.identity import IdentityRequiredError
+from harborage.planner.errors import ToolContextLostError
+
+__all__ = [
+    "AlreadyResumedError",
+    "CheckpointCorruptError",
+    "CrossTenantScopeError",
+    "IdentityRequiredError",
+    "InvalidDeadlineError",
+    "InvalidDecisionError",
+    "InvalidPageError",
+    "InvalidReasonError",
+    "PauseError",
+    "PauseNotFoundError",
+    "ScopeMismatchError",
+    "ToolContextLostError",
+    "UnserializableError",
+    "UnsupportedFormatVersionError",
+]
+
+
+class PauseError(HarborageError):
+    """Something went wrong with a pause."""
+
+
+class InvalidReasonError(PauseError):
+    """A pause was asked for with a reason that is not one of the four; `reason` is what came."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(
+            f"invalid pause reason {reason!r}; "
+            "use approval_required, await_input, external_event or constraints_conflict"
+        )
+
+
+class InvalidDecisionError(PauseError):
+    """A pause was given a decision that is not one of the four; `decision` is what came."""
+
+    def __init__(self, decision: str = "") -> None:
+        self.decision = decision
+        super().__init__(f"invalid pause decision {decision!r}; use approve, reject, resume or timeout")
+
+
+class InvalidDeadlineError(PauseError):
+    """A pause's deadline needs a time zone: datetime(…, tzinfo=UTC)."""
+
+
+class InvalidPageError(PauseError):
+    """A page number or size is out of range. `page` and `page_size` are what came."""
+
+    def __init__(self, page: int = 0, page_size: int = 0) -> None:
+        self.page = page
+        self.page_size = page_size
+        super().__init__(f"invalid page {page} of size {page_size}; neither may be negative, the size is at most 200")
+
+
+class PauseNotFoundError(PauseError):
+    """No pause with this token is known here: it never was, or it was settled and is gone. `token` says which."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        super().__init__(f"no pause {token!r}: it never was, or it was settled and is gone")
+
+
+class AlreadyResumedError(PauseError):
+    """The pause was settled before, by somebody else or by its deadline. `token` names it."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        super().__init__(f"pause {token!r} was settled before; read its status for the outcome")
+
+
+class ScopeMismatchError(PauseError):
+    """The pause belongs to another identity; act as its owner, or as admin of its tenant. `token` names it."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        super().__init__(f"pause {token!r} belongs to another identity; act as its owner, or as admin of its tenant")
+
+
+class CrossTenantScopeError(PauseError):
+    """Listing pauses of another tenant needs the admin scope."""
+
+
+class CheckpointCorruptError(PauseError):
+    """A stored pause cannot be read; the store was changed from outside or is damaged. `token` names it where known."""
+
+    def __init__(self, token: str = "", why: str = "") -> None:
+        self.token = token
+        super().__init__(f"checkpoint of pause {token!r} is corrupt" + (f": {why}" if why else ""))
+
+
+class UnsupportedFormatVersionError(PauseError):
+    """A stored pause has a format that this code does not read. `version` is what was found, None when it has none."""
+
+    def __init__(self, token: str = "", version: int | None = None) -> None:
+        self.token = token
+        self.version = version
+        super().__init__(f"checkpoint of pause {token!r} has format version {version}, which this code does not read")
