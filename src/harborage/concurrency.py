@@ -13,13 +13,30 @@ from typing import Any, Self
 
 from harborage.clock import Timer, Timers
 
-__all__ = ["CancelScope", "Crew", "is_cancelled"]
+__all__ = ["CancelScope", "Crew", "cancellations", "is_cancelled", "take_back"]
 
 
 def is_cancelled() -> bool:
     """Whether somebody asked the calling task to stop. Without that, a CancelledError is another task's, passed on."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+def cancellations() -> int:
+    """How many requests to stop the calling task are open."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def take_back(upto: int) -> None:
+    """Take back the requests to stop the calling task that came after the first `upto`.
+
+    A TaskGroup of Python 3.11 whose member fails asks its own task to stop and forgets about it. Left open, such a
+    request would end the next piece of work, which nobody asked to stop.
+    """
+    task = asyncio.current_task()
+    while task is not None and task.cancelling() > upto:
+        task.uncancel()
 
 
 class CancelScope:

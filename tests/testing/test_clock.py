@@ -236,7 +236,7 @@ async def test_tasks_see_the_end_before_run_for_returns() -> None:
 
     async def watch() -> None:
         while clock.monotonic() < 5:
-            await asyncio.sleep(0)
+            await settle(1)
 
     watching = asyncio.create_task(watch())
     await clock.run_for(5)

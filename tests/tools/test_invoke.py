@@ -274,6 +274,18 @@ class TestRunWithPolicy:
             assert isinstance(error, ToolCrashedError)
             assert isinstance(error.__cause__, SystemExit)
 
+    @pytest.mark.parametrize("timeout_ms", [0, 1000])
+    async def test_what_python_does_not_count_as_an_error_is_one(self, timeout_ms: int) -> None:
+        """A tool that raises a bare BaseException, as test frameworks do, fails its call and nothing else."""
+
+        class Halt(BaseException):
+            pass
+
+        error = await failure_of(run_with_policy(ToolPolicy(timeout_ms=timeout_ms), Attempts(Halt("enough"))))
+        assert isinstance(error, ToolCrashedError)
+        assert isinstance(error.__cause__, Halt)
+        assert "Halt: enough" in str(error)
+
     async def test_an_observer_that_fails_is_heard(self) -> None:
         """What the observer raises is the caller's business."""
 

@@ -54,13 +54,15 @@ def make_folder(folder: Path) -> None:
 def write_file(path: Path, data: bytes, temp: Path) -> None:
     """Let `path` hold exactly `data`: written to `temp`, flushed to the disk, then renamed into place.
 
-    A reader sees the old file or the new one, never a part. Both paths must lie on one file system.
+    A reader sees the old file or the new one, never a part. Missing folders of `path` are made. Both paths must lie on
+    one file system.
     """
     try:
         with open(temp, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        make_folder(path.parent)  # as late as can be: somebody may remove it while it is empty
         os.replace(temp, path)
     except BaseException:
         with suppress(OSError):  # what went wrong first is what the caller must hear

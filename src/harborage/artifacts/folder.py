@@ -54,6 +54,7 @@ class ArtifactFolder:
     def put(self, ref: ArtifactRef, data: bytes) -> ArtifactRef:
         """The reference of `data`: the one that is there already, or `ref` under the first id that is free."""
         folder = self._folder(ref.scope, ref.namespace)
+        self._check_inside(folder)
         with self._lock(ref.scope, ref.id), storage_errors(folder):
             return self._again(lambda: self._put(folder, ref, data))
 
@@ -150,7 +151,6 @@ class ArtifactFolder:
 
     def _write(self, path: Path, data: bytes) -> None:
         make_folder(self._temps)
-        make_folder(path.parent)
         write_file(path, data, self._temps / f"{TEMP_PREFIX}{new_id()}")
 
     def _again(self, put: Callable[[], ArtifactRef]) -> ArtifactRef:
@@ -164,26 +164,32 @@ class ArtifactFolder:
         """Where the artifacts of a scope and namespace lie.
 
         Raises:
-            UnsafePathError: a name would climb out, or a link on the way leads out.
+            UnsafePathError: a name would climb out.
         """
-        folder = self.root.joinpath(*scope_parts(scope), segment(namespace))
-        if not self._is_inside(folder):
-            raise UnsafePathError(f"{folder} leads out of {self.root} by a link; remove the link")
-        return folder
-
-    def _is_inside(self, folder: Path) -> bool:
-        return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root))
+        return self.root.joinpath(*scope_parts(scope), segment(namespace))
 
     def _path(self, scope: ArtifactScope, id: str) -> Path | None:
-        """Where the artifact's bytes would lie; None for an id or a scope that no put could have given."""
+        """Where the artifact's bytes would lie; None for an id or a scope that no put could have given.
+
+        Raises:
+            UnsafePathError: a link on the way leads out.
+        """
         namespace = namespace_of(id)
         if not namespace:
             return None
         try:
-            parts = (*scope_parts(scope), segment(namespace), segment(id))
+            path = self._folder(scope, namespace) / segment(id)
         except UnsafePathError:
             return None
-        return self._folder(scope, namespace) / parts[-1]
+        self._check_inside(path.parent)
+        return path
+
+    def _check_inside(self, folder: Path) -> None:
+        if not self._is_inside(folder):
+            raise UnsafePathError(f"{folder} leads out of {self.root} by a link; remove the link")
+
+    def _is_inside(self, folder: Path) -> bool:
+        return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root))
 
     def _lock(self, scope: ArtifactScope, id: str) -> threading.Lock:
         return self._locks[hash((scope, family_of(id))) % _STRIPES]

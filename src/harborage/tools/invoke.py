@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random as randomness
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -112,6 +113,11 @@ async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None,
         raise ToolTimeoutError(timeout_s * 1000)
     except SystemExit as error:
         raise ToolCrashedError("the tool tried to end the process") from error
+    except (Exception, CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        # A run would neither end nor go on: whoever carries it takes note of errors, and this is none to Python.
+        raise ToolCrashedError(f"the tool raised {type(error).__name__}: {error}") from error
 
 
 def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:

@@ -250,6 +250,7 @@ async def deleting_removes(store: ArtifactStore) -> None:
 def calls(store: ArtifactStore, scope: ArtifactScope) -> Iterator[tuple[str, Awaitable[object]]]:
     """Each call that needs an identity once, by name."""
     yield "put_bytes", store.put_bytes(scope, b"x")
+    yield "put_bytes with a bad source", store.put_bytes(scope, b"x", source={"bad": object()})
     yield "put_text", store.put_text(scope, "x")
     yield "get", store.get(scope, "default_0")
     yield "get_ref", store.get_ref(scope, "default_0")
@@ -258,7 +259,7 @@ def calls(store: ArtifactStore, scope: ArtifactScope) -> Iterator[tuple[str, Awa
 
 
 async def an_incomplete_scope_is_refused(store: ArtifactStore) -> None:
-    """Every call but list needs tenant, user and session."""
+    """Every call but list needs tenant, user and session, and says so before it looks at anything else."""
     for scope in INCOMPLETE:
         for name, call in calls(store, scope):
             await expect_raises(IdentityRequiredError, call, f"{name} for {scope}")
@@ -349,6 +350,21 @@ async def a_hundred_puts_and_deletes_of_one_artifact(store: ArtifactStore) -> No
     expect_equal(await store.list(ME), [], "what is left in the end")
 
 
+async def a_hundred_artifacts_come_and_go(store: ArtifactStore) -> None:
+    """Artifacts of one scope that are put and removed at once do not get in each other's way."""
+
+    async def one(index: int) -> bytes | None:
+        for _ in range(3):
+            ref = await store.put_bytes(ME, str(index).encode())
+            expect_equal(await store.delete(ME, ref.id), True, "delete")
+        ref = await store.put_bytes(ME, str(index).encode())
+        return await store.get(ME, ref.id)
+
+    got = await asyncio.gather(*(one(index) for index in range(CALLERS)))
+    expect_equal(got, [str(index).encode() for index in range(CALLERS)], "what each caller reads in the end")
+    expect_equal(len(await store.list(ME)), CALLERS, "how many there are in the end")
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     what_was_put_comes_back,
     what_is_not_said_has_a_default,
@@ -374,6 +390,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_hundred_owners_at_once,
     a_hundred_puts_of_the_same_bytes,
     a_hundred_puts_and_deletes_of_one_artifact,
+    a_hundred_artifacts_come_and_go,
 )
 
 

@@ -1,0 +1,138 @@
+"""What a run's planner is given to see: the template of its step contexts, built once when the run is taken up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harborage.artifacts import ArtifactScope, ArtifactStore
+from harborage.clock import Clock
+from harborage.events import Event, EventBus, EventType
+from harborage.events.payloads import LLMCompletionChunkPayload
+from harborage.identity import Quadruple
+from harborage.planner import (
+    Budget,
+    ChunkKind,
+    CompressionRunner,
+    InputArtifactView,
+    Planner,
+    RepairCounters,
+    RunContext,
+    Summariser,
+    build_artifact_manifest,
+)
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.program import InProcess
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.options import RuntimeOptions
+from harborage.tools import CatalogView, ToolCatalog
+
+__all__ = ["ContextBuilder"]
+
+
+class ContextBuilder:
+    """Makes the live side of runs over one planner, catalog, artifact store and bus."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        catalog: ToolCatalog,
+        artifacts: ArtifactStore,
+        bus: EventBus,
+        *,
+        options: RuntimeOptions,
+        summariser: Summariser | None,
+        clock: Clock,
+    ) -> None:
+        self._planner = planner
+        self._catalog = catalog
+        self._artifacts = artifacts
+        self._bus = bus
+        self._view = CatalogView(catalog, granted_scopes=options.granted_scopes)
+        self._compression = None if summariser is None else CompressionRunner(summariser)
+        self._clock = clock
+
+    async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
+        """The live side of the run that `request` asked for."""
+        base = RunContext(
+            quadruple=request.who,
+            query=request.query,
+            goal=request.goal,
+            catalog=self._view,
+            artifacts=self._artifacts,
+            repair_counters=RepairCounters(),
+            budget=Budget(deadline=request.deadline, token_budget=request.token_budget),
+            clock=self._clock.now,
+            emit=_Emitter(self._bus, request.who),
+            on_chunk=_Chunks(self._bus, request, self._clock),
+            input_artifacts=await self._inputs(request),
+            session_artifacts=await self._manifest(request.who),
+        )
+        return LiveRun(
+            base=base, planner=self._planner, mailbox=io.mailbox, crew=io.crew, compression=self._compression
+        )
+
+    async def _inputs(self, request: RunRequest) -> tuple[InputArtifactView, ...]:
+        """The run's input artifacts that are still there; only images bring their bytes."""
+        scope = _scope(request.who)
+        views: list[InputArtifactView] = []
+        for artifact_id in request.input_artifact_ids:
+            ref = await self._artifacts.get_ref(scope, artifact_id)
+            if ref is None:
+                continue
+            is_image = ref.mime_type.startswith("image/")
+            views.append(
+                InputArtifactView(
+                    id=ref.id,
+                    mime=ref.mime_type,
+                    size_bytes=ref.size_bytes,
+                    filename=ref.filename,
+                    bytes=await self._artifacts.get(scope, ref.id) if is_image else None,
+                )
+            )
+        return tuple(views)
+
+    async def _manifest(self, who: Quadruple) -> tuple[Any, ...]:
+        return tuple(build_artifact_manifest(await self._artifacts.list(_scope(who))) or ())
+
+
+class _Emitter:
+    """Publishes a planner's events under its run's identity."""
+
+    __slots__ = ("_bus", "_who")
+
+    def __init__(self, bus: EventBus, who: Quadruple) -> None:
+        self._bus = bus
+        self._who = who
+
+    def __call__(self, event: Event) -> None:
+        if not event.identity.tenant_id:
+            event = Event(event.type, self._who, event.payload, event.occurred_at, extra=event.extra)
+        self._bus.publish_nowait(event)
+
+
+class _Chunks:
+    """Publishes the pieces of a streamed answer."""
+
+    __slots__ = ("_bus", "_clock", "_request")
+
+    def __init__(self, bus: EventBus, request: RunRequest, clock: Clock) -> None:
+        self._bus = bus
+        self._request = request
+        self._clock = clock
+
+    def __call__(self, delta: str, done: bool, kind: ChunkKind) -> None:
+        who = self._request.who
+        payload = LLMCompletionChunkPayload(
+            identity=who,
+            task_id=self._request.task_id,
+            run_id=who.run_id,
+            delta=delta,
+            done=done,
+            kind=str(kind),
+            occurred_at=self._clock.now(),
+        )
+        self._bus.publish_nowait(Event(EventType.LLM_COMPLETION_CHUNK, who, payload))
+
+
+def _scope(who: Quadruple) -> ArtifactScope:
+    return ArtifactScope(who.tenant_id, who.user_id, who.session_id)

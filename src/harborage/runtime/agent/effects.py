@@ -1,0 +1,268 @@
+"""Every effect an agent's run can name, as one table: plan, steer, pause, approve, call tools, spawn and await tasks.
+
+One `AgentEffects` serves all runs of a process. A run is admitted with its live side before it is carried and dismissed
+afterwards; in between, an effect finds it by the run's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from harborage.errors import HarborageError
+from harborage.identity import Quadruple
+from harborage.planner import (
+    BackgroundMemberOutcome,
+    BackgroundResult,
+    CallTool,
+    ParallelBranchInvalidArgsError,
+    RequestPause,
+    SpawnTask,
+    Trajectory,
+)
+from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.planning import plan
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.agent.steering import bridge, open_pause, steer
+from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
+from harborage.runtime.dispatch.dispatch import Approval
+from harborage.runtime.dispatch.executor import CatalogToolExecutor
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.engines.mailbox import Bridge
+from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.payload import validate_payload
+from harborage.runtime.steering.run_spec import ToolExecutor
+from harborage.runtime.steering.state import OpenPause, Planned, Steered
+from harborage.tasks import GroupCompletion, RegistryClosedError, TaskFailure
+
+__all__ = ["AgentEffects"]
+
+
+class _Dispatched(msgspec.Struct, frozen=True, array_like=True):
+    observation: Any
+    for_planner: Any
+    is_done: bool = True
+
+    def __iter__(self) -> Any:
+        return iter((self.observation, self.for_planner))
+
+
+class AgentEffects:
+    """The effects of agents' runs over shared services."""
+
+    def __init__(self, services: AgentServices) -> None:
+        self._services = services
+        self._live: dict[str, LiveRun] = {}
+
+    def admit(self, live: LiveRun) -> None:
+        """Let effects find the live side of a run."""
+        self._live[live.base.quadruple.run_id] = live
+
+    def dismiss(self, run_id: str) -> None:
+        """Forget a run that is no longer carried here."""
+        self._live.pop(run_id, None)
+
+    async def give_up(self, who: Quadruple, error: Exception) -> None:
+        """Say of a run that could not be given what it works with that it failed."""
+        if await begin(self._services, who):
+            await fail_task(self._services, who, TaskFailure(TASK_ERROR_FETCH, str(error) or type(error).__name__))
+
+    def bridge(self, who: Quadruple) -> Bridge:
+        """How approvals that arrive in mid step reach the gates, for the run `who`."""
+
+        def hand_over(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+            return bridge(self._services, who, control)
+
+        return hand_over
+
+    def table(self) -> EffectTable:
+        """All effects by the names that the loop and the dispatch use."""
+        return EffectTable(
+            {
+                "plan": Effect(run=self._plan, result=Planned, is_interruptible=True),
+                "steer": Effect(run=self._steer, result=list[Steered]),
+                "pause.request": Effect(run=self._request_pause, result=OpenPause),
+                "pause.abandon": Effect(run=self._abandon_pause),
+                "dispatch": Effect(
+                    run=self._dispatch, result=_Dispatched, after=self._dispatched, is_interruptible=True
+                ),
+                "parallel.check": Effect(run=self._check),
+                "approve.": Effect(run=self._approve, result=Approval, is_interruptible=True),
+                "tool.": Effect(
+                    run=self._tool,
+                    result=ToolOutcome,
+                    is_intended=True,
+                    in_doubt=self._in_doubt,
+                    unknown=_unknown,
+                    after=self._called,
+                    is_interruptible=True,
+                ),
+                "task.begin": Effect(run=self._begin),
+                "task.end": Effect(run=self._end),
+                "task.fail": Effect(run=self._fail),
+                "task.spawn": Effect(run=self._spawn, is_intended=True),
+                "task.await": Effect(run=self._await, is_interruptible=True, yields_to_cancel=True),
+            }
+        )
+
+    async def _begin(self, call: StepCall) -> bool:
+        return await begin(self._services, self._who(call))
+
+    async def _end(self, call: StepCall) -> None:
+        await end(self._services, self._live[call.run_id], call.payload)
+
+    async def _fail(self, call: StepCall) -> None:
+        await fail(self._services, self._live[call.run_id], call.payload)
+
+    async def _plan(self, call: StepCall) -> Planned:
+        return await plan(self._services, self._live[call.run_id], call.payload)
+
+    async def _steer(self, call: StepCall) -> list[Steered]:
+        return await steer(self._services, self._who(call), call.payload, key=call.key)
+
+    async def _request_pause(self, call: StepCall) -> OpenPause:
+        request: RequestPause = call.payload
+        validate_payload(request.payload)
+        live = self._live[call.run_id]
+        trajectory = live.base.trajectory if live.context is None else live.context.trajectory
+        # The record needs the live handles that must be there again on resume, not the run's whole history.
+        handles = None if trajectory is None else Trajectory(tool_context=trajectory.tool_context)
+        return await open_pause(
+            self._services, self._who(call), request.reason, request.payload, key=call.key, handles=handles
+        )
+
+    async def _abandon_pause(self, call: StepCall) -> None:
+        pause: OpenPause = call.payload
+        await withdraw(self._services, self._who(call), pause.token)
+
+    async def _dispatch(self, call: StepCall) -> _Dispatched:
+        live = self._live[call.run_id]
+        executor: ToolExecutor | None = live.tool_executor
+        if executor is None or live.context is None:
+            return _Dispatched(None, None, False)
+        try:
+            observation, for_planner = await executor.execute_decision(live.context, call.payload)
+        except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
+            observed = {"error": str(error) or type(error).__name__}
+            return _Dispatched(observed, observed, False)
+        return _Dispatched(observation, for_planner)
+
+    async def _dispatched(self, call: StepCall, result: _Dispatched) -> None:
+        hook = self._live[call.run_id].on_dispatched
+        if hook is not None and result.is_done:
+            await hook()
+
+    async def _check(self, call: StepCall) -> str:
+        try:
+            self._executor().check(call.payload.branches, self._live[call.run_id].base.catalog)
+        except ParallelBranchInvalidArgsError as error:
+            return str(error)
+        return ""
+
+    async def _approve(self, call: StepCall) -> Approval:
+        wanted: CallTool = call.payload
+        gate = self._services.gates[wanted.tool]
+        live = self._live[call.run_id]
+        tool = None if live.base.catalog is None else live.base.catalog.resolve(wanted.tool)
+        request = ApprovalRequest(
+            tool=wanted.tool,
+            args=wanted.args,
+            identity=self._who(call),
+            tags=() if tool is None else tool.tags,
+            side_effects=None if tool is None else tool.side_effects,
+            key=call.key,
+        )
+        try:
+            return Approval(args=await gate.run_guarded(request))
+        except asyncio.CancelledError as cancelled:
+            if isinstance(cancelled.__cause__, ApprovalCancelledError):
+                live.unanswered.append(cancelled.__cause__.token)
+            raise
+        except HarborageError as error:
+            return Approval(refusal=str(error))
+
+    async def _tool(self, call: StepCall) -> ToolOutcome:
+        view = self._live[call.run_id].base.catalog
+        return await self._executor().call(self._who(call), call.payload, view, key=call.key)
+
+    async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
+        if self._services.tasks is not None and outcome.status is OutcomeStatus.DONE:
+            await self._services.tasks.increment_tool_count(call.run_id, who=self._who(call))
+
+    def _in_doubt(self, call: StepCall) -> Doubt:
+        return self._executor().in_doubt(call.payload)
+
+    async def _spawn(self, call: StepCall) -> dict[str, Any]:
+        key, spawn = call.payload
+        try:
+            handle = await self._executor().spawn(self._who(call), spawn, key=key)
+        except HarborageError as error:
+            return {"error": str(error)}
+        if not spawn.spec.retain_turn:
+            self._follow(call.run_id, spawn, handle)
+        return {name: handle[name] for name in ("task_id", "kind", "status")}
+
+    def _follow(self, run_id: str, spawn: SpawnTask, handle: dict[str, Any]) -> None:
+        """Tell the run when its background group has ended; the watch ends with the run."""
+        live = self._live[run_id]
+        live.crew.start(self._report_back(live, handle["group_id"]), f"watch {handle['group_id']}")
+
+    async def _report_back(self, live: LiveRun, group_id: str) -> None:
+        if self._services.tasks is None:
+            return
+        watch = self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
+        try:
+            completion = await watch.completion()
+        except RegistryClosedError:
+            return
+        finally:
+            watch.cancel()
+        if completion is not None:
+            live.mailbox.deliver(background_result(completion))
+
+    async def _await(self, call: StepCall) -> dict[str, Any]:
+        try:
+            return await self._executor().join(self._who(call), call.payload)
+        except HarborageError as error:
+            return {"error": str(error)}
+
+    def _who(self, call: StepCall) -> Quadruple:
+        return self._live[call.run_id].base.quadruple
+
+    def _executor(self) -> CatalogToolExecutor:
+        executor = self._services.executor
+        if executor is None:
+            raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
+        return executor
+
+
+def _unknown(call: StepCall) -> ToolOutcome:
+    tool = call.name.removeprefix("tool.")
+    return failed(
+        f'tool "{tool}" was interrupted by a crash; whether it acted is unknown, so it was not called again',
+        OutcomeStatus.UNKNOWN,
+    )
+
+
+def background_result(completion: GroupCompletion) -> BackgroundResult:
+    """An ended group as the planner sees it."""
+    return BackgroundResult(
+        group_id=completion.group_id,
+        status=str(completion.final_status),
+        resolved_at=completion.resolved_at,
+        members=tuple(
+            BackgroundMemberOutcome(
+                task_id=member.task_id,
+                status=str(member.status),
+                error_code="" if member.error is None else member.error.code,
+                error_message="" if member.error is None else member.error.message,
+            )
+            for member in completion.members
+        ),
+        reason=completion.reason,
+    )

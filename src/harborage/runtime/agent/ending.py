@@ -1,0 +1,120 @@
+"""The `task.…` effects: a run's task begins with it and ends as it ends, children included.
+
+What still waits for an answer when its run is over is settled here, and controls that came too late are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harborage import codec
+from harborage.events import EventType
+from harborage.events.payloads import ControlRejectedPayload
+from harborage.identity import Quadruple
+from harborage.planner import (
+    TASK_ERROR_RUN_LOOP,
+    AnswerEnvelope,
+    Finish,
+    FinishReason,
+    extract_answer,
+    task_error_code_for_finish,
+)
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
+from harborage.runtime.steering.controls import ControlEvent
+from harborage.tasks import InvalidTransitionError, NotFoundError, TaskFailure, TaskFilter, TaskRegistry
+
+__all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "withdraw"]
+
+TASK_ERROR_FETCH: Final = "runtime_fetch_error"
+"""The code of a task whose run could not be given what it works with."""
+
+_GONE = (InvalidTransitionError, NotFoundError)
+
+
+async def begin(services: AgentServices, who: Quadruple) -> bool:
+    """Whether the run may go on: its task runs now, or there is none. A task that has ended keeps its run from it."""
+    if services.tasks is None:
+        return True
+    try:
+        await services.tasks.mark_running(who.run_id, who=who)
+    except NotFoundError as error:
+        services.logger.info("run %s has no task: %s", who.run_id, error)
+    except InvalidTransitionError:
+        task = await services.tasks.get(who.run_id, who=who)
+        return not task.status.is_terminal
+    return True
+
+
+async def end(services: AgentServices, live: LiveRun, finish: Finish) -> None:
+    """The run's task ends as the run did. A cancelled run takes along what it had started."""
+    who = live.base.quadruple
+    await _close_up(services, live)
+    if services.tasks is None:
+        return
+    if finish.reason is FinishReason.CANCELLED:
+        await _cancel_children(services.tasks, who)
+    try:
+        if finish.reason is FinishReason.GOAL:
+            await services.tasks.mark_complete(who.run_id, _answer(live, finish), who=who)
+        else:
+            code = task_error_code_for_finish(finish.reason)
+            text = f"RunLoop finished without satisfying goal: {finish.reason}"
+            await services.tasks.mark_failed(who.run_id, TaskFailure(code, text), who=who)
+    except _GONE as error:
+        services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+
+
+async def fail(services: AgentServices, live: LiveRun, message: str) -> None:
+    """The run's task failed with the loop; a pause that the run was parked on is settled."""
+    await _close_up(services, live)
+    if live.state is not None and live.state.pause is not None:
+        await withdraw(services, live.base.quadruple, live.state.pause.token)
+    await fail_task(services, live.base.quadruple, TaskFailure(TASK_ERROR_RUN_LOOP, message))
+
+
+async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
+    """The run's task failed, and takes its children along."""
+    if services.tasks is None:
+        return
+    await _cancel_children(services.tasks, who)
+    try:
+        await services.tasks.mark_failed(who.run_id, failure, who=who)
+    except _GONE as error:
+        services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+
+
+def _answer(live: LiveRun, finish: Finish) -> bytes:
+    steps = 0 if live.state is None else len(live.state.trajectory.steps)
+    answer = extract_answer(finish)
+    return codec.encode(AnswerEnvelope(answer=answer, finish_reason=str(finish.reason), tool_calls_seen=steps))
+
+
+async def withdraw(services: AgentServices, who: Quadruple, token: str) -> None:
+    """Settle a pause that its run no longer waits for, so that nobody answers in vain."""
+    payload = {"rejected": True, "reason": "run ended"}
+    try:
+        await services.pauses.resume(token, PauseDecision.REJECT, payload, who=who)
+    except (AlreadyResumedError, PauseNotFoundError):
+        return
+
+
+def refuse(services: AgentServices, control: ControlEvent) -> None:
+    """Refuse a control that came too late, out loud: each one ends as applied or as rejected."""
+    payload = ControlRejectedPayload(type=str(control.type), reason="run_ended", caller_scope=str(control.caller_scope))
+    services.emit(EventType.CONTROL_REJECTED, control.identity, payload)
+
+
+async def _close_up(services: AgentServices, live: LiveRun) -> None:
+    await live.mailbox.handed_over()
+    for token in live.unanswered:
+        await withdraw(services, live.base.quadruple, token)
+    for control in live.mailbox.take().controls:
+        refuse(services, control)
+
+
+async def _cancel_children(tasks: TaskRegistry, who: Quadruple) -> None:
+    for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)):
+        if not child.status.is_terminal:
+            await tasks.cancel(child.id, f"parent {who.run_id} ended", who=who)

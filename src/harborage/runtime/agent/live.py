@@ -1,0 +1,64 @@
+"""The live side of a run that this process carries: objects that cannot be recorded, and are not part of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from harborage.concurrency import Crew
+from harborage.events import Event, EventType
+from harborage.planner import CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.steering.run_spec import ToolExecutor
+from harborage.runtime.steering.state import RunState
+
+__all__ = ["LiveRun", "StepNotes"]
+
+
+class LiveRun(msgspec.Struct, kw_only=True):
+    """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
+    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more."""
+
+    base: RunContext
+    planner: Planner
+    mailbox: Mailbox
+    crew: Crew
+    tool_executor: ToolExecutor | None = None
+    compression: CompressionRunner | None = None
+    on_dispatched: Callable[[], Awaitable[None]] | None = None
+    context: RunContext | None = None
+    state: RunState | None = None
+    unanswered: list[str] = []
+
+
+class StepNotes:
+    """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself."""
+
+    __slots__ = ("_emit", "has_announced", "pending", "preamble", "reasoning")
+
+    def __init__(self, emit: Callable[[Event], None] | None) -> None:
+        self._emit = emit
+        self.reasoning = ""
+        self.preamble = ""
+        self.pending: tuple[ToolCallDeferred, ...] | None = None
+        self.has_announced = False
+
+    def on_reasoning(self, text: str) -> None:
+        """Keep the step's reasoning."""
+        self.reasoning = text
+
+    def on_assistant_content(self, text: str) -> None:
+        """Keep the prose that came with the decision."""
+        self.preamble = text
+
+    def on_pending_tool_calls(self, calls: Sequence[ToolCallDeferred]) -> None:
+        """Keep the calls that wait for later steps; an empty list empties the queue."""
+        self.pending = tuple(calls)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on, and remember that the planner announced its own decision."""
+        if event.type == EventType.PLANNER_DECISION:
+            self.has_announced = True
+        if self._emit is not None:
+            self._emit(event)

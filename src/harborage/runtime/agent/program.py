@@ -1,0 +1,89 @@
+"""What a host runs for an agent: the task begins, the loop goes round, the task ends with what came of it.
+
+Pure above the seam like the loop itself; beginning and ending the task are recorded steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from harborage.concurrency import Crew
+from harborage.planner import Finish, FinishReason, Trajectory
+from harborage.runtime.agent.effects import AgentEffects
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.dispatch.dispatch import dispatch
+from harborage.runtime.durable import Durable, HistoryMismatchError, RolloverError, RunRequest
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.journal import error_text
+from harborage.runtime.steering.gate import steering_finish
+from harborage.runtime.steering.loop import run_loop
+from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
+from harborage.runtime.steering.state import RunState
+
+__all__ = ["AgentProgram", "InProcess"]
+
+
+class InProcess(Durable, Protocol):
+    """A seam whose run is carried in this process, with the mailbox and the crew that belong to it."""
+
+    mailbox: Mailbox
+    crew: Crew
+
+
+class AgentProgram:
+    """Carries agents' runs over any in-process seam. `describe` makes the live side of a run from its request."""
+
+    def __init__(
+        self,
+        effects: AgentEffects,
+        describe: Callable[[RunRequest, InProcess], Awaitable[LiveRun]],
+        *,
+        gated_tools: frozenset[str] = frozenset(),
+        is_parallel_atomic: bool = False,
+    ) -> None:
+        self._effects = effects
+        self._describe = describe
+        self._gated_tools = gated_tools
+        self._is_parallel_atomic = is_parallel_atomic
+
+    async def __call__(self, io: InProcess, request: RunRequest) -> Finish:
+        """Carry one run to its finish.
+
+        Raises:
+            Exception: the run failed; its task has been marked so.
+        """
+        live = await self._described(request, io)
+        self._effects.admit(live)
+        io.mailbox.connect(self._effects.bridge(request.who))
+        run = RunState(
+            who=request.who,
+            goal=request.goal,
+            trajectory=Trajectory(query=request.query or request.goal),
+            task_id=request.task_id,
+            max_steps=request.max_steps if request.max_steps > 0 else DEFAULT_MAX_STEPS,
+            gated_tools=self._gated_tools,
+            is_parallel_atomic=self._is_parallel_atomic,
+        )
+        live.state = run
+        try:
+            if not await io.step("task.begin", None):
+                return steering_finish(run, FinishReason.CANCELLED, "task_ended")
+            try:
+                finish = await run_loop(run, io, dispatch)
+            except (HistoryMismatchError, RolloverError):
+                raise  # the run goes on, with other code or another history; its task has not failed
+            except Exception as error:
+                await io.step("task.fail", error_text(error) or type(error).__name__)
+                raise
+            await io.step("task.end", finish)
+            return finish
+        finally:
+            self._effects.dismiss(request.who.run_id)
+
+    async def _described(self, request: RunRequest, io: InProcess) -> LiveRun:
+        try:
+            return await self._describe(request, io)
+        except Exception as error:
+            await self._effects.give_up(request.who, error)
+            raise

@@ -1,0 +1,56 @@
+"""The shared parts that a run's effects act on; built once by whoever assembles the runtime."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK, Clock, Timers
+from harborage.events import Event, EventBus, EventType, Payload
+from harborage.identity import Quadruple
+from harborage.runtime.approval import ApprovalGate
+from harborage.runtime.dispatch.executor import CatalogToolExecutor
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.steering.history import ControlHistory
+from harborage.runtime.steering.state import ControlErrors
+from harborage.tasks import TaskRegistry
+
+__all__ = ["AgentServices"]
+
+
+class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What effects need. `pause_ttl` is how long a pause may stay open; None lets it wait for ever.
+
+    `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
+    `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
+    `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
+    used twice.
+    """
+
+    pauses: PauseCoordinator
+    history: ControlHistory
+    bus: EventBus | None = None
+    tasks: TaskRegistry | None = None
+    executor: CatalogToolExecutor | None = None
+    gates: Mapping[str, ApprovalGate] = {}
+    clock: Timers = SYSTEM_CLOCK
+    stamp: Clock = SYSTEM_CLOCK
+    control_errors: ControlErrors = ControlErrors.FAIL
+    hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None
+    pause_ttl: timedelta | None = None
+    announces: bool = False
+    folds: bool = False
+    keys_pauses: bool = False
+    logger: logging.Logger = logging.getLogger("harborage.runtime")
+
+    def emit(self, type: EventType, who: Quadruple, payload: Payload) -> None:
+        """Publish an event about a run; announcing is observability, so a failure is logged and the run goes on."""
+        if self.bus is None:
+            return
+        try:
+            self.bus.publish_nowait(Event(type, who, payload))
+        except Exception as error:  # noqa: BLE001 - announcing must not end a run
+            self.logger.warning("run %s: %s was not published: %s", who.run_id, type, error)

@@ -1,0 +1,237 @@
+"""The `steer` effect: a batch of controls applied to the world outside the run, one by one and in order.
+
+What a control does to the run itself is folded from the answers by `runtime.steering.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, assert_never
+
+from harborage import codec
+from harborage.events import EventType
+from harborage.events.payloads import ControlLifecyclePayload
+from harborage.identity import Quadruple
+from harborage.planner import PauseReason, Trajectory
+from harborage.runtime.agent.ending import withdraw
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.approval import ApprovalDecision, ApprovalGate
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Pause,
+    PauseDecision,
+    PauseNotFoundError,
+    PauseRequest,
+)
+from harborage.runtime.pauses import ScopeMismatchError as PauseScopeMismatchError
+from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType
+from harborage.runtime.steering.errors import (
+    NoOutstandingPauseError,
+    PayloadInvalidError,
+    RunLoopMisconfiguredError,
+    ScopeMismatchError,
+)
+from harborage.runtime.steering.state import ControlErrors, OpenPause, Steered, SteerRequest
+
+__all__ = ["bridge", "failure_code", "open_pause", "steer"]
+
+_GATE_SCOPES = frozenset({"admin", "console:fleet"})
+_RESUMES = {
+    ControlType.RESUME: PauseDecision.RESUME,
+    ControlType.APPROVE: PauseDecision.APPROVE,
+    ControlType.REJECT: PauseDecision.REJECT,
+}
+
+
+async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, *, key: str = "") -> list[Steered]:
+    """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
+
+    `key` names the batch for good, so that one applied again after a crash finds the pause that it opened.
+
+    Raises:
+        Exception: the first control that failed, where such a control ends the run.
+    """
+    pause = request.pause
+    outcomes: list[Steered] = []
+    for index, control in enumerate(request.controls):
+        _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
+        try:
+            outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
+        except Exception as error:
+            _record(services, who, control, error)
+            if services.control_errors is ControlErrors.FAIL:
+                if pause is not None and pause is not request.pause:
+                    await withdraw(services, who, pause.token)
+                raise
+            outcomes.append(Steered(control=control, error=failure_code(error)))
+            continue
+        _record(services, who, control, None)
+        outcomes.append(outcome)
+        pause = outcome.opened or (None if outcome.settled is not None else pause)
+    return outcomes
+
+
+def bridge(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
+    """The work of handing an approval to the gate that one of this run's calls waits at; None when no gate does."""
+    gate = _gate_of(services, who, control)
+    return None if gate is None else _hand_over(services, who, control, gate)
+
+
+def failure_code(error: Exception) -> str:
+    """The short code of why a control failed; it never quotes the caller."""
+    match error:
+        case NoOutstandingPauseError():
+            return "no_outstanding_pause"
+        case RunLoopMisconfiguredError():
+            return "misconfigured"
+        case PayloadInvalidError():
+            return "payload_invalid"
+        case AlreadyResumedError():
+            return "already_resumed"
+        case PauseScopeMismatchError() | ScopeMismatchError():
+            return "scope_mismatch"
+        case PauseNotFoundError():
+            return "pause_not_found"
+        case _:
+            return "apply_failed"
+
+
+async def open_pause(
+    services: AgentServices,
+    who: Quadruple,
+    reason: PauseReason,
+    payload: dict[str, Any],
+    *,
+    key: str,
+    handles: Trajectory | None = None,
+) -> OpenPause:
+    """Open a pause on the coordinator, with the deadline that this runtime gives to pauses."""
+    pause = await services.pauses.request(
+        PauseRequest(
+            identity=who,
+            reason=reason,
+            payload=payload,
+            trajectory=handles,
+            deadline=None if services.pause_ttl is None else services.stamp.now() + services.pause_ttl,
+            key=f"pause:{key}" if services.keys_pauses else "",
+        )
+    )
+    return OpenPause(pause.token, reason, pause.deadline)
+
+
+async def _apply(
+    services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None, *, task_id: str, key: str
+) -> Steered:
+    match control.type:
+        case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE:
+            return Steered(control=control)
+        case ControlType.CANCEL:
+            await _propagate_cancel(services, who, control)
+            return Steered(control=control)
+        case ControlType.PRIORITIZE:
+            await _prioritize(services, who, control, task_id)
+            return Steered(control=control)
+        case ControlType.PAUSE:
+            if pause is not None:
+                return Steered(control=control)
+            payload = {**(control.payload or {}), "requested_by": "steering"}
+            opened = await open_pause(services, who, PauseReason.AWAIT_INPUT, payload, key=key)
+            return Steered(control=control, opened=opened)
+        case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
+            return await _resume(services, who, control, pause)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+async def _propagate_cancel(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
+    """Tell the hook of a hard cancel. The step in flight is cut already, so a hook that fails undoes nothing."""
+    hook = services.hard_cancel_hook
+    if hook is None or (control.payload or {}).get("hard") is not True:
+        return
+    try:
+        await hook(who.run_id)
+    except Exception as error:
+        if services.control_errors is ControlErrors.FAIL:
+            raise
+        services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error)
+
+
+async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
+    gate = _gate_of(services, who, control)
+    if gate is not None:
+        await _resolve(gate, control)
+        if pause is None:
+            return Steered(control=control)
+    if pause is None:
+        raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
+    payload = dict(control.payload or {})
+    if control.type is ControlType.REJECT:
+        payload["rejected"] = True
+    settled: Pause = await services.pauses.resume(pause.token, _RESUMES[control.type], payload, who=who)
+    return Steered(
+        control=control,
+        settled=settled.decision,
+        settled_token=pause.token,
+        settled_payload=settled.payload,
+        settled_at=settled.resumed_at,
+    )
+
+
+async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:
+    priority = (control.payload or {}).get("priority")
+    if isinstance(priority, bool) or not isinstance(priority, (int, float)) or priority != int(priority):
+        raise PayloadInvalidError("PRIORITIZE needs a whole number in payload.priority", bound="priority")
+    if services.tasks is None:
+        raise RunLoopMisconfiguredError("PRIORITIZE needs a task registry, and this run loop has none")
+    if not task_id:
+        raise PayloadInvalidError("PRIORITIZE: this run has no task to prioritise", bound="task_id")
+    await services.tasks.prioritize(task_id, int(priority), who=who)
+
+
+def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> ApprovalGate | None:
+    """The gate at which a call of this very run waits for the token that the control names."""
+    if control.type not in {ControlType.APPROVE, ControlType.REJECT}:
+        return None
+    token = (control.payload or {}).get("token")
+    if not isinstance(token, str) or not token:
+        return None
+    return next((gate for gate in services.gates.values() if gate.owner(token) == who), None)
+
+
+async def _hand_over(services: AgentServices, who: Quadruple, control: ControlEvent, gate: ApprovalGate) -> None:
+    _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
+    try:
+        await _resolve(gate, control)
+    except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
+        _record(services, who, control, error)
+        services.logger.warning("run %s: %s could not be handed over: %s", who.run_id, control.type, error)
+        return
+    _record(services, who, control, None)
+
+
+async def _resolve(gate: ApprovalGate, control: ControlEvent) -> None:
+    payload = control.payload or {}
+    edited = payload.get("args")
+    decision = ApprovalDecision.APPROVE if control.type is ControlType.APPROVE else ApprovalDecision.REJECT
+    await gate.resolve_approval(
+        payload["token"],
+        decision,
+        str(payload.get("reason", "")),
+        args=codec.encode(edited, "args") if isinstance(edited, dict) else None,
+        who=control.identity,
+        scopes=_GATE_SCOPES,
+    )
+
+
+def _record(services: AgentServices, who: Quadruple, control: ControlEvent, error: Exception | None) -> None:
+    services.history.record(who, AppliedControl(control.type, who.run_id, services.stamp.now(), error))
+    if error is None:
+        _emit(services, who, EventType.CONTROL_APPLIED, control, "applied")
+    else:
+        _emit(services, who, EventType.CONTROL_APPLIED, control, "failed", failure_code(error))
+
+
+def _emit(
+    services: AgentServices, who: Quadruple, type: EventType, control: ControlEvent, outcome: str, err: str = ""
+) -> None:
+    services.emit(type, who, ControlLifecyclePayload(type=str(control.type), outcome=outcome, err=err))

@@ -1,0 +1,251 @@
+"""Where decisions meet the world: the catalog's tools, the artifact store and the task registry behind one executor.
+
+`CatalogToolExecutor` is built once and shared by every run; whatever belongs to a run comes with the call. It serves
+a bare `RunLoop` as its `ToolExecutor`, and the assembled runtime as the set of effects that its steps name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from harborage import codec
+from harborage.artifacts import ArtifactStore
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import Crew, is_cancelled
+from harborage.errors import HarborageError
+from harborage.events import Event, EventBus
+from harborage.identity import Quadruple
+from harborage.planner import (
+    AwaitTask,
+    CallParallel,
+    CallTool,
+    ParallelBranchInvalidArgsError,
+    ParallelBranchObservation,
+    ParallelObservation,
+    RunContext,
+    SpawnTask,
+    ToolCatalogView,
+    decision_kind,
+)
+from harborage.runtime.dispatch.children import DEFAULT_SPAWN_DEPTH_CAP, await_task, spawn_task
+from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD, Projection, project_observation
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.runtime.effects import Doubt
+from harborage.runtime.parallel import BranchResult, ParallelExecutor
+from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
+from harborage.tasks import TaskRegistry
+from harborage.tools import (
+    CallContext,
+    Invoker,
+    ToolCatalog,
+    ToolDescriptor,
+    ToolNotFoundError,
+    ToolRejectedError,
+    ToolResult,
+)
+
+__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError"]
+
+_EXEMPT_TAG = "artifact"
+
+
+class ToolInvokeError(HarborageError):
+    """A tool call failed; the tool's own error is the cause. `tool` names it."""
+
+    def __init__(self, tool: str = "", reason: str = "") -> None:
+        self.tool = tool
+        super().__init__(f'tool "{tool}" invoke: {reason}')
+
+
+class ParallelDispatchError(HarborageError):
+    """A parallel call failed as a whole; the cause says why."""
+
+
+class CatalogToolExecutor:
+    """Carries out tool calls, parallel calls, spawns and awaits against one catalog, artifact store and task registry.
+
+    Without `artifacts` a heavy result is cut instead of kept; without `task_registry` no task can be spawned or
+    awaited. A threshold (bytes) or a depth that is not positive means the default.
+    """
+
+    def __init__(
+        self,
+        catalog: ToolCatalog,
+        artifacts: ArtifactStore | None = None,
+        task_registry: TaskRegistry | None = None,
+        *,
+        heavy_threshold: int = 0,
+        logger: logging.Logger | None = None,
+        max_spawn_depth: int = 0,
+        bus: EventBus | None = None,
+        clock: Timers = SYSTEM_CLOCK,
+    ) -> None:
+        self._catalog = catalog
+        self._artifacts = artifacts
+        self._tasks = task_registry
+        self._threshold = heavy_threshold if heavy_threshold > 0 else DEFAULT_HEAVY_THRESHOLD
+        self._logger = logger or logging.getLogger(__name__)
+        self._max_depth = max_spawn_depth if max_spawn_depth > 0 else DEFAULT_SPAWN_DEPTH_CAP
+        self._clock = clock
+        self._stragglers = Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error))
+        self._invoker = Invoker(bus=bus, clock=clock)
+        self._emit: Callable[[Event], Event] | None = None if bus is None else bus.publish_nowait
+
+    async def execute_decision(self, rc: RunContext, decision: object) -> tuple[Any, Any]:
+        """Carry out one decision; returns the observation as it was and as the planner sees it.
+
+        Raises:
+            ToolNotFoundError: no such tool, or none that this run may see.
+            ToolInvokeError: the tool failed; its own error is the cause.
+            ParallelDispatchError: a parallel call failed as a whole.
+            DecisionShapeUnsupportedError: not a decision to carry out, or tasks without a registry.
+        """
+        match decision:
+            case CallTool():
+                result = await self._call(rc.quadruple, decision, rc.catalog, key="")
+                return result.raw, result.llm
+            case CallParallel():
+                return await self._parallel(rc, decision)
+            case SpawnTask():
+                handle = await self.spawn(rc.quadruple, decision, key=decision.idempotency_key)
+                if not decision.spec.retain_turn:
+                    return handle, handle
+                return await self._awaited(rc.quadruple, handle["task_id"], "_spawn_task")
+            case AwaitTask():
+                return await self._awaited(rc.quadruple, decision.task_id, "_await_task")
+            case _:
+                raise DecisionShapeUnsupportedError(shape=decision_kind(decision))
+
+    async def aclose(self) -> None:
+        """End branches that outlived their parallel call because they ignore cancellation."""
+        await self._stragglers.aclose()
+
+    async def call(self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str) -> ToolOutcome:
+        """Make one call and say what became of it; a failure is an outcome, never an exception.
+
+        A heavy result that went to the artifact store is represented by its summary from here on: the store has it all.
+        """
+        try:
+            result = await self._call(who, call, view, key=key)
+        except ToolInvokeError as error:
+            is_refusal = isinstance(error.__cause__, ToolRejectedError)
+            return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
+        except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
+            return failed(str(error) or type(error).__name__)
+        if result.is_heavy or not result.encoded:
+            return ToolOutcome(OutcomeStatus.DONE, result.llm)
+        # The planner gets what a reader of the journal would get, so that a run carried on sees no other value.
+        return ToolOutcome(OutcomeStatus.DONE, codec.decode(result.encoded))
+
+    def check(self, calls: tuple[CallTool, ...], view: ToolCatalogView | None) -> None:
+        """Accept a parallel call whose every branch could be made.
+
+        Raises:
+            ParallelBranchInvalidArgsError: the first branch that could not, by index, with the reason.
+        """
+        for index, call in enumerate(calls):
+            try:
+                descriptor = self._descriptor(call.tool, view)
+                if descriptor.validate_args is not None:
+                    descriptor.validate_args(call.args)
+            except HarborageError as error:
+                raise ParallelBranchInvalidArgsError(index, call.tool, str(error)) from error
+
+    def in_doubt(self, call: CallTool) -> Doubt:
+        """What to do about a call that had begun when its process died: repeat it only if the tool allows that."""
+        descriptor = self._catalog.resolve(call.tool)
+        return Doubt.REPEAT if descriptor is None or descriptor.tool.is_repeatable else Doubt.ASK
+
+    async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str) -> dict[str, Any]:
+        """Start a child task; the same key starts it once."""
+        return await spawn_task(self._registry("SpawnTask"), who, spawn, key=key, max_depth=self._max_depth)
+
+    async def join(self, who: Quadruple, task_id: str) -> dict[str, Any]:
+        """How a task ended, once it has."""
+        return await await_task(self._registry("AwaitTask"), who, task_id)
+
+    def _registry(self, shape: str) -> TaskRegistry:
+        if self._tasks is None:
+            raise DecisionShapeUnsupportedError(
+                f"{shape} needs a task registry, and this executor has none", shape=shape
+            )
+        return self._tasks
+
+    def _descriptor(self, name: str, view: ToolCatalogView | None) -> ToolDescriptor:
+        descriptor = self._catalog.resolve(name) if name else None
+        if descriptor is None or (view is not None and view.resolve(name) is None):
+            raise ToolNotFoundError(name)
+        return descriptor
+
+    async def _call(self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str) -> Projection:
+        descriptor = self._descriptor(call.tool, view)
+        try:
+            result = await self._invoke(descriptor, call, who, key)
+        except asyncio.CancelledError as cancelled:
+            if is_cancelled():
+                raise
+            raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
+        except Exception as error:
+            raise ToolInvokeError(call.tool, str(error) or type(error).__name__) from error
+        return await self._project(descriptor, result, who)
+
+    async def _invoke(self, descriptor: ToolDescriptor, call: CallTool, who: Quadruple, key: str) -> ToolResult:
+        context = CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
+        return await self._invoker.invoke(descriptor, call.args, context)
+
+    async def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Projection:
+        value = {"meta": result.meta} if result.value is None and result.meta else result.value
+        return await project_observation(
+            descriptor.tool.name,
+            value,
+            who=who,
+            store=self._artifacts,
+            threshold=self._threshold,
+            logger=self._logger,
+            exempt=_EXEMPT_TAG in descriptor.tool.tags,
+        )
+
+    async def _awaited(self, who: Quadruple, task_id: str, name: str) -> tuple[Any, Any]:
+        outcome = await self.join(who, task_id)
+        projected = await project_observation(
+            name, outcome, who=who, store=self._artifacts, threshold=self._threshold, logger=self._logger
+        )
+        return projected.raw, projected.llm
+
+    async def _parallel(self, rc: RunContext, decision: CallParallel) -> tuple[Any, Any]:
+        def resolve(name: str) -> ToolDescriptor | None:
+            return self._descriptor(name, rc.catalog)
+
+        async def invoke(descriptor: ToolDescriptor, branch: CallTool) -> ToolResult:
+            return await self._invoke(descriptor, branch, rc.quadruple, "")
+
+        try:
+            results = await ParallelExecutor(resolve, invoke, stragglers=self._stragglers, clock=self._clock).execute(
+                decision.branches, decision.join, non_atomic=True, who=rc.quadruple
+            )
+        except HarborageError as error:
+            raise ParallelDispatchError(f"parallel dispatch: {error}") from error
+        whole: list[ParallelBranchObservation] = []
+        seen: list[ParallelBranchObservation] = []
+        for result in results:
+            raw, llm = await self._branch(rc, decision.branches[result.index], result)
+            whole.append(raw)
+            seen.append(llm)
+        return ParallelObservation(branches=tuple(whole)), ParallelObservation(branches=tuple(seen))
+
+    async def _branch(
+        self, rc: RunContext, call: CallTool, result: BranchResult
+    ) -> tuple[ParallelBranchObservation, ParallelBranchObservation]:
+        def entry(value: Any, error: str = "") -> ParallelBranchObservation:
+            return ParallelBranchObservation(
+                call_id=call.call_id, tool=call.tool, index=result.index, value=value, error=error
+            )
+
+        if result.error is not None or result.result is None:
+            refused = entry(None, str(result.error) or type(result.error).__name__)
+            return refused, refused
+        projected = await self._project(self._descriptor(call.tool, rc.catalog), result.result, rc.quadruple)
+        return entry(projected.raw), entry(projected.llm)

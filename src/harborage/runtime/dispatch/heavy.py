@@ -1,0 +1,162 @@
+"""Heavy results: what the planner sees of a tool result that is too large to show, and where the rest is kept.
+
+A result is encoded once. The same bytes are measured, previewed, stored and handed on, so a large result costs one
+encoding however many readers it has. Reducing one never fails a call.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.artifacts import ArtifactScope, ArtifactStore
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import Quadruple
+
+__all__ = [
+    "DEFAULT_HEAVY_THRESHOLD",
+    "PREVIEW_FIELD_MAX_BYTES",
+    "PREVIEW_TOTAL_MAX_BYTES",
+    "Projection",
+    "heavy_truncation_summary",
+    "project",
+    "project_observation",
+]
+
+DEFAULT_HEAVY_THRESHOLD = 32 * 1024
+"""Bytes of JSON from which on a result is heavy, unless told otherwise."""
+PREVIEW_FIELD_MAX_BYTES = 1024
+"""Bytes of JSON up to which a preview keeps a field as it is."""
+PREVIEW_TOTAL_MAX_BYTES = 16 * 1024
+"""Bytes of a whole preview, before the mark that says it was cut."""
+
+_CUT = "...(truncated)"
+_Fields = dict[str, msgspec.Raw]
+_fields = msgspec.json.Decoder(_Fields)
+
+
+class Projection(msgspec.Struct, frozen=True):
+    """A result as it was (`raw`), as the planner sees it (`llm`), and as JSON (`encoded`).
+
+    `encoded` is empty for a result that has no JSON form; `llm` then says why, and `raw` cannot be stored.
+    """
+
+    raw: Any
+    llm: Any
+    encoded: bytes = b""
+    is_heavy: bool = False
+
+
+def heavy_truncation_summary(tool: str, encoded: bytes, artifact_ref: str = "") -> dict[str, Any]:
+    """What stands for a heavy result: `tool`, `size_bytes`, `truncated`, `preview`, and `artifact_ref` if it is kept.
+
+    This shape is a contract: prompts recognise a heavy result by these keys.
+    """
+    summary = {"tool": tool, "size_bytes": len(encoded), "truncated": True, "preview": _preview(encoded)}
+    if artifact_ref:
+        summary["artifact_ref"] = artifact_ref
+    return summary
+
+
+def project(tool: str, value: Any, *, threshold: int = DEFAULT_HEAVY_THRESHOLD, exempt: bool = False) -> Projection:
+    """The projection of a result, a heavy one without a reference; `exempt` results are shown whole.
+
+    Tools that read artifacts are exempt: reducing what they fetch would only make another artifact to fetch.
+    """
+    try:
+        encoded = codec.encode(value, "observation")
+    except codec.UnserializableError as error:
+        return Projection(value, {"tool": tool, "error": f"observation could not be JSON-encoded: {error}"})
+    if exempt or value is None or len(encoded) < threshold:
+        return Projection(value, value, encoded)
+    return Projection(value, heavy_truncation_summary(tool, encoded), encoded, is_heavy=True)
+
+
+async def project_observation(
+    tool: str,
+    value: Any,
+    *,
+    who: Quadruple,
+    store: ArtifactStore | None,
+    threshold: int = DEFAULT_HEAVY_THRESHOLD,
+    logger: logging.Logger,
+    exempt: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Projection:
+    """The projection of a result of the run `who`; a heavy one is kept in `store` and names its artifact.
+
+    Without a store, or when the store fails, the summary has no reference and a warning is logged.
+
+    Never: raises because of the value or the store.
+    """
+    projection = project(tool, value, threshold=threshold, exempt=exempt)
+    if not projection.is_heavy:
+        return projection
+    note = {
+        "action": "heavy_result.cut",
+        "tool": tool,
+        "size_bytes": len(projection.encoded),
+        "run_id": who.run_id,
+    }
+    if store is None:
+        logger.warning("a heavy tool result is cut and not kept: there is no artifact store", extra=note)
+        return projection
+    try:
+        ref = await store.put_bytes(
+            ArtifactScope.of(who),
+            projection.encoded,
+            mime_type="application/json",
+            filename=f"tool-result-{tool}.json",
+            source=_source(tool, who, clock),
+        )
+    except Exception:
+        logger.warning("a heavy tool result is cut and not kept: the store failed", extra=note, exc_info=True)
+        return projection
+    return replace(projection, llm={**projection.llm, "artifact_ref": ref.id})
+
+
+def _source(tool: str, who: Quadruple, clock: Clock) -> dict[str, Any]:
+    created = clock.now().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {
+        "source": "tool",
+        "producer": "dev-tool-executor",
+        "tool": tool,
+        "run_id": who.run_id,
+        "created_at": created,
+    }
+
+
+def _preview(encoded: bytes) -> str:
+    """The result field by field with the large ones left out, or its beginning when it is not an object."""
+    fields = _object(encoded)
+    if fields is None:
+        return _cut(encoded)
+    if len(fields) == 1:
+        inner = _object(memoryview(next(iter(fields.values()))))
+        if inner is not None and len(inner) > 1:
+            fields = inner
+    return _cut(codec.encode({name: _kept(fields[name]) for name in sorted(fields)}))
+
+
+def _object(encoded: bytes | memoryview) -> _Fields | None:
+    try:
+        return _fields.decode(encoded)
+    except msgspec.DecodeError:
+        return None
+
+
+def _kept(field: msgspec.Raw) -> msgspec.Raw | str:
+    size = memoryview(field).nbytes  # without a copy of what may be most of the result
+    return field if size <= PREVIEW_FIELD_MAX_BYTES else f"[omitted: {size} bytes]"
+
+
+def _cut(encoded: bytes) -> str:
+    if len(encoded) <= PREVIEW_TOTAL_MAX_BYTES:
+        return encoded.decode(errors="replace")
+    # A character that the cut falls into is left out whole.
+    return encoded[:PREVIEW_TOTAL_MAX_BYTES].decode(errors="ignore") + _CUT

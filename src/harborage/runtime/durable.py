@@ -1,0 +1,226 @@
+"""The durable seam: what the run loop sees of its host, and what the outside sees of it.
+
+The loop is written against `Durable` alone, so the same loop runs in memory, on a journal in SQLite or Postgres, and
+on a distributed engine. `Engine` is the other side: start a run, send it controls, read its result and its history.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from harborage.errors import HarborageError
+from harborage.identity import Quadruple
+from harborage.planner import Finish, JoinSpec
+from harborage.runtime.effects import EffectTable
+from harborage.runtime.parallel import BranchOutcome
+from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
+from harborage.runtime.steering.controls import ControlEvent
+
+__all__ = [
+    "Durable",
+    "Engine",
+    "EngineClosedError",
+    "EngineError",
+    "HistoryMismatchError",
+    "Program",
+    "RolloverError",
+    "RunFailedError",
+    "RunNotFoundError",
+    "RunPhase",
+    "RunRequest",
+    "RunStatus",
+]
+
+T = TypeVar("T")
+
+
+class EngineError(HarborageError):
+    """A run's host could not do what was asked."""
+
+
+class EngineClosedError(EngineError):
+    """This host is closed; a run that was still going stands where its journal stands, for another host to carry on."""
+
+
+class RunNotFoundError(EngineError):
+    """This host knows no run with that id."""
+
+
+class RunFailedError(EngineError):
+    """The run ended with an error instead of a finish; the error is the cause where it is still known."""
+
+    def __init__(self, run_id: str = "", error: str = "", message: str = "") -> None:
+        self.run_id = run_id
+        self.error = error
+        super().__init__(f"run {run_id} failed: {error}: {message}")
+
+
+class HistoryMismatchError(EngineError):
+    """The code asked for another step than the journal recorded; the run is kept and heals when the right code is back.
+
+    `position`, `recorded` and `asked` name where they part.
+    """
+
+    def __init__(self, run_id: str = "", position: str = "", recorded: str = "", asked: str = "") -> None:
+        self.run_id = run_id
+        self.position = position
+        self.recorded = recorded
+        self.asked = asked
+        super().__init__(f"run {run_id} at {position}: recorded step {recorded!r}, the code asks for {asked!r}")
+
+
+class RolloverError(EngineError):
+    """Carries a run into a new history: the host catches it and begins again with `carry`."""
+
+    def __init__(self, carry: RunRequest) -> None:
+        self.carry = carry
+        super().__init__("the run asked for a new history")
+
+
+class Durable(Protocol):
+    """What the loop sees of its host. Every answer is recorded: a run that is carried on gets the same ones again.
+
+    Names of steps are registered effects, payloads and results have a JSON form. Never: runs a recorded step again.
+    """
+
+    @property
+    def run_id(self) -> str:
+        """The run this seam belongs to."""
+        ...
+
+    async def step(self, name: str, payload: Any) -> Any:
+        """Run the effect `name` once and return its result.
+
+        Raises:
+            StepInterruptedError: a hard cancel or the run's deadline cut it short.
+            Exception: what the effect raised.
+        """
+        ...
+
+    async def gather(
+        self, branches: Sequence[Callable[[Durable], Awaitable[T]]], join: JoinSpec
+    ) -> list[BranchOutcome[T]]:
+        """Run branches side by side until `join` is satisfied; every branch has exactly one outcome, in order."""
+        ...
+
+    async def drain(self) -> Arrivals:
+        """What has arrived by now. Never: waits."""
+        ...
+
+    async def wait(self, hold: Hold) -> Woken:
+        """Park until there is a reason to look again; may take days and needs no process meanwhile."""
+        ...
+
+    async def spawn(self, child_id: str, spec: Any) -> Any:
+        """Start a child under an id of its own; asking twice starts one child."""
+        ...
+
+    async def join(self, child_id: str) -> Any:
+        """How the child ended, once it has."""
+        ...
+
+    async def rollover(self, carry: RunRequest) -> NoReturn:
+        """Begin a new history of the same run with `carry` in place of what it was started with. Never: returns."""
+        ...
+
+    async def patched(self, change: str) -> bool:
+        """Whether this run takes the code change of that name: True if it meets it first, False if it is older."""
+        ...
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off."""
+
+    who: Quadruple
+    goal: str
+    query: str = ""
+    task_id: str = ""
+    max_steps: int = 0
+    deadline: datetime | None = None
+    token_budget: int = 0
+    input_artifact_ids: tuple[str, ...] = ()
+
+
+class RunPhase(StrEnum):
+    """Where a run stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PARKED = "parked"
+    BLOCKED = "blocked"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run will never move again."""
+        return self in {RunPhase.FINISHED, RunPhase.FAILED}
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a host's list of runs."""
+
+    run_id: str
+    who: Quadruple
+    goal: str
+    phase: RunPhase
+    reason: str = ""
+
+
+Program: TypeAlias = Callable[[Any, RunRequest], Awaitable[Finish]]
+"""What a host runs: pure code over the seam, from a request to a finish. It is called with the host's `Durable`."""
+
+
+class Engine(Protocol):
+    """What the outside sees of a host of runs."""
+
+    async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
+        """Begin a run, answering its first steps from `seed`; starting the same id again does nothing."""
+        ...
+
+    async def send(self, run_id: str, control: ControlEvent) -> bool:
+        """Queue a control for the run; durable once this returns. False for an event id that was queued before.
+
+        Raises:
+            RunNotFoundError: no such run, or it has ended.
+        """
+        ...
+
+    async def result(self, run_id: str) -> Finish:
+        """How the run finished, once it has.
+
+        Raises:
+            RunFailedError: it ended with an error.
+            RunNotFoundError: no such run.
+        """
+        ...
+
+    async def status(self, run_id: str) -> RunStatus:
+        """Where the run stands now.
+
+        Raises:
+            RunNotFoundError: no such run.
+        """
+        ...
+
+    async def list(self) -> list[RunStatus]:
+        """Every run this host knows, oldest first."""
+        ...
+
+    async def history(self, run_id: str) -> builtins.list[bytes]:
+        """The run's recorded entries in order: for views, replay and forks.
+
+        Raises:
+            RunNotFoundError: no such run.
+        """
+        ...
+
+    async def serve(self, program: Program, effects: EffectTable) -> None:
+        """Carry runs with this code until cancelled; on the way out every run is left where its journal stands."""
+        ...

@@ -1,0 +1,87 @@
+"""Effects: everything a run does to the world, as functions registered by name.
+
+The loop names a step and hands over data; the host looks the name up here. What must hold when a process dies in the
+middle of a step is part of the registration: whether an intent is recorded first, and what a repeat may do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from harborage.errors import HarborageError
+
+__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall"]
+
+
+class EffectUnknownError(HarborageError):
+    """A run asked for an effect that nobody registered."""
+
+    def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        super().__init__(f"no effect {name!r} is registered (known: {', '.join(known) or '<none>'})")
+
+
+class StepCall(msgspec.Struct, frozen=True, gc=False):
+    """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step."""
+
+    run_id: str
+    position: str
+    name: str
+    payload: Any
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the run and the position, nothing else."""
+        return f"{self.run_id}/{self.position}"
+
+
+class Doubt(StrEnum):
+    """What to do about a step that had begun when its process died."""
+
+    REPEAT = "repeat"
+    ASK = "ask"
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered effect.
+
+    `run` does the work. `result` is the type a recorded result is read back as. `is_intended` records an intent before
+    the work. `in_doubt` is asked when an intent without an outcome is found: REPEAT runs it again with the same key,
+    ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one.
+    `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
+    too: for waiting, which has no effect to lose.
+    """
+
+    run: Callable[[StepCall], Awaitable[Any]]
+    result: Any = Any
+    is_intended: bool = False
+    in_doubt: Callable[[StepCall], Doubt] | None = None
+    unknown: Callable[[StepCall], Any] | None = None
+    after: Callable[[StepCall, Any], Awaitable[None]] | None = None
+    is_interruptible: bool = False
+    yields_to_cancel: bool = False
+
+
+class EffectTable:
+    """Effects by name; a name ending in `.` stands for every name that begins with it (`tool.` for `tool.search`)."""
+
+    def __init__(self, effects: Mapping[str, Effect]) -> None:
+        self._exact = {name: effect for name, effect in effects.items() if not name.endswith(".")}
+        self._families = {name: effect for name, effect in effects.items() if name.endswith(".")}
+
+    def find(self, name: str) -> Effect:
+        """The effect that `name` stands for.
+
+        Raises:
+            EffectUnknownError: there is none.
+        """
+        effect = self._exact.get(name)
+        if effect is None:
+            effect = self._families.get(name[: name.find(".") + 1])
+            if effect is None:
+                raise EffectUnknownError(name, tuple(sorted((*self._exact, *self._families))))
+        return effect

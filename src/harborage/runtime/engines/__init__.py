@@ -1,0 +1,1 @@
+"""Hosts of runs: each carries the same loop, and the same suite judges them all."""

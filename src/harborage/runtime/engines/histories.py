@@ -1,0 +1,102 @@
+"""What a journal's entries mean for their run: the history that counts, and the steps that another run may begin with.
+
+Pure: entries in, values out. Every host that keeps its runs in a journal reads it through this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from harborage import codec
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.journal import (
+    Ended,
+    Entry,
+    JournalCorruptError,
+    Patched,
+    Rolled,
+    Started,
+    decode_entry,
+    encode_entry,
+)
+
+__all__ = ["History", "history_prefix", "latest_history", "read_entries", "read_value", "steps_of"]
+
+
+class History(NamedTuple):
+    """One history of a run: what it began with, what is recorded of it, and how many rollovers came before."""
+
+    request: RunRequest
+    entries: Sequence[Entry]
+    number: int
+
+
+def history_prefix(number: int) -> str:
+    """What the positions of a run's history begin with; nothing for the first one."""
+    return f"{number}~" if number else ""
+
+
+def read_entries(run_id: str, entries: Sequence[bytes]) -> list[Entry]:
+    """A run's entries, read.
+
+    Raises:
+        JournalCorruptError: one of them is none.
+    """
+    return [decode_entry(data, run_id, index) for index, data in enumerate(entries)]
+
+
+def read_value(recorded: msgspec.Raw, type: Any, where: str) -> Any:
+    """A recorded value of this type; `where` is how the error names its place.
+
+    Raises:
+        JournalCorruptError: it is of another shape.
+    """
+    try:
+        return codec.decode(bytes(recorded), type)
+    except msgspec.ValidationError as error:
+        raise JournalCorruptError(f"{where}: {error}") from error
+
+
+def latest_history(request: RunRequest, entries: Sequence[Entry]) -> History:
+    """The history of a run that counts: what came before its last rollover does not.
+
+    Raises:
+        JournalCorruptError: what the rollover carried cannot be read.
+    """
+    rolled = [index for index, entry in enumerate(entries) if isinstance(entry, Rolled)]
+    if not rolled:
+        return History(request, entries, 0)
+    last = entries[rolled[-1]]
+    assert isinstance(last, Rolled)
+    carried = read_value(last.carry, RunRequest, f"run {request.who.run_id}, entry {rolled[-1]}")
+    return History(carried, entries[rolled[-1] + 1 :], len(rolled))
+
+
+def steps_of(seed: Sequence[bytes], run_id: str) -> list[bytes]:
+    """The steps of another run's last history, as those of a first one, for the run `run_id` to begin with.
+
+    What that run was asked for, and how it ended, is its own affair.
+
+    Raises:
+        JournalCorruptError: the seed holds something that is no entry.
+    """
+    entries = read_entries(run_id, seed)
+    prefix = history_prefix(sum(isinstance(entry, Rolled) for entry in entries))
+    steps: list[bytes] = []
+    for data, entry in zip(seed, entries, strict=True):
+        match entry:
+            case Rolled():
+                steps.clear()
+            case Started() | Ended():
+                pass
+            case Patched():
+                steps.append(data)
+            case _ if entry.position.startswith(prefix):
+                moved = msgspec.structs.replace(entry, position=entry.position.removeprefix(prefix))
+                steps.append(encode_entry(moved) if prefix else data)
+            case _:
+                pass  # a straggler of an earlier history
+    return steps

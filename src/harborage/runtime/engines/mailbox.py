@@ -1,0 +1,214 @@
+"""What reaches a run that lives in this process, and what it may interrupt.
+
+Controls come through the run's inbox, background results and the deadline beside it. Between two steps they wait for
+the next drain; while a step is in flight a hard cancel and the deadline cut it short, and an approval that a gate is
+waiting for is handed over at once: only this run's inbox could ever deliver it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
+from typing import Any
+
+from harborage.clock import Timer, Timers
+from harborage.concurrency import CancelScope, Crew
+from harborage.planner import BackgroundResult
+from harborage.runtime.effects import Effect
+from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
+from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
+from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.inbox import Inbox
+
+__all__ = ["Bridge", "Mailbox"]
+
+Bridge = Callable[[ControlEvent], Coroutine[Any, Any, None] | None]
+"""Hands an approval to the gate that waits for it: the work to do, or None when no gate owns its token."""
+
+
+class Mailbox:
+    """One run's arrivals while it is carried by this process. Closed by whoever carries the run."""
+
+    __slots__ = (
+        "_background",
+        "_bridge",
+        "_clock",
+        "_crew",
+        "_deadline",
+        "_flights",
+        "_handing",
+        "_inbox",
+        "_is_past_deadline",
+        "_parked",
+        "_pauses",
+        "_recheck_s",
+        "_unlisten",
+        "is_parked",
+        "reason",
+        "was_cancelled",
+    )
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        pauses: PauseCoordinator,
+        crew: Crew,
+        *,
+        clock: Timers,
+        deadline: datetime | None = None,
+        recheck_s: float = 30.0,
+    ) -> None:
+        self._inbox = inbox
+        self._pauses = pauses
+        self._crew = crew
+        self._clock = clock
+        self._bridge: Bridge | None = None
+        self._recheck_s = recheck_s
+        self._background: list[BackgroundResult] = []
+        self._flights: list[tuple[CancelScope, Effect]] = []
+        self._handing: set[asyncio.Task[Any]] = set()
+        self._parked: asyncio.Future[None] | None = None
+        self._is_past_deadline = False
+        self.reason: Interrupt | None = None
+        self.was_cancelled = False
+        self.is_parked = False
+        self._unlisten = inbox.on_enqueue(self._arrive)
+        self._deadline: Timer | None = None
+        if deadline is not None:
+            self._arm(deadline)
+
+    def connect(self, bridge: Bridge) -> None:
+        """Hand approvals that arrive in mid step to `bridge`."""
+        self._bridge = bridge
+
+    def take(self) -> Arrivals:
+        """All that has arrived; `NOTHING` itself when that is nothing."""
+        if not (self._inbox or self._background or self._is_past_deadline):
+            return NOTHING
+        background, self._background = tuple(self._background), []
+        is_past, self._is_past_deadline = self._is_past_deadline, False
+        return Arrivals(controls=tuple(self._inbox.drain()), background=background, is_past_deadline=is_past)
+
+    def recall(self, controls: Iterable[ControlEvent]) -> None:
+        """Heed what was taken before this process carried the run: a soft cancel still forbids mere waiting."""
+        self.was_cancelled = self.was_cancelled or any(one.type is ControlType.CANCEL for one in controls)
+
+    def deliver(self, result: BackgroundResult) -> None:
+        """Queue the outcome of a background group for the next boundary."""
+        self._background.append(result)
+        self._wake()
+
+    def interrupt_of(self, effect: Effect) -> Interrupt | None:
+        """What forbids an effect to begin: a hard cancel or deadline that has come, a soft cancel for mere waiting."""
+        if effect.is_interruptible and self.reason is not None:
+            return self.reason
+        return Interrupt.SOFT_CANCEL if effect.yields_to_cancel and self.was_cancelled else None
+
+    def enter(self, scope: CancelScope, effect: Effect) -> tuple[CancelScope, Effect]:
+        """Register a step in flight; give what you got back to `leave`."""
+        flight = (scope, effect)
+        self._flights.append(flight)
+        return flight
+
+    def leave(self, flight: tuple[CancelScope, Effect]) -> None:
+        """The step is no longer in flight."""
+        self._flights.remove(flight)
+
+    async def park(self, hold: Hold) -> Woken:
+        """Wait for a control, the settling of the pause, its deadline or the run's; costs one future and two timers.
+
+        The coordinator is asked again every so often, so that a pause which another process settled wakes the run too.
+        """
+        unlisten = self._pauses.on_resolved(hold.token, lambda _: self._wake())
+        self.is_parked = True
+        try:
+            while True:
+                if self._is_past_deadline:
+                    return Woken(is_past_deadline=True, at=self._clock.now())
+                pause = await self._pauses.expire(hold.token)
+                if pause.state is PauseState.RESUMED:
+                    return woken_by(pause)
+                if self._inbox or self._background:
+                    return Woken(at=self._clock.now())
+                await self._doze(hold.until)
+        finally:
+            self.is_parked = False
+            unlisten()
+
+    async def _doze(self, until: datetime | None) -> None:
+        self._parked = asyncio.get_running_loop().create_future()
+        delay_s = self._recheck_s
+        if until is not None:
+            delay_s = min(delay_s, max(0.0, (until - self._clock.now()).total_seconds()))
+        timer = self._clock.call_later(delay_s, self._wake)
+        try:
+            if not (self._inbox or self._background or self._is_past_deadline):
+                await self._parked
+        finally:
+            timer.cancel()
+            self._parked = None
+
+    async def handed_over(self) -> None:
+        """Wait until every approval that was handed to its gate has been applied, or has failed."""
+        while self._handing:
+            await asyncio.wait(set(self._handing))
+
+    def close(self) -> None:
+        """Stop listening; the inbox itself belongs to its registry."""
+        self._unlisten()
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _arrive(self, control: ControlEvent) -> None:
+        match control.type:
+            case ControlType.CANCEL:
+                self.was_cancelled = True
+                is_hard = (control.payload or {}).get("hard") is True
+                self._interrupt(Interrupt.HARD_CANCEL if is_hard else Interrupt.SOFT_CANCEL)
+            case ControlType.APPROVE | ControlType.REJECT:
+                if self._hand_over(control):
+                    return
+            case _:
+                pass
+        self._wake()
+
+    def _hand_over(self, control: ControlEvent) -> bool:
+        work = self._bridge(control) if self._bridge is not None else None
+        if work is None:
+            return False
+        task = self._crew.start(work, "approval")
+        self._handing.add(task)
+        task.add_done_callback(self._handing.discard)
+        self._inbox.take(lambda queued: queued is control)
+        return True
+
+    def _interrupt(self, reason: Interrupt) -> None:
+        is_soft = reason is Interrupt.SOFT_CANCEL
+        if not is_soft and self.reason is None:
+            self.reason = reason
+        for scope, effect in self._flights:
+            if effect.yields_to_cancel if is_soft else effect.is_interruptible:
+                scope.cancel()
+
+    def _arm(self, deadline: datetime) -> None:
+        left_s = (deadline - self._clock.now()).total_seconds()
+        if left_s > 0:
+            self._deadline = self._clock.call_later(left_s, self._expire)
+        else:
+            # A timer would come only after the run's first steps.
+            self._expire()
+
+    def _expire(self) -> None:
+        self._is_past_deadline = True
+        self._interrupt(Interrupt.DEADLINE)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+
+
+def woken_by(pause: Pause) -> Woken:
+    """What a settled pause tells the run that was parked on it."""
+    return Woken(decision=pause.decision, payload=pause.payload, at=pause.resumed_at)

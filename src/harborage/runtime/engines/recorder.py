@@ -1,0 +1,373 @@
+"""The durable seam over a journal: answers from what was recorded, then goes on live.
+
+A run that is carried on runs its program again from the top. Every question it asks the host has a position, and a
+position that was recorded gets the recorded answer, so nothing happens twice and the run arrives where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from harborage import codec
+from harborage.clock import Timers
+from harborage.concurrency import CancelScope, Crew, cancellations, is_cancelled, take_back
+from harborage.planner import JoinSpec
+from harborage.runtime.durable import Durable, EngineError, HistoryMismatchError, RolloverError, RunRequest
+from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.engines.histories import history_prefix
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.journal import (
+    Arrived,
+    Begun,
+    Cut,
+    Done,
+    Entry,
+    Failed,
+    Joined,
+    Journal,
+    Patched,
+    Waited,
+    encode_entry,
+    error_text,
+    raw,
+)
+from harborage.runtime.parallel import BranchOutcome, Cancelled, race
+from harborage.runtime.parallel import Done as BranchDone
+from harborage.runtime.parallel import Failed as BranchFailed
+from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, StepInterruptedError, Woken
+
+__all__ = ["RecordedFailureError", "Recorder", "StepCrashedError", "StrayCancellationError"]
+
+T = TypeVar("T")
+E = TypeVar("E", bound=msgspec.Struct)
+
+_LIVE = object()
+_NOT_AN_OUTCOME = (HistoryMismatchError, RolloverError)
+"""What concerns the whole run, wherever in it this comes up."""
+
+
+class RecordedFailureError(EngineError):
+    """A step raised when it ran; this is what was recorded of it."""
+
+    def __init__(self, name: str = "", error: str = "", message: str = "") -> None:
+        self.name = name
+        self.error = error
+        super().__init__(f"step {name!r} failed: {error}: {message}")
+
+
+class StrayCancellationError(EngineError):
+    """A step ended in a cancellation that nobody asked of it: it or what it awaited was cancelled elsewhere."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(f"step {name!r} awaited something that was cancelled elsewhere")
+
+
+class StepCrashedError(EngineError):
+    """A step raised what Python does not count as an error, such as SystemExit; it fails the run like any other."""
+
+    def __init__(self, name: str = "", crash: BaseException | None = None) -> None:
+        self.name = name
+        super().__init__(f"step {name!r} raised {type(crash).__name__}: {crash}")
+
+
+class Recorder:
+    """`Durable` for one run, over a journal, a mailbox and this process's effects; without a journal it only acts.
+
+    `history` counts the rollovers before: positions of one history never meet those of another. `is_stopping` says
+    whether the host stops its runs: where it is given, nobody else may cancel the task that carries this one.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        effects: EffectTable,
+        journal: Journal | None,
+        mailbox: Mailbox,
+        *,
+        clock: Timers,
+        crew: Crew,
+        past: Iterable[Entry] = (),
+        history: int = 0,
+        is_stopping: Callable[[], bool] | None = None,
+    ) -> None:
+        self._run_id = run_id
+        self._is_stopping = is_stopping
+        self._effects = effects
+        self._journal = journal
+        self.mailbox = mailbox
+        self._clock = clock
+        self.crew = crew
+        self._prefix = history_prefix(history)
+        self._count = 0
+        self._scope: CancelScope | None = None
+        self._stamp: datetime | None = None
+        self._unsaved: list[bytes] = []
+        self._past: dict[str, list[Entry]] = {}
+        self._patches: dict[str, bool] = {}
+        for entry in past:
+            if isinstance(entry, Patched):
+                self._patches[entry.change] = True
+            elif entry.position and entry.position.startswith(self._prefix):
+                self._past.setdefault(entry.position, []).append(entry)
+
+    @property
+    def run_id(self) -> str:
+        return self._run_id
+
+    async def step(self, name: str, payload: Any) -> Any:
+        effect = self._effects.find(name)
+        position = self._next()
+        call = StepCall(self._run_id, position, name, payload)
+        if self._past:
+            answer = self._recall(call, effect)
+            if answer is not _LIVE:
+                return answer
+        if effect.is_intended:
+            # Nothing but the program itself ran since the last answer, so its time is the time of this question.
+            at = self._stamp or self._clock.now()
+            self._note(Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload)))
+            await self.flush()
+        result = await self._perform(call, effect)
+        self._stamp = self._clock.now()
+        self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
+        if effect.is_intended or effect.after is not None:
+            await self.flush()
+        if effect.after is not None:
+            await effect.after(call, result)
+        return result
+
+    async def gather(
+        self, branches: Sequence[Callable[[Durable], Awaitable[T]]], join: JoinSpec
+    ) -> list[BranchOutcome[T]]:
+        position = self._next()
+        starts = [partial(branch, self._branch(position, index)) for index, branch in enumerate(branches)]
+        joined = self._pop(position, Joined)
+        if joined is not None:
+            if len(joined.outcomes) != len(starts):
+                raise HistoryMismatchError(
+                    self._run_id, position, f"{len(joined.outcomes)} branches", f"{len(starts)} branches"
+                )
+            self._forget_losers(position, joined.outcomes)
+            return [await _replay(start, outcome) for start, outcome in zip(starts, joined.outcomes, strict=True)]
+        outcomes = await race(starts, join, clock=self._clock, stragglers=self.crew)
+        for one in outcomes:
+            if isinstance(one, BranchFailed) and isinstance(one.error, _NOT_AN_OUTCOME):
+                raise one.error
+        self._note(Joined(at=self._clock.now(), position=position, outcomes=[_outcome_name(one) for one in outcomes]))
+        await self.flush()
+        return outcomes
+
+    async def drain(self) -> Arrivals:
+        self._count += 1
+        if self._past:
+            position = f"{self._prefix}{self._count}"
+            entry = self._pop(position, Arrived)
+            if entry is None:
+                return NOTHING
+            recorded: Arrivals = self._read(position, "arrived", entry.arrivals, Arrivals)
+            self.mailbox.recall(recorded.controls)
+            return recorded
+        arrivals = self.mailbox.take()
+        if arrivals is not NOTHING:
+            self._note(Arrived(at=self._clock.now(), position=f"{self._prefix}{self._count}", arrivals=raw(arrivals)))
+            await self.flush()
+        return arrivals
+
+    async def wait(self, hold: Hold) -> Woken:
+        position = self._next()
+        entry = self._pop(position, Waited)
+        if entry is not None:
+            recorded: Woken = self._read(position, "waited", entry.woken, Woken)
+            return recorded
+        await self.flush()
+        woken = await self.mailbox.park(hold)
+        self._note(Waited(at=self._clock.now(), position=position, woken=raw(woken)))
+        return woken
+
+    async def spawn(self, child_id: str, spec: Any) -> Any:
+        return await self.step("task.spawn", (child_id, spec))
+
+    async def join(self, child_id: str) -> Any:
+        return await self.step("task.await", child_id)
+
+    async def rollover(self, carry: RunRequest) -> NoReturn:
+        raise RolloverError(carry)
+
+    async def patched(self, change: str) -> bool:
+        known = self._patches.get(change)
+        if known is None:
+            known = not self._past
+            self._patches[change] = known
+            if known:
+                self._note(Patched(at=self._clock.now(), change=change))
+        return known
+
+    async def flush(self) -> None:
+        """Hand what was noted to the journal. Before an effect begins everything that led to it is kept."""
+        if self._unsaved and self._journal is not None:
+            batch = list(self._unsaved)
+            self._unsaved.clear()
+            try:
+                await self._journal.append(self._run_id, batch)
+            except BaseException:
+                # Branches share what is unsaved, so one that is cut short here must not lose what others noted. An
+                # entry that was kept all the same and comes twice says the same thing twice.
+                self._unsaved[:0] = batch
+                raise
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count}"
+
+    def _note(self, entry: Entry) -> None:
+        if self._journal is not None:
+            self._unsaved.append(encode_entry(entry))
+
+    def _branch(self, position: str, index: int) -> Recorder:
+        branch = copy.copy(self)
+        branch._prefix = f"{position}.{index}."
+        branch._count = 0
+        branch._scope = None
+        branch._stamp = None
+        branch._is_stopping = None  # a branch is cancelled by its siblings, too
+        return branch
+
+    def _forget_losers(self, position: str, outcomes: Sequence[str]) -> None:
+        losers = tuple(f"{position}.{index}." for index, outcome in enumerate(outcomes) if outcome == "cancelled")
+        for recorded in [one for one in self._past if one.startswith(losers)]:
+            del self._past[recorded]
+
+    async def _perform(self, call: StepCall, effect: Effect) -> Any:
+        if not effect.is_interruptible:
+            return await self._attempt(call, effect)
+        mailbox = self.mailbox
+        reason = mailbox.interrupt_of(effect)
+        if reason is None:
+            if self._scope is None:
+                self._scope = CancelScope(owner=asyncio.current_task())
+            with self._scope.renew() as scope:
+                flight = mailbox.enter(scope, effect)
+                try:
+                    return await self._attempt(call, effect)
+                finally:
+                    mailbox.leave(flight)
+            reason = mailbox.reason or Interrupt.SOFT_CANCEL
+        self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason))
+        raise StepInterruptedError(call.name, reason)
+
+    async def _attempt(self, call: StepCall, effect: Effect) -> Any:
+        before = cancellations()
+        try:
+            result = await effect.run(call)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            failure = self._failure_of(call, effect, error)
+            if failure is None:
+                raise
+            self._clear(effect, before)
+            self._note_failure(call, failure)
+            if failure is error:
+                raise
+            raise failure from error
+        self._clear(effect, before)
+        return result
+
+    def _failure_of(self, call: StepCall, effect: Effect, error: BaseException) -> Exception | None:
+        """What a step that raised has failed with; None when the run itself was asked to stop."""
+        match error:
+            case asyncio.CancelledError():
+                is_meant = self._is_stopping is None or self._is_interrupted(effect)
+                return None if is_meant and is_cancelled() else StrayCancellationError(call.name)
+            case Exception():
+                return error
+            case _:
+                return StepCrashedError(call.name, error)
+
+    def _clear(self, effect: Effect, before: int) -> None:
+        """Take back requests to stop that a step left open and nobody else made."""
+        if cancellations() > before and not self._is_interrupted(effect):
+            take_back(before)
+
+    def _is_interrupted(self, effect: Effect) -> bool:
+        is_stopping = self._is_stopping is not None and self._is_stopping()
+        return is_stopping or self.mailbox.interrupt_of(effect) is not None
+
+    def _note_failure(self, call: StepCall, error: Exception) -> None:
+        at, kind = self._clock.now(), type(error).__name__
+        self._note(Failed(at=at, position=call.position, name=call.name, error=kind, message=error_text(error)))
+
+    def _recall(self, call: StepCall, effect: Effect) -> Any:
+        entries = self._past.pop(call.position, None)
+        if entries is None:
+            if any(recorded.startswith(f"{call.position}.") for recorded in self._past):
+                raise HistoryMismatchError(self._run_id, call.position, "branches", call.name)
+            return _LIVE
+        last = entries[-1]
+        if not isinstance(last, (Begun, Done, Failed, Cut)) or last.name != call.name:
+            recorded = getattr(last, "name", type(last).__name__.lower())
+            raise HistoryMismatchError(self._run_id, call.position, recorded, call.name)
+        match last:
+            case Done():
+                return self._read(call.position, last.name, last.result, effect.result)
+            case Failed():
+                raise RecordedFailureError(last.name, last.error, last.message)
+            case Cut():
+                raise StepInterruptedError(last.name, Interrupt(last.reason))
+            case Begun():
+                return self._resolve_doubt(call, effect)
+
+    def _resolve_doubt(self, call: StepCall, effect: Effect) -> Any:
+        doubt = Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(call)
+        if doubt is Doubt.REPEAT or effect.unknown is None:
+            return _LIVE
+        answer = effect.unknown(call)
+        self._note(Done(at=self._clock.now(), position=call.position, name=call.name, result=raw(answer)))
+        return answer
+
+    def _read(self, position: str, name: str, recorded: msgspec.Raw, type: Any) -> Any:
+        """A recorded value as the type that this code knows it by."""
+        try:
+            return codec.decode(bytes(recorded), type)
+        except msgspec.ValidationError as error:
+            asked = getattr(type, "__name__", str(type))
+            raise HistoryMismatchError(self._run_id, position, f"{name} ({error})", asked) from error
+
+    def _pop(self, position: str, kind: type[E]) -> E | None:
+        entries = self._past.pop(position, None) if self._past else None
+        if entries is None:
+            return None
+        last = entries[-1]
+        if not isinstance(last, kind):
+            recorded = getattr(last, "name", type(last).__name__.lower())
+            raise HistoryMismatchError(self._run_id, position, recorded, kind.__name__.lower())
+        return last
+
+
+async def _replay(start: Callable[[], Awaitable[T]], outcome: str) -> BranchOutcome[T]:
+    if outcome == "cancelled":
+        return Cancelled()
+    try:
+        return BranchDone(await start())
+    except (asyncio.CancelledError, *_NOT_AN_OUTCOME):
+        raise
+    except Exception as error:  # noqa: BLE001 - a branch's failure is its outcome
+        return BranchFailed(error)
+
+
+def _outcome_name(outcome: BranchOutcome[Any]) -> str:
+    match outcome:
+        case BranchDone():
+            return "done"
+        case BranchFailed():
+            return "failed"
+        case Cancelled():
+            return "cancelled"

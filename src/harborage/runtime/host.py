@@ -1,0 +1,287 @@
+"""`Runtime`: the parts put together, so that a program can start runs, steer them and read what came of them.
+
+It owns what it builds and closes it in reverse order. It holds nothing of a run: that is the business of the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from harborage.artifacts import ArtifactStore
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import Crew
+from harborage.errors import HarborageError
+from harborage.events import EventBus
+from harborage.identity import Identity, Quadruple, require_triple
+from harborage.planner import TASK_ERROR_CANCELLED, Planner, Summariser
+from harborage.runtime.approval import ApprovalPolicy
+from harborage.runtime.assembly import Assembly, Setup, assemble
+from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
+from harborage.runtime.journal import Journal
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.run import Run
+from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
+from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
+from harborage.tools import ToolCatalog, ToolDescriptor
+
+__all__ = ["Run", "Runtime", "RuntimeClosedError", "RuntimeOpenError"]
+
+
+class RuntimeClosedError(HarborageError):
+    """The runtime is not open; use it inside `async with Runtime(…) as rt:`."""
+
+
+class RuntimeOpenError(HarborageError):
+    """The runtime is open already; enter it once at a time."""
+
+
+class Runtime:
+    """Runs agents: `async with Runtime(planner=…, tools=[…]) as rt: run = await rt.start("goal", who=…)`.
+
+    `planner` decides the steps of every run, spawned tasks included. `tools` are decorated or plain typed functions, or
+    descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one a tool. Without
+    `bus`, `artifacts`, `tasks` and `journal` these live in memory, as long as the runtime; those that are given stay
+    their owner's to close. `summariser` shortens histories that outgrow `options.token_budget`.
+    """
+
+    def __init__(
+        self,
+        *,
+        planner: Planner,
+        tools: Iterable[ToolDescriptor | Callable[..., Any]] = (),
+        approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None,
+        options: RuntimeOptions = RuntimeOptions(),  # noqa: B008 - a frozen value
+        bus: EventBus | None = None,
+        artifacts: ArtifactStore | None = None,
+        tasks: TaskRegistry | None = None,
+        journal: Journal | None = None,
+        summariser: Summariser | None = None,
+        clock: Timers = SYSTEM_CLOCK,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.options = options
+        self._setup = Setup(
+            planner=planner,
+            tools=tuple(tools),
+            approvals=approvals,
+            options=options,
+            bus=bus,
+            artifacts=artifacts,
+            tasks=tasks,
+            journal=journal,
+            summariser=summariser,
+            clock=clock,
+            logger=logger or logging.getLogger("harborage"),
+        )
+        self._open: tuple[Assembly, Crew] | None = None
+        self._spawned: deque[Task] = deque()
+        self._has_spawned = asyncio.Event()
+
+    @property
+    def bus(self) -> EventBus:
+        """Where everything that happens is published."""
+        return self._parts.bus
+
+    @property
+    def tasks(self) -> TaskRegistry:
+        """The tasks of all runs."""
+        return self._parts.tasks
+
+    @property
+    def pauses(self) -> PauseCoordinator:
+        """What waits, on whom, until when."""
+        return self._parts.pauses
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """Where heavy results and files are kept."""
+        return self._parts.artifacts
+
+    @property
+    def catalog(self) -> ToolCatalog:
+        """The tools of this runtime."""
+        return self._parts.catalog
+
+    async def __aenter__(self) -> Self:
+        if self._open is not None:
+            raise RuntimeOpenError()
+        parts = await assemble(self._setup)
+        crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error))
+        self._open = (parts, crew)
+        parts.tasks.on_spawned(self._note_spawned)
+        parts.tasks.on_ended(self._note_ended)
+        crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
+        crew.start(self._drive(), "task driver")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop: runs still going are left off and their tasks marked `cancelled`. Closing twice does nothing."""
+        if self._open is None:
+            return
+        (parts, crew), self._open = self._open, None
+        try:
+            await crew.aclose()
+            for status in await parts.engine.list():
+                if not status.phase.is_final:
+                    await _abandon(parts.tasks, status)
+        finally:
+            for close in parts.closers:
+                await close()
+
+    async def start(
+        self,
+        goal: str,
+        *,
+        who: Identity,
+        priority: int = 0,
+        deadline: datetime | None = None,
+        input_artifacts: Iterable[str] = (),
+        max_steps: int = 0,
+        scope: Scope = Scope.ADMIN,
+    ) -> Run:
+        """Start a run towards `goal`; returns at once with its handle.
+
+        `deadline` is absolute, `input_artifacts` are ids in the artifact store, `max_steps` 0 means the runtime's own
+        limit, `scope` is what the handle may do.
+
+        Raises:
+            RuntimeClosedError: outside `async with`.
+            IdentityRequiredError: `who` is incomplete.
+            ValueError: the goal is empty, or the deadline has no time zone.
+        """
+        parts = self._parts
+        require_triple(who, "start")
+        if not goal:
+            raise ValueError("start needs a goal")
+        if deadline is not None and deadline.tzinfo is None:
+            raise ValueError("start: the deadline needs a time zone")
+        handle = await parts.tasks.spawn(
+            SpawnRequest(
+                identity=who.with_run(""),
+                kind=TaskKind.FOREGROUND,
+                query=goal,
+                priority=priority,
+                input_artifact_ids=tuple(input_artifacts),
+            )
+        )
+        quadruple = who.with_run(handle.id)
+        request = RunRequest(
+            who=quadruple,
+            goal=goal,
+            query=goal,
+            task_id=handle.id,
+            max_steps=max_steps or self.options.max_steps,
+            deadline=deadline,
+            token_budget=self.options.token_budget,
+            input_artifact_ids=tuple(input_artifacts),
+        )
+        try:
+            await parts.engine.start(handle.id, request)
+        except Exception as error:
+            await parts.effects.give_up(quadruple, error)
+            raise
+        return self._handle(quadruple, scope)
+
+    async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.ADMIN) -> Run:
+        """The handle on a run of `who`, such as one that another part of the program started.
+
+        Raises:
+            RunNotFoundError: no such run, or another owner's.
+        """
+        status = await self._parts.engine.status(run_id)
+        if status.who.identity != who:
+            raise RunNotFoundError(f"no run {run_id!r} on this host")
+        return self._handle(status.who, scope)
+
+    async def runs(self, *, who: Identity) -> list[RunStatus]:
+        """The runs of `who`, oldest first."""
+        return [status for status in await self._parts.engine.list() if status.who.identity == who]
+
+    def control_history(self, *, who: Identity) -> list[AppliedControl]:
+        """What was applied to the runs of this session, oldest first."""
+        return self._parts.history.of(who.session_id, who=who)
+
+    @property
+    def _parts(self) -> Assembly:
+        if self._open is None:
+            raise RuntimeClosedError()
+        return self._open[0]
+
+    def _handle(self, who: Quadruple, scope: Scope) -> Run:
+        parts = self._parts
+        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope)
+
+    def _note_spawned(self, task: Task) -> None:
+        self._spawned.append(task)
+        self._has_spawned.set()
+
+    def _note_ended(self, task: Task) -> None:
+        """A task that was cancelled from outside takes its run along, the call in flight included."""
+        if task.status is TaskStatus.CANCELLED and self._open is not None:
+            parts, crew = self._open
+            crew.start(_cancel_run(parts, task), f"cancel {task.id}")
+
+    async def _drive(self) -> None:
+        """Start a run for each spawned task; those that `start` made are running already, which makes this harmless."""
+        while True:
+            await self._has_spawned.wait()
+            self._has_spawned.clear()
+            while self._spawned:
+                await self._take_up(self._spawned.popleft())
+
+    async def _take_up(self, task: Task) -> None:
+        """Start the run of a spawned task; one that cannot be started fails alone."""
+        parts = self._parts
+        try:
+            await parts.engine.start(task.id, self._request_of(task))
+        except Exception as error:  # noqa: BLE001 - it is the outcome of this task
+            self._setup.logger.error("task %s was not started: %s", task.id, error)
+            await parts.effects.give_up(task.identity.identity.with_run(task.id), error)
+
+    def _request_of(self, task: Task) -> RunRequest:
+        return RunRequest(
+            who=task.identity.identity.with_run(task.id),
+            goal=task.query or task.description or task.id,
+            query=task.query,
+            task_id=task.id,
+            max_steps=self.options.max_steps,
+            token_budget=self.options.token_budget,
+            input_artifact_ids=task.input_artifact_ids,
+        )
+
+
+async def _cancel_run(parts: Assembly, task: Task) -> None:
+    who = task.identity.identity.with_run(task.id)
+    control = ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True})
+    try:
+        await parts.engine.send(task.id, control)
+    except RunNotFoundError:
+        return
+
+
+async def _abandon(tasks: TaskRegistry, status: RunStatus) -> None:
+    """Say of a run that is left off that it is: its task must not look as if it went on."""
+    try:
+        task = await tasks.get(status.run_id, who=status.who)
+    except NotFoundError:
+        return  # a run of an earlier runtime, whose tasks ended with it
+    match task.status:
+        case TaskStatus.RUNNING:
+            failure = TaskFailure(TASK_ERROR_CANCELLED, "the runtime was closed")
+            await tasks.mark_failed(task.id, failure, who=status.who)
+        case TaskStatus.PENDING | TaskStatus.PAUSED:
+            await tasks.cancel(task.id, "the runtime was closed", who=status.who)
+        case _:
+            pass

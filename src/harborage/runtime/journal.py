@@ -1,0 +1,212 @@
+"""The record of a run: append-only, typed, versioned entries, and the port that keeps them.
+
+An entry says what happened at one position of the run's program. Positions are given out in program order (`7`, and
+`7.0.1` inside a branch), so a run that is carried on finds each answer again. Entries are never changed or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from harborage import codec
+from harborage.errors import HarborageError
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Arrived",
+    "Begun",
+    "Cut",
+    "Done",
+    "Ended",
+    "Entry",
+    "Failed",
+    "Joined",
+    "Journal",
+    "JournalCorruptError",
+    "MemoryJournal",
+    "Patched",
+    "Rolled",
+    "Started",
+    "Waited",
+    "decode_entry",
+    "encode_entry",
+    "error_text",
+    "raw",
+]
+
+FORMAT_VERSION = 1
+
+
+class JournalCorruptError(HarborageError):
+    """An entry of a run's journal cannot be read; it names the run and the entry, and nothing was changed."""
+
+
+class _Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="entry", tag=str.lower):
+    at: datetime
+    position: str = ""
+    v: int = FORMAT_VERSION
+
+
+class Started(_Entry, frozen=True, kw_only=True):
+    """The run was asked for; `request` is what it was started with."""
+
+    request: msgspec.Raw
+
+
+class Begun(_Entry, frozen=True, kw_only=True):
+    """A step with effects is about to run; by `key` the effect can tell a repeat from a second wish."""
+
+    name: str
+    key: str
+    payload: msgspec.Raw
+
+
+class Done(_Entry, frozen=True, kw_only=True):
+    """A step ended with this result."""
+
+    name: str
+    result: msgspec.Raw
+
+
+class Failed(_Entry, frozen=True, kw_only=True):
+    """A step raised: `error` is the class name."""
+
+    name: str
+    error: str
+    message: str
+
+
+class Cut(_Entry, frozen=True, kw_only=True):
+    """A step was cut short by a hard cancel or the deadline."""
+
+    name: str
+    reason: str
+
+
+class Joined(_Entry, frozen=True, kw_only=True):
+    """A set of branches settled; one of `done`, `failed`, `cancelled` for each, in branch order."""
+
+    outcomes: list[str]
+
+
+class Arrived(_Entry, frozen=True, kw_only=True):
+    """Controls, background results or the deadline reached the run at this boundary."""
+
+    arrivals: msgspec.Raw
+
+
+class Patched(_Entry, frozen=True, kw_only=True):
+    """The run met a code change of this name for the first time, and so takes the new path for good."""
+
+    change: str
+
+
+class Rolled(_Entry, frozen=True, kw_only=True):
+    """The run began a new history; what came before no longer counts, `carry` is its request now."""
+
+    carry: msgspec.Raw
+
+
+class Waited(_Entry, frozen=True, kw_only=True):
+    """The run was parked and went on."""
+
+    woken: msgspec.Raw
+
+
+if TYPE_CHECKING:
+    _Maybe: TypeAlias = msgspec.Raw | None
+else:
+    # Of a union with None msgspec would read only the null; a plain Raw is left at its default when it is not there.
+    _Maybe = msgspec.Raw
+
+
+class Ended(_Entry, frozen=True, kw_only=True):
+    """The run is over: `finish` when the program returned one, else `error` and `message`."""
+
+    finish: _Maybe = None
+    error: str = ""
+    message: str = ""
+
+
+Entry = Started | Begun | Done | Failed | Cut | Joined | Arrived | Patched | Rolled | Waited | Ended
+
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The stored form of an entry.
+
+    Raises:
+        UnserializableError: a result inside has no JSON form; the path starts at the step's name.
+    """
+    return codec.encode(entry, getattr(entry, "name", "entry"))
+
+
+def decode_entry(data: bytes, run_id: str, index: int) -> Entry:
+    """The entry that was stored as `data`, the `index`-th of its run.
+
+    Raises:
+        JournalCorruptError: it is not an entry, or of a newer format than this code knows.
+    """
+    try:
+        entry: Entry = _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise JournalCorruptError(f"run {run_id}, entry {index}: {error}") from error
+    if entry.v != FORMAT_VERSION:
+        raise JournalCorruptError(
+            f"run {run_id}, entry {index}: format version {entry.v}, this code reads {FORMAT_VERSION}"
+        )
+    return entry
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """A live value in the place of its encoded form: entries are encoded once, with everything inside them."""
+    return value  # type: ignore[no-any-return]
+
+
+def error_text(error: BaseException) -> str:
+    """What `error` says, as text that an entry can hold whatever it quotes."""
+    return str(error).encode("utf-8", "backslashreplace").decode()
+
+
+class Journal(Protocol):
+    """Keeps the entries of runs. Never: changes, reorders or drops a single one."""
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        """Add entries to the end of a run's record, all or none; they are kept once this returns."""
+        ...
+
+    async def read(self, run_id: str) -> list[bytes]:
+        """A run's entries in order; empty for an unknown run."""
+        ...
+
+    async def runs(self) -> list[str]:
+        """The ids of all recorded runs, oldest first."""
+        ...
+
+    async def forget(self, run_id: str) -> None:
+        """Drop a whole run whose time has passed; an unknown one is nothing to drop."""
+        ...
+
+
+class MemoryJournal:
+    """A journal that lives as long as its process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[bytes]] = {}
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        self._entries.setdefault(run_id, []).extend(entries)
+
+    async def read(self, run_id: str) -> list[bytes]:
+        return list(self._entries.get(run_id, ()))
+
+    async def runs(self) -> list[str]:
+        return list(self._entries)
+
+    async def forget(self, run_id: str) -> None:
+        self._entries.pop(run_id, None)

@@ -1,0 +1,39 @@
+"""How a runtime is set: one frozen value instead of many parameters."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+__all__ = ["RuntimeOptions"]
+
+_WEEK = timedelta(days=7)
+
+
+class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and habits of a runtime; every number has the meaning that its name says.
+
+    `max_steps`: planner steps a run may take. `heavy_threshold`: bytes of JSON from which a tool result goes to the
+    artifact store. `max_spawn_depth`: how deep tasks may spawn tasks. `granted_scopes`: what the runs of this runtime
+    may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
+    then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
+    which it is summarised; 0 switches that off. `is_parallel_atomic`: one invalid branch keeps all branches from
+    running. `keep_finished`: ended runs that stay readable. The `…_driver` names say which part is opened where none is
+    given; `artifact_root` is the folder of the `fs` artifact driver.
+    """
+
+    max_steps: int = 64
+    heavy_threshold: int = 32 * 1024
+    max_spawn_depth: int = 4
+    granted_scopes: frozenset[str] = frozenset()
+    pause_ttl: timedelta = _WEEK
+    approval_ttl: timedelta = _WEEK
+    token_budget: int = 0
+    is_parallel_atomic: bool = False
+    keep_finished: int = 10_000
+    artifact_driver: str = "inmem"
+    artifact_root: str = ""
+    event_driver: str = "inmem"
+    task_driver: str = "inprocess"
+    redactor: str = "patterns"

@@ -1,0 +1,157 @@
+"""What applied controls, answers and observations make of a run's state. Pure: values in, the run changed, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from harborage.planner import UNSET_TIME, ControlSignals, FinishReason, ResumeHint, SteeringInjection, Step
+from harborage.runtime.pauses import PauseDecision
+from harborage.runtime.steering.arrivals import Arrivals, Woken
+from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.gate import steering_finish
+from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
+
+__all__ = ["Observed", "arrived", "paused", "remember", "settle", "steered", "told"]
+
+Observed = tuple[Any, Any]
+"""An observation as it was, and as the planner sees it."""
+
+
+def arrived(run: RunState, arrivals: Arrivals) -> RunState:
+    """Take in what came besides controls: background results and the deadline."""
+    for result in arrivals.background:
+        run.trajectory.background[result.group_id] = result
+    run.is_past_deadline = run.is_past_deadline or arrivals.is_past_deadline
+    return run
+
+
+def steered(run: RunState, outcomes: Sequence[Steered]) -> RunState:
+    """Fold a batch of applied controls into the run, in order; those that failed change nothing."""
+    for outcome in outcomes:
+        if not outcome.error:
+            _fold(run, outcome)
+    return run
+
+
+def _fold(run: RunState, outcome: Steered) -> None:
+    control = outcome.control
+    payload = control.payload or {}
+    match control.type:
+        case ControlType.INJECT_CONTEXT:
+            if control.payload is not None:
+                _signal(run, injected_context=(*run.signals.injected_context, payload))
+                _note(run, "inject_context", payload)
+        case ControlType.USER_MESSAGE:
+            message = payload.get("message")
+            if isinstance(message, str):
+                _signal(run, user_messages=(*run.signals.user_messages, message))
+                _note(run, "user_message", payload)
+        case ControlType.REDIRECT:
+            goal = payload.get("goal")
+            if isinstance(goal, str) and goal:
+                run.goal = goal
+                _signal(run, redirect_goal=goal)
+                _note(run, "redirect", payload)
+        case ControlType.CANCEL:
+            _cancel(run, control)
+        case ControlType.PAUSE | ControlType.PRIORITIZE:
+            pass
+        case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
+            pass
+        case _ as unreachable:
+            assert_never(unreachable)
+    if outcome.opened is not None:
+        run.pause = outcome.opened
+    if outcome.settled is not None:
+        _resolve(run, outcome.settled_token, outcome.settled, outcome.settled_payload, outcome.settled_at)
+
+
+def _cancel(run: RunState, control: ControlEvent) -> None:
+    _signal(run, cancelled=True)
+    if (control.payload or {}).get("hard") is True:
+        run.cancelling = Cancelling.HARD
+    elif run.cancelling is Cancelling.NO:
+        run.cancelling = Cancelling.ASKED
+
+
+def _signal(run: RunState, **changes: Any) -> None:
+    run.signals = replace(run.signals, **changes)
+
+
+def _note(run: RunState, kind: str, payload: dict[str, Any]) -> None:
+    run.trajectory.steering_inputs.append(
+        SteeringInjection(kind=kind, payload=payload, at_step=len(run.trajectory.steps))
+    )
+
+
+def paused(run: RunState, pause: OpenPause) -> RunState:
+    """Park the run on a pause that its planner asked for."""
+    run.pause = pause
+    return run
+
+
+def settle(run: RunState, woken: Woken) -> RunState:
+    """Take in why a parked run goes on; a queued control is left to the next drain."""
+    run.is_past_deadline = run.is_past_deadline or woken.is_past_deadline
+    if woken.decision is not None and run.pause is not None:
+        _resolve(run, run.pause.token, woken.decision, woken.payload, woken.at)
+    return run
+
+
+def _resolve(
+    run: RunState, token: str, decision: PauseDecision, payload: dict[str, Any] | None, at: datetime | None
+) -> None:
+    run.pause = None
+    match decision:
+        case PauseDecision.APPROVE | PauseDecision.RESUME:
+            run.trajectory.resume_hint = ResumeHint(
+                pause_token=token,
+                resumed_at=at or UNSET_TIME,
+                resume_payload={**(payload or {}), "decision": str(decision)},
+            )
+        case PauseDecision.REJECT:
+            run.finish = steering_finish(
+                run, FinishReason.CONSTRAINTS_CONFLICT, "control_reject", rejected_by="steering"
+            )
+        case PauseDecision.TIMEOUT:
+            run.finish = steering_finish(run, FinishReason.DEADLINE_EXCEEDED, "pause_timeout", pause_token=token)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+_NO_SIGNALS = ControlSignals()
+
+
+def told(run: RunState, planned: Planned) -> RunState:
+    """The planner has answered: what it was told is delivered, and a soft cancel has had its one call."""
+    run.steps += 1
+    run.signals = _NO_SIGNALS
+    run.trajectory.resume_hint = None
+    if run.cancelling is Cancelling.ASKED:
+        run.cancelling = Cancelling.TOLD
+    if planned.pending is not None:
+        run.pending = planned.pending
+    if planned.summary is not None:
+        run.trajectory.summarise(planned.summary)
+    return run
+
+
+def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
+    """Append the step: what was decided, what came of it, and the notes the planner made."""
+    observation, for_planner = observed
+    run.trajectory.steps.append(
+        Step(
+            action=planned.decision,
+            observation=observation,
+            llm_observation=for_planner,
+            reasoning_trace=planned.reasoning,
+            assistant_preamble=planned.preamble,
+            started_at=planned.started_at or UNSET_TIME,
+            latency_ms=planned.latency_ms,
+        )
+    )
+    return run

@@ -1,0 +1,60 @@
+"""What reaches a parked or stepping run, and why a step may be cut short: the values between the loop and its host."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from harborage.planner import BackgroundResult
+from harborage.runtime.pauses import PauseDecision
+from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.errors import SteeringError
+
+__all__ = ["NOTHING", "Arrivals", "Hold", "Interrupt", "StepInterruptedError", "Woken"]
+
+
+class Interrupt(StrEnum):
+    """Why a step in flight was cut short; a soft cancel does so only to a step that merely waits."""
+
+    HARD_CANCEL = "hard_cancel"
+    SOFT_CANCEL = "soft_cancel"
+    DEADLINE = "deadline"
+
+
+class StepInterruptedError(SteeringError):
+    """A step in flight was cut short; `reason` is that of the interrupt."""
+
+    def __init__(self, name: str, reason: Interrupt) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"step {name!r} interrupted: {reason}")
+
+
+class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What reached a run since its last step boundary, in arrival order."""
+
+    controls: tuple[ControlEvent, ...] = ()
+    background: tuple[BackgroundResult, ...] = ()
+    is_past_deadline: bool = False
+
+
+NOTHING = Arrivals()
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Park the run until its pause `token` is settled, a control arrives, or `until` has passed."""
+
+    token: str
+    until: datetime | None = None
+
+
+class Woken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a parked run goes on: a control is queued, its pause was settled (`decision`), or its deadline passed."""
+
+    decision: PauseDecision | None = None
+    payload: dict[str, Any] | None = None
+    at: datetime | None = None
+    is_past_deadline: bool = False

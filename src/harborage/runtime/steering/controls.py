@@ -1,0 +1,115 @@
+"""The nine things one can say to a run, who may say them, and the record of saying one.
+
+Values only: what is allowed is decided in `scopes` and `payload`, what a control does to a run in `apply`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, assert_never
+
+import msgspec
+
+from harborage.identity import Quadruple
+
+__all__ = ["AppliedControl", "ControlEvent", "ControlType", "Scope", "control_types"]
+
+
+class ControlType(StrEnum):
+    """The kinds of control; the value is what travels on the wire."""
+
+    INJECT_CONTEXT = "INJECT_CONTEXT"
+    """Give the planner context from an operator, visible at its next step."""
+    REDIRECT = "REDIRECT"
+    """Give the run another goal."""
+    CANCEL = "CANCEL"
+    """End the run: at the next step boundary, or at once when hard."""
+    PRIORITIZE = "PRIORITIZE"
+    """Change the priority of the run's task."""
+    PAUSE = "PAUSE"
+    """Park the run at the next step boundary."""
+    RESUME = "RESUME"
+    """Let a parked run go on."""
+    APPROVE = "APPROVE"
+    """Answer yes to what the run waits for."""
+    REJECT = "REJECT"
+    """Answer no to what the run waits for."""
+    USER_MESSAGE = "USER_MESSAGE"
+    """Say something to the planner as the user, visible at its next step."""
+
+
+class Scope(StrEnum):
+    """What a caller may do, weakest first: `SESSION_USER < OWNER_USER < ADMIN`. Compared by power, not by name."""
+
+    SESSION_USER = "session_user"
+    """Somebody signed in to the session that the run belongs to."""
+    OWNER_USER = "owner_user"
+    """The user who started the run or owns its agent."""
+    ADMIN = "admin"
+    """An administrator, across tenants too."""
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order, from 0."""
+        match self:
+            case Scope.SESSION_USER:
+                return 0
+            case Scope.OWNER_USER:
+                return 1
+            case Scope.ADMIN:
+                return 2
+            case _ as unreachable:
+                assert_never(unreachable)
+
+    def __lt__(self, other: str) -> bool:
+        return self.rank < _rank(other)
+
+    def __le__(self, other: str) -> bool:
+        return self.rank <= _rank(other)
+
+    def __gt__(self, other: str) -> bool:
+        return self.rank > _rank(other)
+
+    def __ge__(self, other: str) -> bool:
+        return self.rank >= _rank(other)
+
+
+def _rank(other: str) -> int:
+    # Left to `str`, "admin" < "session_user": a comparison with a plain string must not fall back to the alphabet.
+    if isinstance(other, Scope):
+        return other.rank
+    raise TypeError(f"a Scope compares with a Scope only, not with {type(other).__name__}; convert it with Scope(…)")
+
+
+def control_types() -> list[ControlType]:
+    """The nine control types, sorted by name."""
+    return sorted(ControlType)
+
+
+class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One control for one run, as a caller submits it.
+
+    `identity` is the run it is for. `event_id` makes it unique within that run: one that comes twice counts once; empty
+    makes no such promise. `enqueued_at` belongs to the inbox, which stamps it; leave it None.
+    """
+
+    type: ControlType
+    identity: Quadruple
+    caller_scope: Scope
+    caller_tenant: str
+    payload: dict[str, Any] | None = None
+    event_id: str = ""
+    enqueued_at: datetime | None = None
+
+
+class AppliedControl(msgspec.Struct, frozen=True):
+    """One line of a session's history of applied controls; `err` is why it failed, None when it did not.
+
+    The payload is left out: this is an audit trail, not an archive.
+    """
+
+    type: ControlType
+    run_id: str
+    applied_at: datetime
+    err: Exception | None = None

@@ -1,0 +1,246 @@
+"""The inbox of a run: controls go in from anywhere, and the loop that owns the run takes them out, in order.
+
+An inbox checks what it is given and keeps it; it never applies anything. Planners do not see it. Everything here runs
+on one event loop and needs no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import IdentityRequiredError, Quadruple, require_quadruple
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.steering.errors import InboxExistsError, InboxNotFoundError, PayloadInvalidError
+from harborage.runtime.steering.payload import validate_payload
+from harborage.runtime.steering.scopes import check_scope
+
+__all__ = ["Inbox", "InboxRegistry"]
+
+_logger = logging.getLogger(__name__)
+
+_Listener = Callable[[ControlEvent], None]
+
+
+class Inbox:
+    """The controls that one run has not yet taken, first in first out. `InboxRegistry.open` makes one.
+
+    Never: drops a control while the run lives, or hands one out twice.
+    """
+
+    __slots__ = ("_clock", "_is_retired", "_listeners", "_queue", "_run", "_seen", "_waiters")
+
+    def __init__(self, run: Quadruple, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._run = run
+        self._clock = clock
+        self._queue: list[ControlEvent] = []
+        self._is_retired = False
+        # Most runs are never steered, so these three are made when they are first needed.
+        self._seen: set[str] | None = None
+        self._waiters: list[asyncio.Future[None]] | None = None
+        self._listeners: dict[object, _Listener] | None = None
+
+    @property
+    def identity(self) -> Quadruple:
+        """The run that this inbox belongs to."""
+        return self._run
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is queued; the cheap question to ask before `drain`."""
+        return not self._queue
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def enqueue(self, event: ControlEvent) -> bool:
+        """Check a control and append it, stamped with the time; False when its `event_id` came before.
+
+        A duplicate is accepted as the control it repeats: it is not queued again, whatever became of the first. A
+        refused control leaves its `event_id` free.
+
+        Raises:
+            IdentityRequiredError: the control's identity is incomplete, or is that of another run.
+            PayloadInvalidError: `enqueued_at` is filled in already, or the payload breaks a bound.
+            UnknownControlTypeError, InvalidScopeError, ScopeMismatchError: as `check_scope`.
+            UnsupportedPayloadValueError: as `validate_payload`.
+            InboxNotFoundError: the run has ended.
+        """
+        self._check(event)
+        if event.event_id:
+            if self._seen is None:
+                self._seen = set()
+            elif event.event_id in self._seen:
+                return False
+            self._seen.add(event.event_id)
+        stamped = ControlEvent(
+            type=ControlType(event.type),
+            identity=self._run,
+            caller_scope=Scope(event.caller_scope),
+            caller_tenant=event.caller_tenant,
+            # A copy: what was checked is what is applied, whatever the caller does with its own afterwards.
+            payload=None if event.payload is None else codec.to_plain(event.payload, "payload"),
+            event_id=event.event_id,
+            enqueued_at=self._clock.now(),
+        )
+        self._queue.append(stamped)
+        self._wake()
+        self._tell(stamped)
+        return True
+
+    def drain(self) -> list[ControlEvent]:
+        """Everything queued, oldest first; the inbox is empty afterwards and the list is the caller's own.
+
+        Raises:
+            InboxNotFoundError: the run has ended.
+        """
+        if self._is_retired:
+            raise InboxNotFoundError(run=self._run)
+        if not self._queue:
+            return []
+        queue, self._queue = self._queue, []
+        return queue
+
+    def take(self, wanted: Callable[[ControlEvent], bool]) -> list[ControlEvent]:
+        """The queued controls that `wanted` picks, oldest first; the others stay, in order.
+
+        Raises:
+            InboxNotFoundError: the run has ended.
+        """
+        if self._is_retired:
+            raise InboxNotFoundError(run=self._run)
+        taken: list[ControlEvent] = []
+        left: list[ControlEvent] = []
+        for event in self._queue:
+            (taken if wanted(event) else left).append(event)
+        if taken:
+            self._queue = left
+        return taken
+
+    async def wait_for_event(self) -> None:
+        """Return once something is queued, at once if something is; nothing is taken out. Any number may wait.
+
+        Raises:
+            InboxNotFoundError: the run has ended, before or meanwhile.
+        """
+        while not self._queue:
+            if self._is_retired:
+                raise InboxNotFoundError(run=self._run)
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if self._waiters is None:
+                self._waiters = []
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._forget(waiter)
+
+    def on_enqueue(self, listener: Callable[[ControlEvent], None]) -> Callable[[], None]:
+        """Call `listener` with every control right after it is queued, until the returned function is called.
+
+        A listener must not raise: the control is queued already, so what it raises is logged and goes no further.
+
+        Raises:
+            InboxNotFoundError: the run has ended.
+        """
+        if self._is_retired:
+            raise InboxNotFoundError(run=self._run)
+        if self._listeners is None:
+            self._listeners = {}
+        token = object()
+        self._listeners[token] = listener
+        return lambda: self._unlisten(token)
+
+    def retire(self) -> None:
+        """End the inbox: what is queued is dropped, waiters get `InboxNotFoundError`. Called by its registry."""
+        self._is_retired = True
+        self._queue = []
+        self._seen = None
+        self._listeners = None
+        self._wake()
+
+    def _check(self, event: ControlEvent) -> None:
+        require_quadruple(event.identity, "control")
+        if event.identity != self._run:
+            raise IdentityRequiredError("control: its identity is that of another run; look up that run's inbox")
+        if event.enqueued_at is not None:
+            raise PayloadInvalidError("control: the inbox stamps enqueued_at; leave it None", bound="enqueued_at")
+        check_scope(event.type, event.caller_scope, event.caller_tenant, self._run)
+        validate_payload(event.payload)
+        if self._is_retired:
+            raise InboxNotFoundError(run=self._run)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _forget(self, waiter: asyncio.Future[None]) -> None:
+        if self._waiters is not None and waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    def _tell(self, event: ControlEvent) -> None:
+        for listener in tuple(self._listeners.values()) if self._listeners else ():
+            try:
+                listener(event)
+            except Exception:
+                _logger.exception("a listener of an inbox failed", extra={"action": "control.listener_failed"})
+
+    def _unlisten(self, token: object) -> None:
+        if self._listeners is not None:
+            self._listeners.pop(token, None)
+
+
+class InboxRegistry:
+    """The live inboxes of a process, one a run, found by the run's full identity."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._inboxes: dict[Quadruple, Inbox] = {}
+
+    def __len__(self) -> int:
+        return len(self._inboxes)
+
+    def open(self, run: Quadruple) -> Inbox:
+        """A fresh inbox for `run`; end it with `retire`.
+
+        Raises:
+            IdentityRequiredError: a part of `run` is empty.
+            InboxExistsError: the run has one already.
+        """
+        require_quadruple(run, "open an inbox")
+        if run in self._inboxes:
+            raise InboxExistsError(run=run)
+        inbox = Inbox(run, self._clock)
+        self._inboxes[run] = inbox
+        return inbox
+
+    def lookup(self, run: Quadruple) -> Inbox:
+        """The live inbox of `run`.
+
+        Raises:
+            IdentityRequiredError: a part of `run` is empty.
+            InboxNotFoundError: the run has none: it never started here, or it has ended.
+        """
+        require_quadruple(run, "look up an inbox")
+        inbox = self._inboxes.get(run)
+        if inbox is None:
+            raise InboxNotFoundError(run=run)
+        return inbox
+
+    def retire(self, run: Quadruple) -> None:
+        """End the inbox of `run`; what it still holds is dropped, for the run is over.
+
+        Raises:
+            IdentityRequiredError: a part of `run` is empty.
+            InboxNotFoundError: the run has none; a second retire is one such case.
+        """
+        require_quadruple(run, "retire an inbox")
+        inbox = self._inboxes.pop(run, None)
+        if inbox is None:
+            raise InboxNotFoundError(run=run)
+        inbox.retire()

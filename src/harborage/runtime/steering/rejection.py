@@ -1,0 +1,75 @@
+"""The audit of controls that an inbox refused: one `control.rejected` event each.
+
+The event carries words of our own only. What the caller sent is exactly what was refused, so none of it is repeated.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from harborage.events import ControlRejectedPayload, Event, EventBus, EventType
+from harborage.identity import IdentityError, Quadruple
+from harborage.runtime.steering.controls import ControlType, Scope
+from harborage.runtime.steering.errors import (
+    InvalidScopeError,
+    ScopeMismatchError,
+    SteeringError,
+    UnknownControlTypeError,
+)
+
+__all__ = ["RejectionReason", "emit_rejection", "rejection_reason"]
+
+_TYPES = frozenset(ControlType)
+_SCOPES = frozenset(Scope)
+
+
+class RejectionReason(StrEnum):
+    """Why a control was refused, as the event says it."""
+
+    UNKNOWN_TYPE = "unknown_type"
+    SCOPE_MISMATCH = "scope_mismatch"
+    IDENTITY_INVALID = "identity_invalid"
+    PAYLOAD_INVALID = "payload_invalid"
+
+
+def rejection_reason(error: BaseException) -> RejectionReason:
+    """The reason that stands for `error` or, where it says nothing itself, for what caused it."""
+    link: BaseException | None = error
+    while link is not None:
+        match link:
+            case UnknownControlTypeError():
+                return RejectionReason.UNKNOWN_TYPE
+            case ScopeMismatchError() | InvalidScopeError():
+                return RejectionReason.SCOPE_MISMATCH
+            case IdentityError():
+                return RejectionReason.IDENTITY_INVALID
+            case _:
+                link = link.__cause__
+    return RejectionReason.PAYLOAD_INVALID
+
+
+async def emit_rejection(
+    bus: EventBus | None,
+    run_quadruple: Quadruple,
+    type: ControlType | str,
+    caller_scope: Scope | str,
+    error: BaseException | None,
+) -> Event:
+    """Publish `control.rejected` for the run, and return the event as it was published.
+
+    A type or scope that is not one of ours is reported as the empty string.
+
+    Raises:
+        SteeringError: there is no bus, or no error to report.
+        EventError: the bus refused the event; whether that fails the request is the caller's decision.
+    """
+    if bus is None:
+        raise SteeringError("cannot report a refused control: no event bus was given")
+    if error is None:
+        raise SteeringError("cannot report a refused control: no error says why it was refused")
+    payload = ControlRejectedPayload(
+        type=str(type) if type in _TYPES else "",
+        reason=str(rejection_reason(error)),
+        caller_scope=str(caller_scope) if caller_scope in _SCOPES else "",
+    )
+    return await bus.publish(Event(type=EventType.CONTROL_REJECTED, identity=run_quadruple, payload=payload))

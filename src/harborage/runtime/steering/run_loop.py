@@ -1,0 +1,186 @@
+"""`RunLoop`: the run loop as an object that an embedder builds once and runs many runs on.
+
+It brings the loop's parts together in one process and keeps no journal: a run lives and dies with the call. The
+assembled runtime carries the same loop on a durable host instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
+from harborage.concurrency import Crew
+from harborage.events import EventBus
+from harborage.identity import Identity, bound, require_quadruple
+from harborage.planner import Finish, RunContext, Trajectory
+from harborage.runtime.agent.effects import AgentEffects
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.approval import ApprovalGate
+from harborage.runtime.durable import Durable
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.steering.apply import Observed
+from harborage.runtime.steering.arrivals import StepInterruptedError
+from harborage.runtime.steering.controls import AppliedControl
+from harborage.runtime.steering.errors import InboxNotFoundError, NoPlannerError, RunLoopMisconfiguredError
+from harborage.runtime.steering.history import MAX_CONTROL_HISTORY, ControlHistory
+from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+from harborage.runtime.steering.loop import run_loop
+from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS, RunSpec
+from harborage.runtime.steering.state import ControlErrors, RunState
+from harborage.tasks import TaskRegistry
+
+__all__ = ["RunLoop"]
+
+T = TypeVar("T")
+
+_RECHECK = timedelta(seconds=30)
+
+
+class RunLoop:
+    """Drives planners to their finish, steered through the inboxes of `registry`; shared by any number of runs.
+
+    Without `task_registry` a PRIORITIZE fails; without `bus` nothing is announced. `approval_gates` are the gates of
+    approval-gated tools by tool name. `control_errors` says what a control that cannot be applied does: `fail` ends the
+    run, `reject` records it as failed and the run goes on.
+
+    Raises:
+        RunLoopMisconfiguredError: no registry or no coordinator.
+    """
+
+    def __init__(
+        self,
+        registry: InboxRegistry | None,
+        coordinator: PauseCoordinator | None,
+        *,
+        task_registry: TaskRegistry | None = None,
+        bus: EventBus | None = None,
+        hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        max_control_history: int = MAX_CONTROL_HISTORY,
+        approval_gates: Mapping[str, ApprovalGate | None] | None = None,
+        pause_status_recheck_interval: timedelta = _RECHECK,
+        control_errors: ControlErrors | str = ControlErrors.FAIL,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self._registry = _required(registry, "an inbox registry")
+        self._history = ControlHistory(max_control_history)
+        self._logger = logger or logging.getLogger(__name__)
+        self._recheck = pause_status_recheck_interval if pause_status_recheck_interval > timedelta() else _RECHECK
+        self._services = AgentServices(
+            pauses=_required(coordinator, "a pause coordinator"),
+            bus=bus,
+            tasks=task_registry,
+            history=self._history,
+            gates={name: gate for name, gate in (approval_gates or {}).items() if gate is not None},
+            clock=timers_of(clock),
+            stamp=clock,
+            control_errors=ControlErrors(control_errors),
+            hard_cancel_hook=hard_cancel_hook,
+            logger=self._logger,
+        )
+
+    def control_history(self, session_id: str, *, who: Identity | None = None) -> list[AppliedControl]:
+        """What was applied to the session's runs, oldest first, failures included; the newest 256 unless configured.
+
+        Raises:
+            IdentityRequiredError: without `who` or an ambient identity, when several owners have such a session.
+        """
+        return self._history.of(session_id, who=who)
+
+    async def run(self, spec: RunSpec) -> Finish:
+        """Drive one run to its finish. Its inbox is open meanwhile and is always retired, on errors too.
+
+        Raises:
+            NoPlannerError: the spec has no planner.
+            IdentityRequiredError: the base context's quadruple is incomplete.
+            InboxExistsError: this run is running already.
+            MaxStepsExceededError: the planner used up its steps.
+            Exception: what the planner, or a control under `control_errors="fail"`, raised.
+        """
+        if spec.planner is None:
+            raise NoPlannerError()
+        require_quadruple(None if spec.base is None else spec.base.quadruple, "run")
+        assert spec.base is not None
+        inbox = self._registry.open(spec.base.quadruple)
+        try:
+            with bound(spec.base.quadruple):
+                return await self._carry(spec, spec.base, inbox)
+        finally:
+            self._retire(inbox)
+
+    def _retire(self, inbox: Inbox) -> None:
+        """End the run's inbox, unless somebody else did: then another run of this identity may have one by now."""
+        try:
+            is_ours = self._registry.lookup(inbox.identity) is inbox
+        except InboxNotFoundError:
+            is_ours = False
+        if is_ours:
+            self._registry.retire(inbox.identity)
+
+    async def _carry(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
+        crew = Crew(lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error))
+        effects = AgentEffects(self._services)
+        clock = self._services.clock
+        mailbox = Mailbox(
+            inbox,
+            self._services.pauses,
+            crew,
+            clock=clock,
+            deadline=base.budget.deadline,
+            recheck_s=self._recheck.total_seconds(),
+        )
+        live = LiveRun(
+            base=base,
+            planner=spec.planner,  # type: ignore[arg-type]
+            mailbox=mailbox,
+            crew=crew,
+            tool_executor=spec.tool_executor,
+            compression=spec.compression,
+            on_dispatched=spec.on_tool_dispatched,
+        )
+        state = RunState(
+            who=base.quadruple,
+            goal=base.goal,
+            trajectory=base.trajectory if base.trajectory is not None else Trajectory(query=base.query),
+            task_id=spec.task_id,
+            max_steps=spec.max_steps if spec.max_steps > 0 else DEFAULT_MAX_STEPS,
+            signals=base.control,
+            pending=tuple(base.pending_tool_calls),
+        )
+        recorder = Recorder(base.quadruple.run_id, effects.table(), None, mailbox, clock=clock, crew=crew)
+        mailbox.connect(effects.bridge(base.quadruple))
+        effects.admit(live)
+        try:
+            finish = await run_loop(state, recorder, _by_executor)
+            await mailbox.handed_over()
+            return finish
+        except BaseException:
+            # After a cancellation too: without a journal nobody can carry on from this pause.
+            if state.pause is not None:
+                await recorder.step("pause.abandon", state.pause)
+            raise
+        finally:
+            mailbox.close()
+            await crew.aclose()
+
+
+def _required(part: T | None, name: str) -> T:
+    if part is None:
+        raise RunLoopMisconfiguredError(f"RunLoop needs {name}")
+    return part
+
+
+async def _by_executor(decision: Any, run: RunState, io: Durable) -> Observed:
+    """Carry a decision out as one step, through the run's own tool executor."""
+    try:
+        observed: Observed = await io.step("dispatch", decision)
+    except StepInterruptedError as cut:
+        stopped = {"error": f"cancelled: {cut.reason}"}
+        return stopped, stopped
+    return observed

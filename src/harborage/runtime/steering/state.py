@@ -1,0 +1,105 @@
+"""What a run is at one moment: the fold of everything that was recorded about it.
+
+The loop owns its `RunState` and is the only one to change it, through the functions of `apply` and `gate`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from harborage.identity import Quadruple
+from harborage.planner import (
+    ControlSignals,
+    Decision,
+    Finish,
+    PauseReason,
+    ToolCallDeferred,
+    Trajectory,
+    TrajectorySummary,
+)
+from harborage.runtime.pauses import PauseDecision
+from harborage.runtime.steering.controls import ControlEvent
+
+__all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "RunState", "SteerRequest", "Steered"]
+
+
+class ControlErrors(StrEnum):
+    """What a control that cannot be applied does: end the run, or be recorded as failed while the run goes on."""
+
+    FAIL = "fail"
+    REJECT = "reject"
+
+
+class Cancelling(StrEnum):
+    """How far a cancel has come: a soft one gives the planner one more call to finish well, a hard one none."""
+
+    NO = "no"
+    ASKED = "asked"
+    TOLD = "told"
+    HARD = "hard"
+
+
+class OpenPause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The pause a run is parked on."""
+
+    token: str
+    reason: PauseReason
+    deadline: datetime | None = None
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one call of the planner gave: its decision, and the notes it made on the way."""
+
+    decision: Decision
+    reasoning: str = ""
+    preamble: str = ""
+    pending: tuple[ToolCallDeferred, ...] | None = None
+    summary: TrajectorySummary | None = None
+    started_at: datetime | None = None
+    latency_ms: int = 0
+
+
+class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch of controls to apply, and what applying them depends on."""
+
+    controls: tuple[ControlEvent, ...]
+    task_id: str = ""
+    pause: OpenPause | None = None
+
+
+class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One control after it was applied. `error` is empty, or the short code of why it failed.
+
+    `opened` is the pause it opened; `settled` is how it settled the open one, with the payload the planner will see.
+    """
+
+    control: ControlEvent
+    error: str = ""
+    opened: OpenPause | None = None
+    settled: PauseDecision | None = None
+    settled_token: str = ""
+    settled_payload: dict[str, Any] | None = None
+    settled_at: datetime | None = None
+
+
+class RunState(msgspec.Struct, kw_only=True):
+    """One run between two steps. `steps` counts planner calls; waiting costs none."""
+
+    who: Quadruple
+    goal: str
+    trajectory: Trajectory
+    task_id: str = ""
+    max_steps: int = 64
+    gated_tools: frozenset[str] = frozenset()
+    is_parallel_atomic: bool = False
+    steps: int = 0
+    signals: ControlSignals = msgspec.field(default_factory=ControlSignals)
+    pause: OpenPause | None = None
+    cancelling: Cancelling = Cancelling.NO
+    is_past_deadline: bool = False
+    pending: tuple[ToolCallDeferred, ...] = ()
+    finish: Finish | None = None

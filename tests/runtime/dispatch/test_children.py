@@ -1,0 +1,38 @@
+"""Tasks that a run starts through the executor alone, where no decision brings a key of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.events import MemoryEventBus
+from harborage.identity import Quadruple
+from harborage.planner import RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.tasks import InProcessTaskRegistry
+from harborage.tools import ToolCatalog
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_spawns_without_a_key_are_tasks_and_groups_of_their_own() -> None:
+    """Two spawns of one run, and one of another tenant, do not meet in a group."""
+    registry = InProcessTaskRegistry(bus=MemoryEventBus())
+    executor = CatalogToolExecutor(ToolCatalog(), None, registry)
+    runs = [Quadruple("t", "u", "s", "r"), Quadruple("t", "u", "s", "r"), Quadruple("other", "u", "s", "r")]
+    handles = [
+        (await executor.execute_decision(RunContext(quadruple=run), SpawnTask(spec=SpawnSpec(query="q"))))[0]
+        for run in runs
+    ]
+    assert {handle["status"] for handle in handles} == {"spawned"}
+    assert len({handle["task_id"] for handle in handles}) == 3
+    assert len({handle["group_id"] for handle in handles}) == 3
+
+
+async def test_spawns_under_one_key_are_one_task() -> None:
+    """The same key asks for the same task, in the same group."""
+    executor = CatalogToolExecutor(ToolCatalog(), None, InProcessTaskRegistry(bus=MemoryEventBus()))
+    spawn = SpawnTask(spec=SpawnSpec(query="q"), idempotency_key="k")
+    run = RunContext(quadruple=Quadruple("t", "u", "s", "r"))
+    first, _ = await executor.execute_decision(run, spawn)
+    again, _ = await executor.execute_decision(run, spawn)
+    assert first == again

@@ -1,0 +1,217 @@
+"""The suite for hosts of runs catches the faults it is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from harborage.errors import HarborageError
+from harborage.planner import Finish
+from harborage.runtime.durable import Engine, HistoryMismatchError, Program, RunRequest
+from harborage.runtime.effects import Effect, EffectTable
+from harborage.runtime.engines.memory import MemoryEngine
+from harborage.runtime.journal import (
+    Arrived,
+    Begun,
+    Cut,
+    Done,
+    Failed,
+    Joined,
+    Journal,
+    MemoryJournal,
+    Patched,
+    Rolled,
+    decode_entry,
+)
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering.controls import ControlEvent
+from harborage.testing.clock import FakeClock
+from harborage.testing.conformance import host_lives, host_steps, host_waits, hosts
+
+pytestmark = pytest.mark.anyio
+
+
+class Hosts:
+    """Engines of one class over one journal."""
+
+    keeps_queued_controls = False
+
+    def __init__(self, engine: Callable[..., MemoryEngine], journal: Callable[[], Journal], *, keeps: bool) -> None:
+        self._clock = FakeClock()
+        self._engine = engine
+        self._new_journal = journal
+        self._journal = journal()
+        self._keeps = keeps
+        self._last: MemoryEngine | None = None
+        self.pauses = Coordinator(clock=self._clock)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def open(self) -> Engine:
+        if not self._keeps:
+            self._journal = self._new_journal()
+        self._last = self._engine(self.pauses, journal=self._journal, clock=self._clock)
+        return self._last
+
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.run_for(seconds)
+
+    async def aclose(self) -> None:
+        assert self._last is not None
+        await self._last.aclose()
+
+
+class Forgetful(MemoryJournal):
+    """Does not keep entries of one kind."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self._kind = kind
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        kept = [data for data in entries if not isinstance(decode_entry(data, run_id, 0), self._kind)]
+        await super().append(run_id, kept)
+
+
+class RepeatsEverything(MemoryEngine):
+    """Does again whatever had begun."""
+
+    async def serve(self, program: Program, effects: EffectTable) -> None:
+        def careless(effect: Effect) -> Effect:
+            return msgspec.structs.replace(effect, in_doubt=None)
+
+        table = {name: careless(effect) for name, effect in effects._exact.items()}
+        await super().serve(program, EffectTable(table))
+
+
+class StartsAnew(MemoryEngine):
+    """Takes every start for the first."""
+
+    async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is not None:
+            self._retire(run)
+        await self._journal.forget(run_id)
+        await super().start(run_id, request, seed=seed)
+
+
+class IgnoresSeeds(MemoryEngine):
+    """Begins every run from nothing."""
+
+    async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
+        await super().start(run_id, request)
+
+
+class HearsTwice(MemoryEngine):
+    """Does not look at event ids."""
+
+    async def send(self, run_id: str, control: ControlEvent) -> bool:
+        await super().send(run_id, msgspec.structs.replace(control, event_id=""))
+        return True
+
+
+class MixesRuns(MemoryEngine):
+    """Gives every control to the run that was started first."""
+
+    async def send(self, run_id: str, control: ControlEvent) -> bool:
+        first, run = next(iter(self._runs.items()))
+        return await super().send(first, msgspec.structs.replace(control, identity=run.request.who))
+
+
+class KnowsEverybody(MemoryEngine):
+    """Has a finish for runs it never met."""
+
+    async def result(self, run_id: str) -> Finish:
+        return await super().result(run_id) if run_id in self._runs else Finish("goal")
+
+
+class FailsOnMismatch(MemoryEngine):
+    """Takes a record that does not fit for a failure of the run."""
+
+    async def serve(self, program: Program, effects: EffectTable) -> None:
+        async def hasty(io: object, request: RunRequest) -> Finish:
+            try:
+                return await program(io, request)
+            except HistoryMismatchError as error:
+                raise ValueError(str(error)) from error
+
+        await super().serve(hasty, effects)
+
+
+class Timeless(MemoryEngine):
+    """Does not look at deadlines."""
+
+    async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
+        await super().start(run_id, msgspec.structs.replace(request, deadline=None), seed=seed)
+
+
+def forgets(kind: type) -> dict[str, object]:
+    """Options for hosts whose journal does not keep this kind of entry."""
+    return {"journal": lambda: Forgetful(kind)}
+
+
+FAULTS: dict[str, tuple[dict[str, object], hosts.Scenario]] = {
+    "a journal that dies with its engine": ({"keeps": False}, host_steps.a_step_runs_once_and_is_recorded),
+    "no intents": (forgets(Begun), host_steps.a_step_that_had_begun_is_repeated_or_unknown),
+    "no results": (forgets(Done), host_steps.a_step_runs_once_and_is_recorded),
+    "no failures": (forgets(Failed), host_steps.a_failed_step_stays_failed),
+    "no winners": (forgets(Joined), host_steps.the_winners_of_a_race_stay_the_winners),
+    "no arrivals": (forgets(Arrived), host_waits.what_was_drained_stays_drained),
+    "no cuts": (forgets(Cut), host_waits.a_cut_step_stays_cut),
+    "no patches": (forgets(Patched), host_lives.a_code_change_is_taken_by_new_runs_only),
+    "no rollovers": (forgets(Rolled), host_lives.a_rollover_begins_a_new_history),
+    "repeats": ({"engine": RepeatsEverything}, host_steps.a_run_killed_around_any_act_comes_to_the_same_end),
+    "starts anew": ({"engine": StartsAnew}, host_lives.starting_twice_starts_once),
+    "ignores seeds": ({"engine": IgnoresSeeds}, host_lives.a_fork_answers_its_first_steps_from_another_run),
+    "hears twice": ({"engine": HearsTwice}, host_waits.a_control_counts_once),
+    "mixes runs": ({"engine": MixesRuns}, host_lives.runs_do_not_see_each_other),
+    "knows everybody": ({"engine": KnowsEverybody}, host_lives.an_unknown_run_is_not_found),
+    "fails on mismatch": ({"engine": FailsOnMismatch}, host_steps.code_that_asks_for_another_step_is_blocked),
+    "timeless": ({"engine": Timeless}, host_waits.a_deadline_that_passed_long_ago_lets_no_step_begin),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each planted fault fails the scenario that is there for it."""
+    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.2)
+    options, scenario = FAULTS[fault]
+
+    async def open_faulty() -> hosts.HostFactory:
+        return Hosts(**{"engine": MemoryEngine, "journal": MemoryJournal, "keeps": True, **options})
+
+    with pytest.raises(HarborageError):
+        await hosts.check(scenario, open_faulty)
+
+
+async def test_what_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole suite at once lists every scenario that failed, with its name and what it promised."""
+    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.2)
+
+    async def open_faulty() -> hosts.HostFactory:
+        return Hosts(HearsTwice, MemoryJournal, keeps=True)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await hosts.run_conformance(open_faulty)
+    (error,) = caught.value.exceptions
+    assert error.__notes__[0].startswith("scenario a_control_counts_once: A second control")
+
+
+@pytest.mark.parametrize("module", [host_steps, host_waits, host_lives], ids=lambda module: module.__name__)
+def test_the_list_has_every_scenario(module: object) -> None:
+    """No scenario is written and then forgotten: each coroutine that takes only a bench is in the tuple, once."""
+    wanted = {"bench": "HostBench", "return": "None"}
+    written = [
+        value
+        for value in vars(module).values()
+        if getattr(value, "__module__", "") == module.__name__ and getattr(value, "__annotations__", {}) == wanted
+    ]
+    assert list(module.SCENARIOS) == written
+    assert all(scenario.__doc__ for scenario in module.SCENARIOS)
+    assert set(module.SCENARIOS) <= set(hosts.SCENARIOS)
