@@ -1,0 +1,30 @@
+"""An agent as a program describes it: who decides, with which tools, and what needs a person's word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harborage.planner import Planner
+from harborage.runtime.approval import ApprovalPolicy
+from harborage.runtime.options import RuntimeOptions
+from harborage.tools import ToolDescriptor
+
+__all__ = ["Agent"]
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.
+
+    `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work where it stands.
+    """
+
+    name: str
+    planner: Planner
+    tools: Sequence[ToolDescriptor | Callable[..., Any]] = ()
+    approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
+    options: RuntimeOptions = RuntimeOptions()
+    description: str = ""
+    check: Callable[[], None] | None = None

@@ -1,0 +1,32 @@
+"""From an agent's description to a runtime that can be entered."""
+
+from __future__ import annotations
+
+import logging
+
+from harborage.app.agent import Agent
+from harborage.runtime.host import Runtime
+from harborage.runtime.journal import Journal
+
+__all__ = ["open_runtime"]
+
+
+def open_runtime(agent: Agent, *, journal: Journal | None = None, logger: logging.Logger | None = None) -> Runtime:
+    """The runtime of an agent, not yet entered: `async with open_runtime(agent) as rt: …`.
+
+    Runs are recorded in `journal`, by default in memory.
+
+    Raises:
+        AgentNotReadyError: the agent's own check says that it cannot work here.
+        HarborageError: its tools or approvals do not fit together.
+    """
+    if agent.check is not None:
+        agent.check()
+    return Runtime(
+        planner=agent.planner,
+        tools=agent.tools,
+        approvals=agent.approvals,
+        options=agent.options,
+        journal=journal,
+        logger=logger,
+    )
