@@ -1,0 +1,77 @@
+"""`python -m benchmarks [NAME …]`: run them, print a table of ratios, write them to `benchmarks/out/results.json`."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fanout import event_fan_out, tool_fan_out
+from benchmarks.imports import import_time
+from benchmarks.measure import Row
+from benchmarks.steering import control_latency, parked_memory
+from benchmarks.steps import concurrent_runs, step_overhead
+
+BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
+    "steps": step_overhead,
+    "concurrent": concurrent_runs,
+    "tools": tool_fan_out,
+    "events": event_fan_out,
+    "controls": control_latency,
+    "parked": parked_memory,
+    "imports": import_time,
+}
+OUT = Path(__file__).parent / "out" / "results.json"
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the benchmarks of these names, or all of them; 2 for a name that is none."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    for name in names or BENCHMARKS:
+        print(f"{name} …", file=sys.stderr)
+        rows.extend(asyncio.run(_run(BENCHMARKS[name])))
+    _show(rows)
+    _write(rows)
+    return 0
+
+
+async def _run(benchmark: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
+    return await benchmark()
+
+
+def _show(rows: Sequence[Row]) -> None:
+    table = Table(title=f"Harborage beside a bare asyncio loop, Python {platform.python_version()}")
+    table.add_column("what")
+    for column in ("unit", "harborage", "bare", "ratio", "limit"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(row.name, row.unit, *(_number(one) for one in (row.ours, row.bare, row.ratio, row.limit)))
+    Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _write(rows: Sequence[Row]) -> None:
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+    lines = [{**msgspec.structs.asdict(row), "ratio": row.ratio} for row in rows]
+    OUT.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": machine, "rows": lines})) + b"\n")
+    print(f"written to {OUT}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""What it costs to import Harborage and to ask the command for help, beside an empty interpreter."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from statistics import median
+
+from benchmarks.measure import Row
+
+__all__ = ["import_time"]
+
+_ROUNDS = 9
+_EMPTY = "pass"
+_CASES = {
+    "import harborage": "import harborage",
+    "import harborage, Runtime": "from harborage import Runtime",
+    "harborage --help": "import sys; sys.argv = ['harborage', '--help']\nfrom harborage.cli.main import main\nmain()",
+}
+
+
+async def import_time() -> list[Row]:
+    """Milliseconds of CPU of a fresh process; the bare one only starts the interpreter."""
+    empty = _process_ms(_EMPTY)
+    return [
+        Row(name=name, unit="ms CPU", ours=_process_ms(code), bare=empty, note="bare: an empty interpreter")
+        for name, code in _CASES.items()
+    ]
+
+
+def _process_ms(code: str) -> float:
+    spent: list[float] = []
+    for _ in range(_ROUNDS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return median(spent) * 1e3

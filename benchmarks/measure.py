@@ -1,0 +1,48 @@
+"""Measuring two things in turn, so that a machine whose speed drifts does so for both."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Awaitable, Callable
+from statistics import median
+
+import msgspec
+
+__all__ = ["Row", "in_turn"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table: ours, the bare loop's, in `unit`; None where there is nothing to compare with."""
+
+    name: str
+    unit: str
+    ours: float
+    bare: float | None = None
+    limit: float | None = None
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the bare loop."""
+        return None if not self.bare else self.ours / self.bare
+
+
+async def in_turn(
+    ours: Callable[[], Awaitable[object]],
+    bare: Callable[[], Awaitable[object]],
+    *,
+    rounds: int = 7,
+    clock: Callable[[], float] = time.process_time,
+) -> tuple[float, float]:
+    """The seconds that each takes, as the median of `rounds` turns; by default seconds of CPU."""
+    await ours()
+    await bare()
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for work, seconds in zip((ours, bare), spent, strict=True):
+            gc.collect()
+            begin = clock()
+            await work()
+            seconds.append(clock() - begin)
+    return median(spent[0]), median(spent[1])
