@@ -29,6 +29,7 @@ from harborage.artifacts import (
     folder,
 )
 from harborage.artifacts.paths import META_SUFFIX, TEMP_FOLDER
+from harborage.artifacts.values import candidate_ids
 from harborage.ids import new_id
 from harborage.testing.conformance.artifacts import SCENARIOS, Scenario, check, check_durability
 
@@ -368,6 +369,29 @@ async def test_a_file_system_that_ignores_case_does_not_mix_owners(root: Path) -
     assert await store.list(SCOPE) == [mine]
     assert await store.get(SCOPE, mine.id) == b"x"
     assert await store.get_ref(theirs.scope, theirs.id) == theirs
+    await store.aclose()
+
+
+async def test_content_without_a_free_id_is_refused(root: Path) -> None:
+    """Where another owner holds every id that content could take, the put fails and names the folder."""
+    store = FileArtifactStore(root)
+    theirs = await store.put_bytes(msgspec.structs.replace(SCOPE, tenant_id="TENANT"), b"x")
+    place = bytes_of(root, theirs).parent
+    place.mkdir(parents=True)
+    for candidate in candidate_ids("default", theirs.sha256):
+        (place / f"{candidate}{META_SUFFIX}").write_bytes(codec.encode(theirs))
+    with pytest.raises(StorageError, match="held by another owner") as caught:
+        await store.put_bytes(SCOPE, b"x")
+    assert caught.value.path == str(place)
+    await store.aclose()
+
+
+async def test_putting_the_same_bytes_again_writes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content that is there is compared, not written a second time."""
+    store = FileArtifactStore(root)
+    ref = await store.put_bytes(SCOPE, b"x")
+    monkeypatch.setattr(folder, "write_file", refuse(errno.EIO))
+    assert await store.put_bytes(SCOPE, b"x") == ref
     await store.aclose()
 
 

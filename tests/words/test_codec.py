@@ -224,7 +224,7 @@ def test_the_first_offender_is_named_by_its_path(value: Any, field: str) -> None
 def test_the_path_begins_with_the_callers_word() -> None:
     """The root is what the caller calls the value; the message says where and why."""
     error = fails({"a": NAN}, "Trajectory.steps[3]")
-    assert error.field == "Trajectory.steps[3].a"
+    assert (error.field, error.reason) == ("Trajectory.steps[3].a", "nan is not a JSON number")
     assert str(error) == "cannot serialise Trajectory.steps[3].a: nan is not a JSON number"
     assert str(UnserializableError("x")) == "cannot serialise x"
 

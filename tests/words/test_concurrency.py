@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harborage.concurrency import CancelScope, Crew
+from harborage.concurrency import CancelScope, Crew, cancellations, take_back
 
 
 async def test_a_cancelled_scope_ends_its_block_and_the_task_goes_on() -> None:
@@ -67,3 +67,20 @@ async def test_closing_a_crew_ends_every_task_and_reports_failures() -> None:
     assert (len(crew), waiting.cancelled(), seen) == (0, True, [("bad", "boom")])
     with pytest.raises(RuntimeError, match="late"):
         crew.start(fail(), "late")
+
+
+async def test_requests_to_stop_that_were_left_open_are_taken_back() -> None:
+    """Only the newer requests go; one that was there before stays."""
+
+    async def work() -> tuple[int, int]:
+        task = asyncio.current_task()
+        assert task is not None
+        for _ in range(3):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        open_before = cancellations()
+        take_back(1)
+        return open_before, cancellations()
+
+    assert await asyncio.create_task(work()) == (3, 1)

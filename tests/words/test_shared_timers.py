@@ -64,7 +64,11 @@ def test_called_off_waits_do_not_pile_up_behind_a_long_one() -> None:
     assert len(timers._lines[30]._places) < 200
 
 
-@given(st.lists(st.tuples(st.sampled_from([1.0, 2.5, 7.0]), st.sampled_from([0.0, 0.25, 1.0, 3.0]), st.booleans()), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1.0, 2.5, 7.0]), st.sampled_from([0.0, 0.25, 1.0, 3.0]), st.booleans()), max_size=40
+    )
+)
 def test_it_rings_like_timers_of_ones_own(waits: list[tuple[float, float, bool]]) -> None:
     """Whatever is asked for and called off, the same waits ring at the same times as with separate timers."""
     shared, separate = FakeClock(), FakeClock()

@@ -57,8 +57,9 @@ def write_file(path: Path, data: bytes, temp: Path) -> None:
     A reader sees the old file or the new one, never a part. Missing folders of `path` are made. Both paths must lie on
     one file system.
     """
+    file = open(temp, "xb")  # noqa: SIM115 - closed below; what failed to open is not ours to remove
     try:
-        with open(temp, "xb") as file:
+        with file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -233,10 +233,8 @@ def _read_entry(path: Path) -> ArtifactRef | None:
 
 
 def _inner(folder: Path, name: str) -> list[Path]:
-    """The folder of that name, or all of them when it is empty."""
-    if name:
-        return [folder / name]
-    return [inner for inner in _listed(folder) if inner.name != TEMP_FOLDER and inner.is_dir()]
+    """The folder of that name, or everything that could be one when it is empty."""
+    return [folder / name] if name else _listed(folder)
 
 
 def _entries(folder: Path) -> Iterator[ArtifactRef]:
@@ -253,7 +251,7 @@ def _entries(folder: Path) -> Iterator[ArtifactRef]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing when it is not there (any more)."""
+    """What lies in a folder; nothing when it is not there (any more) or is a file."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

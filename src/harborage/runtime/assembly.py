@@ -128,6 +128,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         stamp=clock,
         control_errors=ControlErrors.REJECT,
         pause_ttl=options.pause_ttl,
+        binds_answers=True,
         announces=True,
         folds=True,
         keys_pauses=True,

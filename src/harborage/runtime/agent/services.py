@@ -24,6 +24,7 @@ __all__ = ["AgentServices"]
 class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     """What effects need. `pause_ttl` is how long a pause may stay open; None lets it wait for ever.
 
+    `binds_answers` refuses an approval or rejection that names another token than the open pause has.
     `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
@@ -41,6 +42,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     control_errors: ControlErrors = ControlErrors.FAIL
     hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None
     pause_ttl: timedelta | None = None
+    binds_answers: bool = False
     announces: bool = False
     folds: bool = False
     keys_pauses: bool = False

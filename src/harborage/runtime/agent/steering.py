@@ -164,6 +164,7 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
             return Steered(control=control)
     if pause is None:
         raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
+    _check_token(services, control, pause)
     payload = dict(control.payload or {})
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
@@ -175,6 +176,13 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         settled_payload=settled.payload,
         settled_at=settled.resumed_at,
     )
+
+
+def _check_token(services: AgentServices, control: ControlEvent, pause: OpenPause) -> None:
+    """Where answers are bound, one that names a token settles that pause or none: a second click is no new answer."""
+    token = (control.payload or {}).get("token")
+    if services.binds_answers and isinstance(token, str) and token not in {"", pause.token}:
+        raise PauseNotFoundError(token)
 
 
 async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:

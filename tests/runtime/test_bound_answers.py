@@ -1,0 +1,57 @@
+"""An answer that names a token settles what waits under it, or nothing."""
+
+from __future__ import annotations
+
+from harborage import (
+    CallTool,
+    Decision,
+    EventType,
+    Finish,
+    FinishReason,
+    Identity,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    Runtime,
+    SideEffect,
+    tool,
+)
+from harborage.runtime.approval import AlwaysDeny
+
+WHO = Identity("t", "u", "s")
+
+
+@tool(side_effects=SideEffect.WRITE)
+async def publish(text: str) -> str:
+    """Publish a text."""
+    return f"published {text}"
+
+
+class _PublishThenAsk:
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        if not run.trajectory.steps:
+            return CallTool("publish", b'{"text":"draft"}')
+        if run.trajectory.resume_hint is not None:
+            return Finish(FinishReason.GOAL, run.trajectory.steps[0].observation)
+        return RequestPause(PauseReason.AWAIT_INPUT, {"question": "go on?"})
+
+
+async def test_a_used_approval_token_does_not_answer_the_next_pause() -> None:
+    """A second REJECT under the token of a call that was answered already fails and leaves the open pause alone."""
+    failed: list[str] = []
+    async with Runtime(planner=_PublishThenAsk(), tools=[publish], approvals={"publish": AlwaysDeny()}) as rt:
+        run = await rt.start("publish", who=WHO)
+        token = ""
+        async for event in run.events():
+            if event.type == EventType.TOOL_APPROVAL_REQUESTED:
+                token = event.payload.pause_token  # type: ignore[union-attr]
+                await run.approve(token)
+            elif event.type == EventType.PAUSE_REQUESTED and token:
+                await run.reject(token)
+            elif event.type == EventType.CONTROL_APPLIED and event.payload.err:  # type: ignore[union-attr]
+                failed.append(event.payload.err)  # type: ignore[union-attr]
+                await run.resume()
+        finish = await run.result()
+    assert failed == ["pause_not_found"]
+    assert (finish.reason, finish.payload) == (FinishReason.GOAL, "published draft")
