@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -19,6 +19,7 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
+from harborage.ids import new_id
 from harborage.planner import TASK_ERROR_CANCELLED, Planner, Summariser
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
@@ -40,6 +41,16 @@ class RuntimeClosedError(HarborageError):
 
 class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
+
+
+class _Asked(NamedTuple):
+    """What a caller of `start` wants of the run besides what its task says."""
+
+    deadline: datetime | None = None
+    max_steps: int = 0
+
+
+_NOTHING_ASKED = _Asked()
 
 
 class Runtime:
@@ -83,6 +94,8 @@ class Runtime:
         self._open: tuple[Assembly, Crew] | None = None
         self._spawned: deque[Task] = deque()
         self._has_spawned = asyncio.Event()
+        self._asked: dict[str, _Asked] = {}
+        self._unlisten: tuple[Callable[[], None], ...] = ()
 
     @property
     def bus(self) -> EventBus:
@@ -115,8 +128,7 @@ class Runtime:
         parts = await assemble(self._setup)
         crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error))
         self._open = (parts, crew)
-        parts.tasks.on_spawned(self._note_spawned)
-        parts.tasks.on_ended(self._note_ended)
+        self._unlisten = (parts.tasks.on_spawned(self._note_spawned), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(self._drive(), "task driver")
         return self
@@ -131,6 +143,9 @@ class Runtime:
         if self._open is None:
             return
         (parts, crew), self._open = self._open, None
+        for unlisten in self._unlisten:
+            unlisten()
+        self._spawned.clear()
         try:
             await crew.aclose()
             for status in await parts.engine.list():
@@ -167,31 +182,24 @@ class Runtime:
             raise ValueError("start needs a goal")
         if deadline is not None and deadline.tzinfo is None:
             raise ValueError("start: the deadline needs a time zone")
-        handle = await parts.tasks.spawn(
-            SpawnRequest(
-                identity=who.with_run(""),
-                kind=TaskKind.FOREGROUND,
-                query=goal,
-                priority=priority,
-                input_artifact_ids=tuple(input_artifacts),
-            )
-        )
-        quadruple = who.with_run(handle.id)
-        request = RunRequest(
-            who=quadruple,
-            goal=goal,
-            query=goal,
-            task_id=handle.id,
-            max_steps=max_steps or self.options.max_steps,
-            deadline=deadline,
-            token_budget=self.options.token_budget,
-            input_artifact_ids=tuple(input_artifacts),
-        )
+        artifacts = tuple(input_artifacts)
+        key = new_id()
+        self._asked[key] = _Asked(deadline, max_steps)
         try:
-            await parts.engine.start(handle.id, request)
-        except Exception as error:
-            await parts.effects.give_up(quadruple, error)
-            raise
+            handle = await parts.tasks.spawn(
+                SpawnRequest(
+                    identity=who.with_run(""),
+                    kind=TaskKind.FOREGROUND,
+                    query=goal,
+                    priority=priority,
+                    idempotency_key=key,
+                    input_artifact_ids=artifacts,
+                )
+            )
+            quadruple = who.with_run(handle.id)
+            await self._begin(parts, self._request(quadruple, goal, goal, artifacts, key))
+        finally:
+            del self._asked[key]
         return self._handle(quadruple, scope)
 
     async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.ADMIN) -> Run:
@@ -243,22 +251,33 @@ class Runtime:
 
     async def _take_up(self, task: Task) -> None:
         """Start the run of a spawned task; one that cannot be started fails alone."""
-        parts = self._parts
+        who = task.identity.identity.with_run(task.id)
+        goal = task.query or task.description or task.id
+        request = self._request(who, goal, task.query, task.input_artifact_ids, task.idempotency_key)
         try:
-            await parts.engine.start(task.id, self._request_of(task))
+            await self._begin(self._parts, request)
         except Exception as error:  # noqa: BLE001 - it is the outcome of this task
             self._setup.logger.error("task %s was not started: %s", task.id, error)
-            await parts.effects.give_up(task.identity.identity.with_run(task.id), error)
 
-    def _request_of(self, task: Task) -> RunRequest:
+    async def _begin(self, parts: Assembly, request: RunRequest) -> None:
+        try:
+            await parts.engine.start(request.task_id, request)
+        except Exception as error:
+            await parts.effects.give_up(request.who, error)
+            raise
+
+    def _request(self, who: Quadruple, goal: str, query: str, artifacts: tuple[str, ...], key: str) -> RunRequest:
+        """What a task's run is started with; whoever hears of the task first, it is the same."""
+        asked = self._asked.get(key, _NOTHING_ASKED)
         return RunRequest(
-            who=task.identity.identity.with_run(task.id),
-            goal=task.query or task.description or task.id,
-            query=task.query,
-            task_id=task.id,
-            max_steps=self.options.max_steps,
+            who=who,
+            goal=goal,
+            query=query,
+            task_id=who.run_id,
+            max_steps=asked.max_steps or self.options.max_steps,
+            deadline=asked.deadline,
             token_budget=self.options.token_budget,
-            input_artifact_ids=task.input_artifact_ids,
+            input_artifact_ids=artifacts,
         )
 
 

@@ -76,13 +76,15 @@ class Run:
         subscription = self._bus.subscribe(everything)
         seen = 0
         try:
+            # Asked before the replay: the last event of a run that is over is in it, or is forgotten.
+            is_over = await self._has_ended()
             for event in await self._bus.replay(Cursor(self.who.session_id, 0), everything):
                 seen = event.sequence
                 if _belongs(event, tree, children):
                     yield event
                     if self._is_end(event):
                         return
-            if await self._has_ended():
+            if is_over:
                 return
             async for event in subscription.events():
                 is_notice = event.type == EventType.BUS_DROPPED
@@ -94,7 +96,7 @@ class Run:
             subscription.cancel()
 
     async def _has_ended(self) -> bool:
-        """Whether the run's last event lies behind what the bus still remembers, so that none will follow."""
+        """Whether the run is over, so that nothing follows what the bus still remembers of it."""
         try:
             status = await self._engine.status(self.id)
         except RunNotFoundError:

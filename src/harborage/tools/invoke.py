@@ -10,6 +10,7 @@ import logging
 import random as randomness
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -175,7 +176,7 @@ class Invoker:
         self._random = random
         self._redactor = redactor
 
-    async def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> ToolResult:
+    def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> Awaitable[ToolResult]:
         """What the tool gives for `args`, the argument bytes exactly as they came.
 
         Raises:
@@ -185,18 +186,18 @@ class Invoker:
         emit = call.emit or self._publish
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
-            return await self._run(descriptor, args, partial(descriptor.body, args, call), None)
-        return await self._run_told(descriptor, args, call, emit)
+            return self._run(descriptor, args, partial(descriptor.body, args, call), None)
+        return self._run_told(descriptor, args, call, emit)
 
-    async def _run(
+    def _run(
         self,
         descriptor: ToolDescriptor,
         args: bytes,
         attempt: Callable[[], Awaitable[ToolResult]],
         on_attempt: OnAttempt | None,
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         check_args, check_result = descriptor.validate_args, descriptor.validate_result
-        return await run_with_policy(
+        return run_with_policy(
             descriptor.policy,
             attempt,
             validate_in=None if check_args is None or descriptor.body_validates else partial(check_args, args),
@@ -213,7 +214,8 @@ class Invoker:
         tool, who = descriptor.tool, call.who
         began = self._clock.monotonic()
         started_at = self._clock.now()
-        self._tell(emit, EventType.TOOL_INVOKED, who, ToolInvokedPayload(who, tool.name, tool.transport, started_at))
+        begun = ToolInvokedPayload(who, tool.name, tool.transport, started_at)
+        self._tell(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         tally = _Tally(descriptor.body, args, call)
         try:
             result = await self._run(descriptor, args, tally.attempt, tally.note)
@@ -252,9 +254,16 @@ class Invoker:
             _log.warning("the text of a tool's error could not be redacted and is left out", exc_info=True)
             return type(error).__name__
 
-    def _tell(self, emit: Callable[[Event], object], type: EventType, who: Quadruple, payload: Payload) -> None:
+    def _tell(
+        self,
+        emit: Callable[[Event], object],
+        type: EventType,
+        who: Quadruple,
+        payload: Payload,
+        at: datetime | None = None,
+    ) -> None:
         try:
-            emit(Event(type, who, payload))
+            emit(Event(type, who, payload, at))
         except Exception:  # noqa: BLE001 - telling is best effort: the call's own outcome counts
             _log.warning("%s of a tool could not be published", type, exc_info=True)
 

@@ -32,8 +32,11 @@ class LoopBench:
         self.bus = MemoryEventBus(config=ROOM_FOR_ALL)
         self.told = EventRecorder(self.bus)
         self.registry = InboxRegistry(clock=self.clock)
-        self.pauses = options.pop("pauses", None) or Coordinator(bus=self.bus, clock=self.clock)
+        self.pauses = options.pop("coordinator", Coordinator)(bus=self.bus, clock=self.clock)
         self.begun: list[asyncio.Task[Finish]] = []
+        gates = options.pop("gates", None)  # made on the parts above, so they come as a function of the bench
+        if gates is not None:
+            options["approval_gates"] = gates(self)
         self.loop = RunLoop(self.registry, self.pauses, **{"bus": self.bus, "clock": self.clock, **options})
 
     @staticmethod

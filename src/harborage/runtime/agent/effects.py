@@ -7,7 +7,7 @@ afterwards; in between, an effect finds it by the run's id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
-from harborage.tasks import GroupCompletion, RegistryClosedError, TaskFailure
+from harborage.tasks import GroupCompletion, NotFoundError, RegistryClosedError, TaskFailure
 
 __all__ = ["AgentEffects"]
 
@@ -119,8 +119,8 @@ class AgentEffects:
     async def _fail(self, call: StepCall) -> None:
         await fail(self._services, self._live[call.run_id], call.payload)
 
-    async def _plan(self, call: StepCall) -> Planned:
-        return await plan(self._services, self._live[call.run_id], call.payload)
+    def _plan(self, call: StepCall) -> Awaitable[Planned]:
+        return plan(self._services, self._live[call.run_id], call.payload)
 
     async def _steer(self, call: StepCall) -> list[Steered]:
         return await steer(self._services, self._who(call), call.payload, key=call.key)
@@ -186,13 +186,18 @@ class AgentEffects:
         except HarborageError as error:
             return Approval(refusal=str(error))
 
-    async def _tool(self, call: StepCall) -> ToolOutcome:
+    def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
         view = self._live[call.run_id].base.catalog
-        return await self._executor().call(self._who(call), call.payload, view, key=call.key)
+        return self._executor().call(self._who(call), call.payload, view, key=call.key)
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
-        if self._services.tasks is not None and outcome.status is OutcomeStatus.DONE:
+        if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE:
+            return
+        try:
             await self._services.tasks.increment_tool_count(call.run_id, who=self._who(call))
+        except NotFoundError as error:
+            # The run was started by an earlier runtime, whose tasks ended with it; `begin` lets such a run go on, too.
+            self._services.logger.info("run %s has no task: %s", call.run_id, error)
 
     def _in_doubt(self, call: StepCall) -> Doubt:
         return self._executor().in_doubt(call.payload)

@@ -10,6 +10,7 @@ from harborage.events.payloads import DecisionPayload, PlannerErrorPayload, Plan
 from harborage.identity import Quadruple
 from harborage.planner import (
     CallTool,
+    CompressionRunner,
     Decision,
     Finish,
     RunContext,
@@ -48,7 +49,9 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
     notes = StepNotes(live.base.emit)
     context = _context(live, run, notes)
     live.context = context
-    summary = await _compress(services, live, context, run.trajectory)
+    summary = None
+    if live.compression is not None and context.budget.token_budget > 0:
+        summary = await _compress(services, live.compression, context, run.trajectory)
     started_at = services.stamp.now()
     before = services.clock.monotonic()
     try:
@@ -90,14 +93,12 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
 
 
 async def _compress(
-    services: AgentServices, live: LiveRun, context: RunContext, trajectory: Trajectory
+    services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
 ) -> TrajectorySummary | None:
     """The summary that this step's compression made, if it made one."""
-    if live.compression is None or context.budget.token_budget <= 0:
-        return None
     before = trajectory.summary
     try:
-        await live.compression.maybe_compress(context, trajectory, again=services.folds)
+        await compression.maybe_compress(context, trajectory, again=services.folds)
     except Exception as error:
         if not services.folds:
             raise
@@ -118,10 +119,10 @@ def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes
             reasoning_trace=notes.reasoning,
             occurred_at=now,
         )
-        services.emit(EventType.PLANNER_DECISION, who, payload)
+        services.emit(EventType.PLANNER_DECISION, who, payload, now)
     if isinstance(decision, Finish):
         finish = PlannerFinishPayload(identity=who, reason=str(decision.reason), occurred_at=now)
-        services.emit(EventType.PLANNER_FINISH, who, finish)
+        services.emit(EventType.PLANNER_FINISH, who, finish, now)
 
 
 def _announce_error(services: AgentServices, run: RunState, error: BaseException) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -48,11 +48,11 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     keys_pauses: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
-    def emit(self, type: EventType, who: Quadruple, payload: Payload) -> None:
-        """Publish an event about a run; announcing is observability, so a failure is logged and the run goes on."""
+    def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
+        """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""
         if self.bus is None:
             return
         try:
-            self.bus.publish_nowait(Event(type, who, payload))
+            self.bus.publish_nowait(Event(type, who, payload, at))
         except Exception as error:  # noqa: BLE001 - announcing must not end a run
             self.logger.warning("run %s: %s was not published: %s", who.run_id, type, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from harborage import codec
@@ -50,6 +50,7 @@ from harborage.tools import (
 __all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError"]
 
 _EXEMPT_TAG = "artifact"
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class ToolInvokeError(HarborageError):
@@ -138,7 +139,8 @@ class CatalogToolExecutor:
         if result.is_heavy or not result.encoded:
             return ToolOutcome(OutcomeStatus.DONE, result.llm)
         # The planner gets what a reader of the journal would get, so that a run carried on sees no other value.
-        return ToolOutcome(OutcomeStatus.DONE, codec.decode(result.encoded))
+        is_plain = type(result.raw) in _SCALARS
+        return ToolOutcome(OutcomeStatus.DONE, result.raw if is_plain else codec.decode(result.encoded))
 
     def check(self, calls: tuple[CallTool, ...], view: ToolCatalogView | None) -> None:
         """Accept a parallel call whose every branch could be made.
@@ -192,13 +194,13 @@ class CatalogToolExecutor:
             raise ToolInvokeError(call.tool, str(error) or type(error).__name__) from error
         return await self._project(descriptor, result, who)
 
-    async def _invoke(self, descriptor: ToolDescriptor, call: CallTool, who: Quadruple, key: str) -> ToolResult:
+    def _invoke(self, descriptor: ToolDescriptor, call: CallTool, who: Quadruple, key: str) -> Awaitable[ToolResult]:
         context = CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
-        return await self._invoker.invoke(descriptor, call.args, context)
+        return self._invoker.invoke(descriptor, call.args, context)
 
-    async def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Projection:
+    def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Awaitable[Projection]:
         value = {"meta": result.meta} if result.value is None and result.meta else result.value
-        return await project_observation(
+        return project_observation(
             descriptor.tool.name,
             value,
             who=who,

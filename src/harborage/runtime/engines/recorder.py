@@ -17,7 +17,7 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import Timers
-from harborage.concurrency import CancelScope, Crew, cancellations, is_cancelled, take_back
+from harborage.concurrency import CancelScope, Crew, is_cancelled, take_back
 from harborage.planner import JoinSpec
 from harborage.runtime.durable import Durable, EngineError, HistoryMismatchError, RolloverError, RunRequest
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
@@ -108,6 +108,7 @@ class Recorder:
         self._prefix = history_prefix(history)
         self._count = 0
         self._scope: CancelScope | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._stamp: datetime | None = None
         self._unsaved: list[bytes] = []
         self._past: dict[str, list[Entry]] = {}
@@ -236,6 +237,7 @@ class Recorder:
         branch._prefix = f"{position}.{index}."
         branch._count = 0
         branch._scope = None
+        branch._task = None
         branch._stamp = None
         branch._is_stopping = None  # a branch is cancelled by its siblings, too
         return branch
@@ -252,7 +254,7 @@ class Recorder:
         reason = mailbox.interrupt_of(effect)
         if reason is None:
             if self._scope is None:
-                self._scope = CancelScope(owner=asyncio.current_task())
+                self._scope = CancelScope(owner=self._own_task())
             with self._scope.renew() as scope:
                 flight = mailbox.enter(scope, effect)
                 try:
@@ -264,7 +266,8 @@ class Recorder:
         raise StepInterruptedError(call.name, reason)
 
     async def _attempt(self, call: StepCall, effect: Effect) -> Any:
-        before = cancellations()
+        task = self._task or self._own_task()
+        before = task.cancelling()
         try:
             result = await effect.run(call)
         except (KeyboardInterrupt, GeneratorExit):
@@ -273,13 +276,23 @@ class Recorder:
             failure = self._failure_of(call, effect, error)
             if failure is None:
                 raise
-            self._clear(effect, before)
+            if task.cancelling() > before:
+                self._clear(effect, before)
             self._note_failure(call, failure)
             if failure is error:
                 raise
             raise failure from error
-        self._clear(effect, before)
+        if task.cancelling() > before:
+            self._clear(effect, before)
         return result
+
+    def _own_task(self) -> asyncio.Task[Any]:
+        """The task that carries this run, or this branch of it."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a run's steps are taken inside a task")
+        self._task = task
+        return task
 
     def _failure_of(self, call: StepCall, effect: Effect, error: BaseException) -> Exception | None:
         """What a step that raised has failed with; None when the run itself was asked to stop."""
@@ -294,7 +307,7 @@ class Recorder:
 
     def _clear(self, effect: Effect, before: int) -> None:
         """Take back requests to stop that a step left open and nobody else made."""
-        if cancellations() > before and not self._is_interrupted(effect):
+        if not self._is_interrupted(effect):
             take_back(before)
 
     def _is_interrupted(self, effect: Effect) -> bool:

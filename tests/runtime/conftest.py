@@ -1,0 +1,98 @@
+"""What the tests of the assembled runtime share: one on a clock that stands still, with everything it told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from harborage.events import BusConfig, ControlLifecyclePayload, MemoryEventBus
+from harborage.identity import Identity
+from harborage.planner import Finish
+from harborage.runtime.host import Run, Runtime
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.pauses import Pause
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.events import EventRecorder
+from harborage.testing.planners import ScriptedPlanner
+
+ROOM_FOR_ALL = BusConfig(subscriber_buffer_size=100_000, max_subscribers_per_session=1_000)
+
+
+def own_tasks() -> list[asyncio.Task[Any]]:
+    """The tasks of the loop that are not the test runner's."""
+    return [task for task in asyncio.all_tasks() if "TestRunner" not in task.get_coro().__qualname__]
+
+
+class RuntimeBench:
+    """An open runtime, the bus and the clock it stands on, and short words for what tests do all the time."""
+
+    ME = Identity("t", "u", "s")
+
+    def __init__(self, planner: Any, **parts: Any) -> None:
+        self.clock: FakeClock = parts.pop("clock", None) or FakeClock()
+        # The bus lives on real time: moving the tests' clock must not find its recorder idle.
+        self.bus: MemoryEventBus = parts.pop("bus", None) or MemoryEventBus(config=ROOM_FOR_ALL)
+        self.told = EventRecorder(self.bus)
+        options = {name: parts.pop(name) for name in RuntimeOptions.__struct_fields__ if name in parts}
+        self.rt = Runtime(
+            planner=planner if hasattr(planner, "next") else ScriptedPlanner(planner),
+            bus=self.bus,
+            clock=self.clock,
+            options=RuntimeOptions(**options),
+            **parts,
+        )
+
+    async def start(self, goal: str = "g", *, who: Identity = ME, **fields: Any) -> Run:
+        """A run that is under way."""
+        return await self.rt.start(goal, who=who, **fields)
+
+    async def run(self, goal: str = "g", **fields: Any) -> Finish:
+        """See a run through."""
+        return await self.end(await self.start(goal, **fields))
+
+    async def end(self, run: Run) -> Finish:
+        """How a run finished."""
+        async with asyncio.timeout(10):
+            return await run.result()
+
+    async def paused(self, run: Run) -> Pause:
+        """The pause for which the run waits now."""
+        await settle()
+        (pause,) = await run.waiting()
+        return pause
+
+    @property
+    def controls(self) -> list[tuple[str, ...]]:
+        """What was told of controls: type, outcome, and the code of a failure."""
+        told = self.told.payloads(ControlLifecyclePayload)
+        return [(one.type, one.outcome, one.err) if one.err else (one.type, one.outcome) for one in told]
+
+    def types(self, *prefixes: str) -> list[str]:
+        """The types of what was told, those that begin so."""
+        return [told for told in self.told.types if told.startswith(prefixes or "")]
+
+    async def aclose(self) -> None:
+        await self.rt.aclose()
+        self.told.cancel()
+        await self.bus.aclose()
+
+
+@pytest.fixture
+async def runtimes() -> AsyncIterator[Callable[..., Awaitable[RuntimeBench]]]:
+    """Opens runtimes; each is closed afterwards, and none may leave a task behind."""
+    opened: list[RuntimeBench] = []
+
+    async def make(planner: Any, **parts: Any) -> RuntimeBench:
+        bench = RuntimeBench(planner, **parts)
+        await bench.rt.__aenter__()
+        opened.append(bench)
+        return bench
+
+    yield make
+    for bench in reversed(opened):
+        await bench.aclose()
+    await settle(2)
+    assert own_tasks() == []

@@ -1,0 +1,211 @@
+"""Which calls of an assembled runtime wait for approval, and what becomes of them whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from harborage.events import MemoryEventBus, PatternRedactor
+from harborage.identity import Identity
+from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinKind, JoinSpec, RunContext
+from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalRequest, BySideEffect, Tagged
+from harborage.runtime.approvals import GatedToolUnknownError, approval_gates
+from harborage.runtime.pauses import Coordinator, PauseFilter, PauseState
+from harborage.testing.clock import FakeClock, settle
+from harborage.tools import Loading, SideEffect, ToolCatalog, tool
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+WRITE = CallTool("write", b'{"text":"a"}')
+READ = CallTool("read", b'{"text":"b"}')
+Runtimes = Callable[..., Awaitable[Any]]
+
+
+@tool(side_effects=SideEffect.READ)
+async def read(text: str) -> str:
+    """Read."""
+    return f"read {text}"
+
+
+@tool(side_effects=SideEffect.WRITE, tags=("costly",))
+async def write(text: str) -> str:
+    """Write."""
+    return f"wrote {text}"
+
+
+@tool(loading=Loading.DEFERRED)
+async def late(text: str) -> str:
+    """Late."""
+    return text
+
+
+def everything(run: RunContext) -> Finish:
+    """Finish with all observations."""
+    return Finish(FinishReason.GOAL, [step.observation for step in run.trajectory.steps])
+
+
+async def custom(request: ApprovalRequest) -> tuple[bool, str]:
+    """A policy of one's own, which is asked about each call."""
+    return request.args == b'{"text":"a"}', "it says a"
+
+
+def broken(request: ApprovalRequest) -> bool:
+    raise LookupError("no rules")
+
+
+@pytest.mark.parametrize(
+    ("policy", "gated"),
+    [
+        (None, []),
+        (AlwaysApprove(), []),
+        (AlwaysDeny(), ["late", "read", "write"]),
+        (BySideEffect([SideEffect.WRITE]), ["write"]),
+        (BySideEffect([SideEffect.READ, SideEffect.STATEFUL]), ["late", "read"]),
+        (Tagged(["costly"]), ["write"]),
+        (custom, ["late", "read", "write"]),
+        ({"write": AlwaysDeny()}, ["write"]),
+        ({"write": AlwaysApprove(), "late": custom}, ["late"]),
+        ({}, []),
+    ],
+    ids=str,
+)
+def test_only_tools_that_may_ever_need_approval_are_gated(policy: Any, gated: list[str]) -> None:
+    """One policy is for all tools, deferred ones too; a mapping for those it names."""
+    catalog = ToolCatalog()
+    for one in (read, write, late):
+        catalog.register(one)
+    clock = FakeClock()
+    gates = approval_gates(
+        policy,
+        catalog,
+        Coordinator(clock=clock),
+        MemoryEventBus(),
+        PatternRedactor(),
+        ttl=FakeClock().now() - clock.now(),
+        clock=clock,
+    )
+    assert sorted(gates) == gated
+
+
+async def test_a_policy_for_a_tool_that_is_not_there_is_refused(runtimes: Runtimes) -> None:
+    """All such names at once: a typing error must not leave a tool unguarded."""
+    with pytest.raises(GatedToolUnknownError, match="unknown tools: reed, rite") as caught:
+        await runtimes([everything], tools=[read, write], approvals={"rite": AlwaysDeny(), "reed": AlwaysDeny()})
+    assert caught.value.names == ("reed", "rite")
+
+
+async def test_only_what_the_policy_wants_is_asked_about(runtimes: Runtimes) -> None:
+    """The rest runs at once; the question shows tool, arguments and reason."""
+    bench = await runtimes([READ, WRITE, everything], tools=[read, write], approvals=BySideEffect([SideEffect.WRITE]))
+    run = await bench.start()
+    pause = await bench.paused(run)
+    assert (pause.payload["tool"], pause.payload["reason"]) == ("write", "policy: side effect write")
+    await run.approve(pause.token)
+    assert (await bench.end(run)).payload == ["read b", "wrote a"]
+    assert bench.types("tool.") == [
+        "tool.invoked",
+        "tool.completed",
+        "tool.approval_requested",
+        "tool.approved",
+        "tool.invoked",
+        "tool.completed",
+    ]
+
+
+async def test_a_policy_of_ones_own_decides_by_the_call(runtimes: Runtimes) -> None:
+    """It may be async, and sees arguments, tags and side effects."""
+    seen: list[ApprovalRequest] = []
+
+    async def look(request: ApprovalRequest) -> tuple[bool, str]:
+        seen.append(request)
+        return await custom(request)
+
+    bench = await runtimes([READ, WRITE, everything], tools=[read, write], approvals=look)
+    run = await bench.start()
+    pause = await bench.paused(run)
+    await run.reject(pause.token, reason="no")
+    observed = (await bench.end(run)).payload
+    assert observed[0] == "read b"
+    assert "no" in observed[1]["error"]
+    assert [(one.tool, one.side_effects, one.tags, one.identity) for one in seen] == [
+        ("read", SideEffect.READ, (), run.who),
+        ("write", SideEffect.WRITE, ("costly",), run.who),
+    ]
+
+
+async def test_a_policy_that_fails_refuses_the_call(runtimes: Runtimes) -> None:
+    """Nothing runs unasked; the planner sees why, and the run goes on."""
+    bench = await runtimes([WRITE, everything], tools=[write], approvals={"write": broken})
+    (observed,) = (await bench.run()).payload
+    assert "write" in observed["error"]
+    assert bench.types("tool.") == []
+
+
+async def test_a_hard_cancel_withdraws_the_question(runtimes: Runtimes) -> None:
+    """The call is not made, and nobody is asked in vain."""
+    bench = await runtimes([WRITE], tools=[write], approvals=AlwaysDeny())
+    run = await bench.start()
+    pause = await bench.paused(run)
+    await run.cancel(hard=True)
+    assert (await bench.end(run)).metadata["steering_reason"] == "hard_cancel"
+    assert await run.waiting() == []
+    settled = await bench.rt.pauses.status(pause.token, who=ME)
+    assert (settled.decision, settled.payload["reason"]) == ("reject", "run ended")
+    assert bench.types("tool.") == ["tool.approval_requested"]
+
+
+async def test_branches_are_approved_one_by_one(runtimes: Runtimes) -> None:
+    """Each has a question of its own; those that were answered keep their results."""
+    calls = CallParallel((WRITE, READ, CallTool("write", b'{"text":"c"}')))
+    bench = await runtimes([calls, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
+    run = await bench.start()
+    await settle()
+    first, second = sorted(await run.waiting(), key=lambda pause: pause.payload["args_summary"]["text"])
+    await run.reject(second.token, reason="not c")
+    await settle()
+    await run.approve(first.token)
+    ((observed),) = (await bench.end(run)).payload
+    assert [one.value for one in observed.branches] == ["wrote a", "read b", None]
+    assert "not c" in observed.branches[2].error
+
+
+async def test_the_question_of_a_branch_that_lost_is_withdrawn_with_its_run(runtimes: Runtimes) -> None:
+    """The race was won without it; once the run is over nobody is asked any more."""
+    calls = CallParallel((WRITE, READ), JoinSpec(JoinKind.FIRST_SUCCESS))
+    bench = await runtimes([calls, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
+    run = await bench.start()
+    await bench.end(run)
+    assert await run.waiting() == []
+    everybody = PauseFilter(states=(PauseState.PAUSED, PauseState.RESUMED))
+    (settled,) = (await bench.rt.pauses.list(everybody, who=ME)).rows
+    assert settled.decision == "reject"
+
+
+async def test_many_calls_may_wait_at_one_gate(runtimes: Runtimes) -> None:
+    """Of many runs; each is answered for itself, in any order."""
+    bench = await runtimes([WRITE, everything], tools=[write], approvals=AlwaysDeny())
+    runs = [await bench.start(who=Identity("t", "u", f"s{index}")) for index in range(32)]
+    pauses = [await bench.paused(run) for run in runs]
+    for index, (run, pause) in reversed(list(enumerate(zip(runs, pauses, strict=True)))):
+        if index % 2:
+            await run.approve(pause.token)
+        else:
+            await run.reject(pause.token, reason=f"not {index}")
+    for index, run in enumerate(runs):
+        (observed,) = (await bench.end(run)).payload
+        assert observed == "wrote a" if index % 2 else f"not {index}" in observed["error"]
+
+
+async def test_closing_while_a_call_waits_leaves_the_question_open(runtimes: Runtimes) -> None:
+    """The run may be carried on by another process, and the answer is still wanted there."""
+    bench = await runtimes([WRITE], tools=[write], approvals=AlwaysDeny())
+    run = await bench.start()
+    pause = await bench.paused(run)
+    pauses = bench.rt.pauses
+    await bench.rt.aclose()
+    await asyncio.sleep(0)
+    assert (await pauses.status(pause.token, who=ME)).is_paused

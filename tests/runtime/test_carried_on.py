@@ -1,0 +1,50 @@
+"""A run that outlives its runtime: a second one over the same journal goes on where the record stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harborage import CallTool, Finish, FinishReason, Identity, RunContext, Runtime, SideEffect, tool
+from harborage.runtime.journal import MemoryJournal
+
+pytestmark = pytest.mark.anyio
+
+WHO = Identity("t", "u", "s")
+
+
+class InOrder:
+    """Calls `first`, then `second`, and finishes with what they gave."""
+
+    async def next(self, run: RunContext):
+        seen = [step.observation for step in run.trajectory.steps]
+        return [CallTool("first"), CallTool("second"), Finish(FinishReason.GOAL, seen)][len(seen)]
+
+
+async def test_a_second_runtime_carries_on_from_the_journal():
+    """What was recorded is not done again, a read that was cut off is, and the run ends although its task is gone."""
+    calls: list[str] = []
+    is_reached = asyncio.Event()
+
+    @tool(side_effects=SideEffect.READ)
+    async def first() -> int:
+        calls.append("first")
+        return 1
+
+    @tool(side_effects=SideEffect.READ)
+    async def second() -> int:
+        calls.append("second")
+        if not is_reached.is_set():
+            is_reached.set()
+            await asyncio.Event().wait()
+        return 2
+
+    journal = MemoryJournal()
+    async with Runtime(planner=InOrder(), tools=[first, second], journal=journal) as runtime:
+        run_id = (await runtime.start("go", who=WHO)).id
+        await is_reached.wait()
+    async with Runtime(planner=InOrder(), tools=[first, second], journal=journal) as runtime:
+        run = await runtime.run(run_id, who=WHO)
+        assert (await run.result()).payload == [1, 2]
+    assert calls == ["first", "second", "second"]

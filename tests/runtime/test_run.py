@@ -1,0 +1,333 @@
+"""`Run`: watching a run, steering it with every control, and what the handle refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from harborage.events import BusConfig, MemoryEventBus
+from harborage.identity import Identity
+from harborage.planner import (
+    CallTool,
+    ControlSignals,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    SpawnSpec,
+    SpawnTask,
+)
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.durable import RunNotFoundError, RunPhase
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import Ended, Started
+from harborage.runtime.steering import (
+    PayloadInvalidError,
+    Scope,
+    ScopeMismatchError,
+    SteeringError,
+    UnsupportedPayloadValueError,
+)
+from harborage.testing.clock import settle
+from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
+from harborage.tools import tool
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+GOAL = Finish(FinishReason.GOAL, "done")
+ASK = RequestPause(PauseReason.AWAIT_INPUT, {"q": 1})
+CALL = CallTool("note", b'{"text":"a"}')
+Runtimes = Callable[..., Awaitable[Any]]
+
+
+@tool
+async def note(text: str) -> str:
+    """Note."""
+    return text
+
+
+async def begun(runtimes: Runtimes, *lines: Any, **parts: Any) -> tuple[Any, Any, RecordingPlanner]:
+    """A run of this script that is parked on its first question, and its planner."""
+    planner = RecordingPlanner(ScriptedPlanner([ASK, *lines]))
+    bench = await runtimes(planner, tools=[note], **parts)
+    run = await bench.start()
+    await bench.paused(run)
+    return bench, run, planner
+
+
+async def test_what_it_is_told_the_planner_sees(runtimes: Runtimes) -> None:
+    """Messages, context and a new goal wait for the next step; the answer to the pause is there with them."""
+    bench, run, planner = await begun(runtimes, GOAL)
+    assert await run.message("hello")
+    assert await run.inject({"k": 1})
+    assert await run.redirect("elsewhere")
+    assert await run.resume({"answer": 42})
+    await bench.end(run)
+    seen = planner.contexts[1]
+    assert seen.control == ControlSignals(
+        user_messages=("hello",), injected_context=({"k": 1},), redirect_goal="elsewhere"
+    )
+    assert seen.goal == "elsewhere"
+    assert seen.trajectory.resume_hint.resume_payload == {"q": 1, "answer": 42, "decision": "resume"}
+    assert [one for one in bench.controls if one[1] == "applied"] == [
+        ("USER_MESSAGE", "applied"),
+        ("INJECT_CONTEXT", "applied"),
+        ("REDIRECT", "applied"),
+        ("RESUME", "applied"),
+    ]
+
+
+async def test_its_pause_is_answered_by_approve_and_reject_too(runtimes: Runtimes) -> None:
+    """With or without the token that `waiting` shows; a rejection ends the run."""
+    for is_named in (False, True):
+        bench, run, _ = await begun(runtimes, GOAL)
+        pause = await bench.paused(run)
+        await run.approve(pause.token if is_named else "", reason="fine")
+        assert await bench.end(run) == GOAL
+        bench, run, _ = await begun(runtimes)
+        pause = await bench.paused(run)
+        await run.reject(pause.token if is_named else "", reason="no")
+        assert (await bench.end(run)).reason is FinishReason.CONSTRAINTS_CONFLICT
+        assert await run.waiting() == []
+
+
+async def test_a_call_that_waits_is_answered_by_its_token(runtimes: Runtimes) -> None:
+    """With other arguments if the approver says so; what waits shows what is asked."""
+    bench = await runtimes([CALL, CALL, GOAL], tools=[note], approvals=AlwaysDeny("ask first"))
+    run = await bench.start()
+    pause = await bench.paused(run)
+    assert (pause.reason, pause.payload["tool"], pause.payload["args_summary"]) == (
+        "approval_required",
+        "note",
+        {"text": "a"},
+    )
+    assert (await run.status()).phase is RunPhase.RUNNING
+    await run.approve(pause.token, args={"text": "b"})
+    second = await bench.paused(run)
+    await run.reject(second.token, reason="enough")
+    await bench.end(run)
+    observed = [event.payload for event in bench.told.events if event.type.startswith("tool.re")]
+    assert [payload.reason for payload in observed] == ["enough"]
+
+
+async def test_pausing_parks_it_at_the_next_boundary(runtimes: Runtimes) -> None:
+    """The planner is not asked again until somebody resumes it."""
+    gate = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        await gate.wait()
+        return "waited"
+
+    planner = RecordingPlanner(ScriptedPlanner([CallTool("wait"), GOAL]))
+    bench = await runtimes(planner, tools=[wait])
+    run = await bench.start()
+    await settle()
+    await run.pause()
+    gate.set()
+    pause = await bench.paused(run)
+    assert pause.payload == {"requested_by": "steering"}
+    assert (await run.status()).phase is RunPhase.PARKED
+    assert len(planner.calls) == 1
+    await run.resume()
+    assert await bench.end(run) == GOAL
+
+
+async def test_its_priority_is_its_tasks(runtimes: Runtimes) -> None:
+    """An admin may change it."""
+    bench, run, _ = await begun(runtimes, GOAL)
+    await run.prioritize(9)
+    await settle()
+    assert (await bench.rt.tasks.get(run.id, who=ME)).priority == 9
+    await run.resume()
+    await bench.end(run)
+
+
+@pytest.mark.parametrize(("hard", "why"), [(False, "cancel_while_paused"), (True, "hard_cancel")])
+async def test_it_is_cancelled_while_it_waits(runtimes: Runtimes, hard: bool, why: str) -> None:
+    """Nobody is left to answer, and its task says how it ended."""
+    bench, run, _ = await begun(runtimes)
+    await run.cancel(hard=hard)
+    assert (await bench.end(run)).metadata["steering_reason"] == why
+    assert await run.waiting() == []
+    assert (await bench.rt.tasks.get(run.id, who=ME)).error.code == "cancelled"
+
+
+VERBS: dict[str, tuple[Callable[[Any], Awaitable[Any]], str]] = {
+    "inject": (lambda run: run.inject({}), "session_user"),
+    "message": (lambda run: run.message("x"), "session_user"),
+    "redirect": (lambda run: run.redirect("x"), "owner_user"),
+    "cancel": (lambda run: run.cancel(), "owner_user"),
+    "pause": (lambda run: run.pause(), "owner_user"),
+    "resume": (lambda run: run.resume(), "owner_user"),
+    "approve": (lambda run: run.approve(), "owner_user"),
+    "reject": (lambda run: run.reject(), "owner_user"),
+    "prioritize": (lambda run: run.prioritize(1), "admin"),
+}
+
+
+@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_handle_may_do_what_its_scope_allows(runtimes: Runtimes, verb: str, scope: Scope) -> None:
+    """What it may not do raises, is announced as rejected, and does not reach the run."""
+    ask, needed = VERBS[verb]
+    bench, run, _ = await begun(runtimes, GOAL)
+    weak = await bench.rt.run(run.id, who=ME, scope=scope)
+    if scope >= Scope(needed):
+        assert await ask(weak)
+        return
+    with pytest.raises(ScopeMismatchError):
+        await ask(weak)
+    (rejected,) = [event.payload for event in bench.told.events if event.type == "control.rejected"]
+    assert (rejected.reason, rejected.caller_scope) == ("scope_mismatch", str(scope))
+    assert bench.controls == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [
+        ({"text": "x" * 5000}, PayloadInvalidError),
+        ({"a": {"b": {"c": {"d": {"e": {"f": {}}}}}}}, PayloadInvalidError),
+        ({"list": list(range(51))}, PayloadInvalidError),
+        ({f"k{index}": index for index in range(65)}, PayloadInvalidError),
+        ({"blob": b"bytes"}, UnsupportedPayloadValueError),
+        ({"x": float("nan")}, SteeringError),
+        ({"x": {1, 2}}, UnsupportedPayloadValueError),
+    ],
+    ids=["long", "deep", "many items", "many keys", "bytes", "nan", "set"],
+)
+async def test_a_payload_out_of_bounds_is_refused(
+    runtimes: Runtimes, payload: dict[str, Any], error: type[Exception]
+) -> None:
+    """It is announced as rejected, quotes nothing of it, and the run goes on as if nothing had been sent."""
+    bench, run, planner = await begun(runtimes, GOAL)
+    with pytest.raises(error):
+        await run.inject(payload)
+    (rejected,) = [event.payload for event in bench.told.events if event.type == "control.rejected"]
+    assert (rejected.type, rejected.reason) == ("INJECT_CONTEXT", "payload_invalid")
+    await run.resume()
+    assert await bench.end(run) == GOAL
+    assert planner.contexts[1].control == ControlSignals()
+
+
+async def test_an_empty_goal_is_no_goal(runtimes: Runtimes) -> None:
+    """Nothing is sent."""
+    bench, run, _ = await begun(runtimes)
+    with pytest.raises(ValueError, match="goal"):
+        await run.redirect("")
+    await settle()
+    assert bench.controls == []
+
+
+async def test_a_control_that_cannot_be_applied_fails_alone(runtimes: Runtimes) -> None:
+    """It is told and kept as failed; the rest of its batch and the run go on."""
+    bench, run, planner = await begun(runtimes, lambda run: CALL, GOAL)
+    await run.resume()
+    await run.resume()
+    await run.message("still here")
+    assert await bench.end(run) == GOAL
+    assert ("RESUME", "failed", "no_outstanding_pause") in bench.controls
+    told = [one.control.user_messages for one in planner.contexts]
+    assert ("still here",) in told
+    lines = bench.rt.control_history(who=ME)
+    assert [(line.type, type(line.err).__name__) for line in lines] == [
+        ("RESUME", "NoneType"),
+        ("RESUME", "NoOutstandingPauseError"),
+        ("USER_MESSAGE", "NoneType"),
+    ]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_run_that_is_over_takes_no_controls(runtimes: Runtimes, verb: str) -> None:
+    """Each says that it has ended; result and status stay."""
+    bench = await runtimes([GOAL])
+    run = await bench.start()
+    await bench.end(run)
+    with pytest.raises(RunNotFoundError, match="has ended"):
+        await VERBS[verb][0](run)
+    assert (await run.status()).phase is RunPhase.FINISHED
+    assert await run.result() == GOAL
+
+
+async def test_its_history_is_its_journal(runtimes: Runtimes) -> None:
+    """From its beginning to its end."""
+    bench = await runtimes([CALL, GOAL], tools=[note])
+    run = await bench.start()
+    await bench.end(run)
+    entries = read_entries(run.id, await run.history())
+    assert (type(entries[0]), type(entries[-1])) == (Started, Ended)
+    assert [entry.name for entry in entries[1:-1]] == [
+        "task.begin",
+        "plan",
+        "tool.note",
+        "tool.note",
+        "plan",
+        "task.end",
+    ]
+
+
+def spawns_one(run: RunContext) -> Any:
+    return SpawnTask(spec=SpawnSpec(query="child", retain_turn=True))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("children", [True, False])
+async def test_its_events_are_the_same_for_early_and_late_readers(
+    runtimes: Runtimes, is_late: bool, children: bool
+) -> None:
+    """From spawn to end, with those of its children or without; never another run's."""
+    script = ScriptedPlanner([CALL, spawns_one, GOAL], by_query={"child": [CALL, GOAL], "other": [CALL] * 5 + [GOAL]})
+    bench = await runtimes(script, tools=[note])
+    other = await bench.start("other")
+    run = await bench.start()
+    if is_late:
+        await bench.end(run)
+        await bench.end(other)
+    events = [event async for event in run.events(children=children)]
+    assert (events[0].type, events[-1].type) == ("task.spawned", "task.completed")
+    assert [event.sequence for event in events] == sorted({event.sequence for event in events})
+    runs = {event.identity.run_id or event.payload.task_id for event in events}
+    assert other.id not in runs
+    assert (len(runs) > 1) == children
+    assert [event.type for event in events].count("tool.completed") == (2 if children else 1)
+
+
+async def test_leaving_the_stream_frees_its_place(runtimes: Runtimes) -> None:
+    """A reader that stops early is forgotten; a session has only so many."""
+    _, run, _ = await begun(runtimes, GOAL, bus=MemoryEventBus(config=BusConfig(max_subscribers_per_session=2)))
+    for _ in range(5):
+        stream = run.events()
+        assert (await anext(stream)).type == "task.spawned"
+        await stream.aclose()
+
+
+async def test_a_slow_reader_is_told_what_it_lost(runtimes: Runtimes) -> None:
+    """It finds a notice in the place of what is gone, and the end all the same."""
+    config = BusConfig(subscriber_buffer_size=8, drop_window_s=1e-6)
+    bus = MemoryEventBus(config=config)
+    bench = await runtimes([CALL] * 30 + [GOAL], tools=[note], bus=bus)
+    bench.told.cancel()
+    run = await bench.start()
+    stream = run.events()
+    first = await anext(stream)
+    await bench.end(run)
+    rest = [event async for event in stream]
+    assert first.type == "task.spawned"
+    assert rest[-1].type == "task.completed"
+    assert "bus.dropped" in [event.type for event in rest]
+
+
+async def test_events_of_a_run_nobody_remembers_come_to_an_end(runtimes: Runtimes) -> None:
+    """A reader who comes when the bus has forgotten it all does not wait for ever."""
+    bench = await runtimes([GOAL], bus=MemoryEventBus(config=BusConfig(replay_buffer_size=4)))
+    run = await bench.start()
+    await bench.end(run)
+    for _ in range(3):
+        await bench.run("other")
+    assert [event async for event in run.events()] == []
