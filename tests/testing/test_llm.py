@@ -77,8 +77,10 @@ async def test_a_script_by_text():
 
 
 async def test_streaming():
-    """The reasoning and then the content come in pieces, each with one end."""
+    """The reasoning and then the content come in pieces, each with one end; nobody has to listen."""
     heard: list[tuple[str, str, bool]] = []
+    with a_run("unheard"):
+        await ScriptedLLM(["abc"]).complete(CompleteRequest(stream=True))
     request = CompleteRequest(
         stream=True,
         on_content=lambda delta, done: heard.append(("content", delta, done)),

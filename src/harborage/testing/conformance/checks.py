@@ -89,7 +89,6 @@ async def check_scenario(scenario: Scenario[S], open_driver: Factory[S]) -> None
         await scenario(driver)
     finally:
         await driver.aclose()
-    await asyncio.sleep(0)
     left = sorted(task.get_name() for task in asyncio.all_tasks() - before)
     expect_equal(left, [], "tasks that a closed driver leaves running")
 

@@ -1,0 +1,272 @@
+"""The reference planner: it shows a model the goal, the tools and the history, and takes its answer as the decision.
+
+One call of the model a step, unless the answer cannot be used and is asked for again. The planner keeps nothing about
+any run: what a step needs is in its context, and what it worked out is beside the trajectory.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage.events import DecisionPayload, EventType, MaxStepsExceededPayload
+from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
+from harborage.planner.cancellation import raise_if_cancelled
+from harborage.planner.config import PlannerConfig
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import CallTool, Decision, Finish, decision_kind
+from harborage.planner.emission import publish
+from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
+from harborage.planner.errors import InvalidConfigError
+from harborage.planner.react.discovery import discovered_tools
+from harborage.planner.react.feedback import (
+    apply_declarative_outcome,
+    dispatches_declarative_action,
+    update_counters,
+)
+from harborage.planner.react.names import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
+from harborage.planner.react.projection import Projected, UnusableCallError, project
+from harborage.planner.react.prompt import DefaultPromptBuilder, PromptBuilder
+from harborage.planner.react.toolbox import declared_tools
+from harborage.planner.registry import FactoryDeps
+from harborage.planner.repair import (
+    DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
+    DEFAULT_REPAIR_ATTEMPTS,
+    RepairLimits,
+    RepairSignals,
+    Slips,
+    ask,
+    corrected,
+)
+from harborage.planner.repair.asking import require_identity, streamed
+from harborage.planner.repair.slips import cut, shown_name
+
+__all__ = ["ReActPlanner", "make"]
+
+_ARGS_SHOWN_BYTES: Final = 512
+_NOTHING_REPAIRED: Final = RepairSignals()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What asking the model came to: its last answer, the decision in it, and what had to be repaired."""
+
+    response: CompleteResponse
+    projected: Projected
+    repaired: RepairSignals
+
+
+class ReActPlanner:
+    """Asks a model with native tool calls for each step. One instance serves any number of runs at once.
+
+    `max_steps` is the length of a history at which a run ends with `no_path`. `repair_attempts`,
+    `max_consecutive_arg_failures` and `arg_fill_enabled` bound how often an answer that means no decision is asked for
+    again within its step; with `arg_fill_enabled=False` it fails the run instead. `prompt_builder` replaces the
+    built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and `system_prompt_extra`.
+    `parallel_tool_calls=False` makes the calls of one answer one after the other. `system_prompt` replaces the built-in
+    sections up to the list of tools. A number that is not positive, an empty text and an unknown mode mean the default.
+    """
+
+    def __init__(
+        self,
+        client: LLMClient,
+        *,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        repair_attempts: int = DEFAULT_REPAIR_ATTEMPTS,
+        max_consecutive_arg_failures: int = DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
+        arg_fill_enabled: bool = True,
+        prompt_builder: PromptBuilder | None = None,
+        reasoning_replay: ReasoningReplayMode | str = ReasoningReplayMode.NEVER,
+        max_tool_examples_per_tool: int = DEFAULT_MAX_TOOL_EXAMPLES,
+        parallel_tool_calls: bool = True,
+        system_prompt: str = "",
+        system_prompt_extra: str = "",
+    ) -> None:
+        if client is None:
+            raise InvalidConfigError("the react planner needs a model client")
+        self._client = client
+        self._max_steps = max_steps if max_steps > 0 else DEFAULT_MAX_STEPS
+        self._limits = RepairLimits(
+            repair_attempts=repair_attempts,
+            max_consecutive_arg_failures=max_consecutive_arg_failures,
+            arg_fill_enabled=arg_fill_enabled,
+        )
+        self._builder = prompt_builder or DefaultPromptBuilder(
+            extra=system_prompt_extra,
+            reasoning_replay=_replay_mode(reasoning_replay),
+            max_tool_examples=max_tool_examples_per_tool,
+        )
+        self._is_parallel = parallel_tool_calls
+        self._system_prompt = system_prompt or DEFAULT_SYSTEM_PROMPT
+        self._steps_taken = 0
+
+    @property
+    def steps_taken(self) -> int:
+        """How many decisions this instance has given, over all runs; runs it ended at a limit do not count."""
+        return self._steps_taken
+
+    def wake_mode(self) -> WakeMode:
+        """`push`: the runtime asks again when background work has ended, and the prompt shows the result."""
+        return WakeMode.PUSH
+
+    async def next(self, run: RunContext) -> Decision:
+        """The decision for this step.
+
+        Raises:
+            asyncio.CancelledError: the caller was cancelled; the model is not called.
+            IdentityMissingError: a part of the run's identity is empty.
+            MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
+            InvalidDecisionError: the answer means no decision, and repairing is switched off.
+            Exception: what the model's client raised, as it is.
+        """
+        raise_if_cancelled()
+        require_identity(run, "the react planner")
+        ended = self._ended(run)
+        if ended is not None:
+            return ended
+        has_bumped = apply_declarative_outcome(run)
+        decision = self._queued(run, has_bumped) if run.pending_tool_calls else await self._asked(run, has_bumped)
+        self._steps_taken += 1
+        return decision
+
+    def _ended(self, run: RunContext) -> Finish | None:
+        """How the run ends without asking the model, if it does."""
+        run_id = run.quadruple.run_id
+        if run.control.cancelled:
+            return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": run_id})
+        deadline = run.budget.deadline
+        if deadline is not None and run.now() >= deadline:
+            metadata = {"deadline": deadline.isoformat(), "run_id": run_id, "via": "react.deadlineExceeded"}
+            return Finish(FinishReason.DEADLINE_EXCEEDED, None, metadata)
+        steps = 0 if run.trajectory is None else len(run.trajectory.steps)
+        return self._out_of_steps(run, steps) if steps >= self._max_steps else None
+
+    def _out_of_steps(self, run: RunContext, steps: int) -> Finish:
+        assert run.trajectory is not None
+        last = run.trajectory.steps[-1].action
+        last_tool = last.tool if isinstance(last, CallTool) else ""
+        exceeded = MaxStepsExceededPayload(
+            identity=run.quadruple,
+            max_steps=self._max_steps,
+            steps_observed=steps,
+            last_tool=last_tool,
+            occurred_at=run.now(),
+        )
+        publish(run, EventType.PLANNER_MAX_STEPS_EXCEEDED, exceeded)
+        metadata: dict[str, object] = {
+            "max_steps_exceeded": True,
+            "max_steps": self._max_steps,
+            "steps_observed": steps,
+            "run_id": run.quadruple.run_id,
+            "via": "react.maxStepsExceeded",
+        }
+        if last_tool:
+            metadata["last_tool"] = last_tool
+        if run.pending_tool_calls:
+            # The model asked for these, and nobody will make them; the run must not end as if they had been made.
+            metadata["calls_not_made"] = [call.name for call in run.pending_tool_calls]
+        return Finish(FinishReason.NO_PATH, None, metadata)
+
+    def _queued(self, run: RunContext, has_bumped: bool) -> Decision:
+        """The call that waits longest, made without asking the model."""
+        head, *rest = run.pending_tool_calls
+        decision = CallTool(head.name, head.args, head.call_id)
+        _count(run, decision, _NOTHING_REPAIRED, has_bumped)
+        _announce(run, decision, "")
+        if run.on_pending_tool_calls is not None:
+            run.on_pending_tool_calls(tuple(rest))
+        return decision
+
+    async def _asked(self, run: RunContext, has_bumped: bool) -> Decision:
+        answer = await self._answer(run, self._request(run))
+        decision, response = answer.projected.decision, answer.response
+        if run.on_pending_tool_calls is not None:
+            run.on_pending_tool_calls(answer.projected.pending)
+        _count(run, decision, answer.repaired, has_bumped)
+        _announce(run, decision, response.reasoning)
+        if run.on_reasoning is not None:
+            run.on_reasoning(response.reasoning)
+        if run.on_assistant_content is not None:
+            run.on_assistant_content(response.content)
+        return decision
+
+    def _request(self, run: RunContext) -> CompleteRequest:
+        known = discovered_tools(run)
+        shown = run
+        if known:
+            shown = copy.copy(run)
+            shown.discovered_tools = known
+        built = self._builder.build(shown, self._system_prompt)
+        request = replace(built, tools=declared_tools(shown), parallel_tool_calls=self._is_parallel)
+        return streamed(request, run.on_chunk)
+
+    async def _answer(self, run: RunContext, request: CompleteRequest) -> _Answer:
+        """The model's usable answer. One that means no decision is told to the model and asked for again, in bounds."""
+        slips = Slips(self._limits)
+        asked = request
+        while True:
+            response = await ask(run, self._client, asked)
+            slips.attempts += 1
+            try:
+                return _Answer(response, project(response, is_parallel=self._is_parallel), slips.signals)
+            except UnusableCallError as error:
+                if not self._limits.arg_fill_enabled:
+                    raise
+                slips.note(str(error), is_args=not error.is_mixed)
+                if not slips.may_ask:
+                    return _Answer(response, Projected(slips.give_up(run)), slips.signals)
+                asked = corrected(request, response.content, _correction(response, error))
+
+
+def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
+    """A `ReActPlanner` from configuration, for the driver `react`.
+
+    Raises:
+        InvalidConfigError: there is no model client.
+    """
+    if deps.llm is None:
+        raise InvalidConfigError("planner.driver react needs a model: configure llm, or pass FactoryDeps(llm=…)")
+    return ReActPlanner(
+        deps.llm,
+        max_steps=config.max_steps,
+        system_prompt_extra=config.extra_guidance,
+        reasoning_replay=config.reasoning_replay,
+        max_tool_examples_per_tool=config.max_tool_examples_per_tool,
+        parallel_tool_calls=config.parallel_tool_calls is not False,
+    )
+
+
+def _replay_mode(configured: str) -> ReasoningReplayMode:
+    return ReasoningReplayMode.TEXT if configured == ReasoningReplayMode.TEXT else ReasoningReplayMode.NEVER
+
+
+def _count(run: RunContext, decision: Decision, repaired: RepairSignals, has_bumped: bool) -> None:
+    # What the last declarative action reported would be forgotten by the very call that tries it again.
+    if not (has_bumped and dispatches_declarative_action(decision)):
+        update_counters(run.repair_counters, decision, repaired)
+
+
+def _announce(run: RunContext, decision: Decision, reasoning: str) -> None:
+    decided = DecisionPayload(
+        identity=run.quadruple,
+        decision_kind=decision_kind(decision),
+        tool=decision.tool if isinstance(decision, CallTool) else "",
+        reasoning_chars=len(reasoning),
+        reasoning_trace=reasoning,
+        occurred_at=run.now(),
+    )
+    publish(run, EventType.PLANNER_DECISION, decided)
+
+
+def _correction(response: CompleteResponse, error: UnusableCallError) -> str:
+    """What the model is told about an answer of which nothing was done."""
+    calls = "\n".join(f"- {_shown_call(call)}" for call in response.tool_calls)
+    return (
+        f"None of the calls of your last turn was made:\n{calls}\nThe reason: {error}\nMake your turn again, corrected."
+    )
+
+
+def _shown_call(call: ToolCallStructured) -> str:
+    return f"{shown_name(call.name)} {cut(call.args.decode('utf-8', 'replace'), _ARGS_SHOWN_BYTES)}"

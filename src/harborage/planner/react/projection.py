@@ -1,0 +1,170 @@
+"""From the model's answer to the one decision it means. Pure.
+
+Calls of reserved names are decisions about the run and stand alone in a turn; everything else is a tool for the
+runtime to call. What cannot be understood is an error that says what the model should do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from harborage import codec
+from harborage.llm import CompleteResponse, ToolCallStructured
+from harborage.planner.decisions import (
+    AwaitTask,
+    CallParallel,
+    CallTool,
+    Decision,
+    Finish,
+    SpawnSpec,
+    SpawnTask,
+    check_decision,
+)
+from harborage.planner.enums import FinishReason
+from harborage.planner.errors import InvalidDecisionError
+from harborage.planner.react.names import (
+    AWAIT_TASK_TOOL_NAME,
+    FINISH_TOOL_NAME,
+    RESERVED_TOOL_NAMES,
+    SPAWN_TASK_TOOL_NAME,
+)
+from harborage.planner.views import ToolCallDeferred
+
+__all__ = ["Projected", "UnusableCallError", "project"]
+
+_VIA: Final = "react.projectResponse"
+
+
+class UnusableCallError(InvalidDecisionError):
+    """The model made a call that means no decision. `tool` names it; `is_mixed` says that it came with others."""
+
+    def __init__(self, tool: str = "", reason: str = "", *, is_mixed: bool = False) -> None:
+        self.tool = tool
+        self.is_mixed = is_mixed
+        super().__init__(f"{tool or 'a call without a name'}: {reason}")
+
+
+class Projected(msgspec.Struct, frozen=True):
+    """The decision, and the calls that wait for later steps where calls are made one at a time."""
+
+    decision: Decision
+    pending: tuple[ToolCallDeferred, ...] = ()
+
+
+def project(response: CompleteResponse, *, is_parallel: bool) -> Projected:
+    """What the answer means. Text without a call is the final answer; without either the run has no path.
+
+    Raises:
+        UnusableCallError: a reserved call is malformed or not alone, or a call names no tool.
+    """
+    calls = response.tool_calls
+    if not calls:
+        return Projected(_answered(response.content))
+    if len(calls) == 1:
+        return Projected(_single(calls[0]))
+    for call in calls:
+        if call.name in RESERVED_TOOL_NAMES:
+            raise UnusableCallError(call.name, "must be the only call of its turn", is_mixed=True)
+    made = tuple(_tool_call(call) for call in calls)
+    if is_parallel:
+        return Projected(CallParallel(made))
+    return Projected(made[0], tuple(ToolCallDeferred(call.tool, call.args, call.call_id) for call in made[1:]))
+
+
+def _answered(content: str) -> Finish:
+    if content:
+        return Finish(FinishReason.GOAL, content, {"via": _VIA, "goal_reach": True})
+    return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": f"{_VIA}.empty"})
+
+
+def _single(call: ToolCallStructured) -> Decision:
+    return _RESERVED.get(call.name, _tool_call)(call)
+
+
+def _tool_call(call: ToolCallStructured) -> CallTool:
+    if not call.name:
+        raise UnusableCallError("", "name the tool to call")
+    return CallTool(call.name, call.args or b"{}", call.id)
+
+
+def _finish(call: ToolCallStructured) -> Finish:
+    metadata = {
+        "raw_args": call.args.decode("utf-8", "replace"),
+        "via": f"{_VIA}.{FINISH_TOOL_NAME}",
+        "tool": FINISH_TOOL_NAME,
+        "goal_reach": True,
+    }
+    return Finish(FinishReason.GOAL, _answer(call.args), metadata)
+
+
+def _answer(args: bytes) -> Any:
+    """The `answer` in the arguments, of whatever type; None when there is none."""
+    try:
+        found = codec.decode(args)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return found.get("answer") if isinstance(found, dict) else None
+
+
+class _Spec(msgspec.Struct):
+    description: str | None = None
+    query: str | None = None
+    priority: int | None = None
+    retain_turn: bool | None = None
+    fail_fast: bool | None = None
+
+
+class _SpawnArgs(msgspec.Struct):
+    # Models write null for what they leave out.
+    kind: str | None = None
+    group_id: str | None = None
+    spec: _Spec | None = None
+
+
+class _AwaitArgs(msgspec.Struct):
+    task_id: str = ""
+
+
+def _spawn(call: ToolCallStructured) -> SpawnTask:
+    args: _SpawnArgs = _decoded(call, _SpawnArgs)
+    spec = args.spec or _Spec()
+    decision = SpawnTask(
+        args.kind or "background",
+        SpawnSpec(
+            description=spec.description or "",
+            query=spec.query or "",
+            priority=spec.priority or 0,
+            retain_turn=bool(spec.retain_turn),
+            fail_fast=bool(spec.fail_fast),
+        ),
+        args.group_id or "",
+    )
+    try:
+        check_decision(decision)
+    except InvalidDecisionError as error:
+        raise UnusableCallError(SPAWN_TASK_TOOL_NAME, str(error)) from error
+    return decision
+
+
+def _await(call: ToolCallStructured) -> AwaitTask:
+    args: _AwaitArgs = _decoded(call, _AwaitArgs)
+    if not args.task_id:
+        raise UnusableCallError(AWAIT_TASK_TOOL_NAME, "task_id is missing; use the id that the spawn returned")
+    return AwaitTask(args.task_id)
+
+
+def _decoded(call: ToolCallStructured, type: type[msgspec.Struct]) -> Any:
+    try:
+        return codec.decode(call.args if call.args.strip() else b"{}", type)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UnusableCallError(call.name, f"its arguments cannot be read: {error}") from error
+
+
+_RESERVED: Final[Mapping[str, Callable[[ToolCallStructured], Decision]]] = {
+    FINISH_TOOL_NAME: _finish,
+    SPAWN_TASK_TOOL_NAME: _spawn,
+    AWAIT_TASK_TOOL_NAME: _await,
+}

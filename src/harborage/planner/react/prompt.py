@@ -1,0 +1,161 @@
+"""The prompt: from what a step may see to the request that goes to the model.
+
+A builder reads the context and changes nothing in it. What earlier steps already gave is taken from beside the
+trajectory instead of being made again, so building costs the same at every step.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Final, Protocol, runtime_checkable
+
+from harborage import codec
+from harborage.events import EventType, RepairGuidanceInjectedPayload
+from harborage.llm import ChatMessage, CompleteRequest, Content, Role
+from harborage.planner.context import RunContext, effective_reasoning_replay
+from harborage.planner.emission import publish
+from harborage.planner.enums import ReasoningReplayMode
+from harborage.planner.multimodal import materialize_input_content
+from harborage.planner.react.blocks import background_results, context_blocks, resumed
+from harborage.planner.react.guidance import GuidanceLine, guidance_lines
+from harborage.planner.react.memo import kept_with
+from harborage.planner.react.names import DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
+from harborage.planner.react.rendering import one_line
+from harborage.planner.react.replay import Replay
+from harborage.planner.react.sections import default_sections, planning_constraints, section
+from harborage.planner.react.toolbox import listed_tools
+from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
+
+__all__ = ["DefaultPromptBuilder", "PromptBuilder"]
+
+_NO_GOAL: Final = "(no goal was given)"
+
+
+@runtime_checkable
+class PromptBuilder(Protocol):
+    """Turns a step's context into a request. One instance serves many runs at once."""
+
+    def build(self, run: RunContext, system_prompt: str) -> CompleteRequest:
+        """The request for this step, without tools and streaming, which the planner adds. The model is left unset.
+
+        Raises:
+            MemoryBlockUnserializableError: something meant for the prompt cannot become JSON. Never: changes `run`.
+        """
+        ...
+
+
+class DefaultPromptBuilder:
+    """The built-in prompt: tagged system sections, framed data, the goal, and the history as a conversation.
+
+    `extra` is the operator's own guidance. `max_tool_examples` has no effect: the prompt shows names and descriptions,
+    and the declarations carry the schemas.
+    """
+
+    def __init__(
+        self,
+        *,
+        extra: str = "",
+        reasoning_replay: ReasoningReplayMode = ReasoningReplayMode.NEVER,
+        max_tool_examples: int = DEFAULT_MAX_TOOL_EXAMPLES,
+    ) -> None:
+        self._extra = extra.strip()
+        self._reasoning_replay = reasoning_replay
+        self.max_tool_examples = max_tool_examples if max_tool_examples > 0 else DEFAULT_MAX_TOOL_EXAMPLES
+
+    def build(self, run: RunContext, system_prompt: str) -> CompleteRequest:
+        """The request for this step.
+
+        Raises:
+            MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
+        """
+        guidance = guidance_lines(run.repair_counters)
+        messages = [_system(self._system_text(run, system_prompt, guidance))]
+        messages += [_system(text) for text in context_blocks(run)]
+        messages.append(_first_message(run))
+        if run.trajectory is not None:
+            messages += self._history(run, run.trajectory)
+        # Told last: a prompt that could not be built was not sent.
+        _announce(run, guidance)
+        return CompleteRequest(messages=messages)
+
+    def _system_text(self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine]) -> str:
+        is_default = not system_prompt or system_prompt == DEFAULT_SYSTEM_PROMPT
+        parts = default_sections(run.now().date().isoformat()) if is_default else [system_prompt]
+        parts.append(section("available_tools", listed_tools(run)))
+        said = "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text)
+        if said:
+            parts.append(section("additional_guidance", said))
+        constraints = planning_constraints(run.planning_hints)
+        if constraints:
+            parts.append(section("planning_constraints", constraints))
+        return "\n\n".join(parts)
+
+    def _history(self, run: RunContext, trajectory: Trajectory) -> list[ChatMessage]:
+        mode = effective_reasoning_replay(run, self._reasoning_replay)
+        messages = kept_with(trajectory, f"react.replay.{mode}", lambda: Replay(mode)).messages(trajectory)
+        if trajectory.resume_hint is not None:
+            messages.append(_user(resumed(trajectory.resume_hint)))
+        if trajectory.background:
+            messages.append(kept_with(trajectory, "react.background", _Background).message(trajectory))
+        return messages
+
+
+class _Background:
+    """The message about ended background groups, made anew only when another group has ended."""
+
+    __slots__ = ("_message", "_results")
+
+    def __init__(self) -> None:
+        self._results: tuple[BackgroundResult, ...] = ()
+        self._message: ChatMessage | None = None
+
+    def message(self, trajectory: Trajectory) -> ChatMessage:
+        results = tuple(trajectory.background.values())
+        is_known = len(results) == len(self._results) and all(map(is_, results, self._results))
+        if self._message is None or not is_known:
+            members = (
+                f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
+                for name in sorted(trajectory.background)
+            )
+            self._results, self._message = results, _user(background_results(list(members)))
+        return self._message
+
+
+def _first_message(run: RunContext) -> ChatMessage:
+    """The user's message: the goal, what a summary keeps of earlier steps, and what the user attached."""
+    text = f"Goal:\n{run.goal or run.query or _NO_GOAL}"
+    summary = None if run.trajectory is None else run.trajectory.summary
+    if summary is not None:
+        text += "\n\n" + "\n".join(_summary_lines(summary))
+    return ChatMessage(Role.USER, materialize_input_content(text, run.input_artifacts, run.catalog))
+
+
+def _summary_lines(summary: TrajectorySummary) -> list[str]:
+    parts = (
+        ("Goals", "; ".join(summary.goals)),
+        ("Facts", "; ".join(summary.facts)),
+        ("Pending", "; ".join(summary.pending)),
+        ("Last output", one_line(summary.last_output_digest)),
+        ("Note", one_line(summary.note)),
+    )
+    return ["What earlier steps of this run came to:", *(f"{label}: {text}" for label, text in parts if text)]
+
+
+def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
+    for line in guidance:
+        injected = RepairGuidanceInjectedPayload(
+            identity=run.quadruple,
+            tier=str(line.tier),
+            counter=line.counter,
+            count=line.count,
+            occurred_at=run.now(),
+        )
+        publish(run, EventType.PLANNER_REPAIR_GUIDANCE_INJECTED, injected)
+
+
+def _system(text: str) -> ChatMessage:
+    return ChatMessage(Role.SYSTEM, Content(text=text))
+
+
+def _user(text: str) -> ChatMessage:
+    return ChatMessage(Role.USER, Content(text=text))

@@ -1,0 +1,51 @@
+"""Values as text for a prompt. Pure, and none of it can fail: what has no JSON form is named by its type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from harborage import codec
+
+__all__ = ["as_object", "one_line", "render_result"]
+
+
+def one_line(text: str) -> str:
+    """`text` with every line break turned into a space, and none at its ends."""
+    return text.replace("\n", " ").replace("\r", " ").strip()
+
+
+def render_result(value: Any) -> str:
+    """`value` as a tool's answer: text as it is, bytes by their length alone, everything else as compact JSON."""
+    match value:
+        case None:
+            return "(nil)"
+        case str():
+            return value
+        case msgspec.Raw():
+            return bytes(value).decode("utf-8", "replace")
+        case bytes() | bytearray() | memoryview():
+            return f"({len(bytes(value))} bytes)"
+        case _:
+            return _as_json(value)
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """The JSON object that `value` is, spells or converts to; None for anything else."""
+    if value is None or isinstance(value, dict):
+        return value
+    try:
+        if isinstance(value, bytes | bytearray):
+            value = bytes(value).decode("utf-8")
+        plain = codec.decode(value) if isinstance(value, str) else codec.to_plain(value)
+    except (codec.UnserializableError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return plain if isinstance(plain, dict) else None
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return codec.encode_text(value)
+    except (codec.UnserializableError, RecursionError):
+        return f"({type(value).__name__} without a JSON form)"

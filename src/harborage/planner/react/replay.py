@@ -1,0 +1,195 @@
+"""A history as the conversation it was: each call with its answer, and what steering brought, in its place.
+
+The messages of a finished step are built once and kept beside the trajectory. Every call is answered exactly once,
+directly after the message that made it, under an id that no other call of the request has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from harborage import codec
+from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
+from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, SpawnTask
+from harborage.planner.enums import ReasoningReplayMode
+from harborage.planner.react.blocks import injected_context
+from harborage.planner.react.memo import StepCursor
+from harborage.planner.react.names import AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
+from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
+from harborage.planner.trajectory import SteeringInjection, Step, Trajectory
+
+__all__ = ["Replay", "steering_message"]
+
+_log = logging.getLogger(__name__)
+
+_REASONING_LABEL: Final = "Reasoning:"
+
+
+class Replay:
+    """The conversation of one trajectory, in one mode of replaying reasoning."""
+
+    __slots__ = ("_cursor", "_ids", "_inputs", "_is_reasoning_shown", "_messages")
+
+    def __init__(self, mode: ReasoningReplayMode) -> None:
+        self._is_reasoning_shown = mode is ReasoningReplayMode.TEXT
+        self._cursor = StepCursor()
+        self._messages: list[ChatMessage] = []
+        self._ids: set[str] = set()
+        self._inputs = 0
+
+    def messages(self, trajectory: Trajectory) -> list[ChatMessage]:
+        """The messages of every step that no summary stands for, then what steering brought since the last step.
+
+        Raises:
+            MemoryBlockUnserializableError: injected context cannot become JSON.
+        """
+        first = trajectory.steps_summarised if trajectory.summary is not None else 0
+        if not self._cursor.follows(trajectory.steps, min(first, len(trajectory.steps))):
+            self._restart(trajectory, first)
+        inputs = trajectory.steering_inputs
+        for index in range(self._cursor.count, len(trajectory.steps)):
+            self._take_inputs(inputs, index)
+            self._messages += self._step_messages(trajectory.steps[index], index)
+            self._cursor.advance()
+        return [*self._messages, *(steering_message(one) for one in inputs[self._inputs :])]
+
+    def _restart(self, trajectory: Trajectory, first: int) -> None:
+        self._cursor.restart(trajectory.steps, first)
+        self._messages, self._ids, self._inputs = [], set(), 0
+        for one in trajectory.steering_inputs:
+            # What came before the summary was made is the summary's business.
+            if one.at_step >= first:
+                break
+            self._inputs += 1
+
+    def _take_inputs(self, inputs: Sequence[SteeringInjection], index: int) -> None:
+        while self._inputs < len(inputs) and inputs[self._inputs].at_step <= index:
+            self._messages.append(steering_message(inputs[self._inputs]))
+            self._inputs += 1
+
+    def _step_messages(self, step: Step, index: int) -> Iterator[ChatMessage]:
+        match step.action:
+            case CallParallel(branches=branches) if branches:
+                wanted = [(call.tool, call.args, call.call_id) for call in branches]
+                return self._exchange(step, index, wanted, branch_bodies(step, len(branches)))
+            case CallTool(tool=tool, args=args, call_id=call_id):
+                return self._exchange(step, index, [(tool, args, call_id)], [observation_body(step)])
+            case SpawnTask() as spawn:
+                wanted = [(SPAWN_TASK_TOOL_NAME, _spawn_args(spawn), "")]
+                return self._exchange(step, index, wanted, [observation_body(step)])
+            case AwaitTask(task_id=task_id):
+                wanted = [(AWAIT_TASK_TOOL_NAME, codec.encode({"task_id": task_id}), "")]
+                return self._exchange(step, index, wanted, [observation_body(step)])
+            case None:
+                return self._observation_alone(step)
+            case other:
+                return self._told(step, index, other)
+
+    def _exchange(
+        self, step: Step, index: int, wanted: Sequence[tuple[str, bytes, str]], bodies: Sequence[str]
+    ) -> Iterator[ChatMessage]:
+        """The assistant's message with its calls, and one answer to each of them."""
+        is_lone = len(wanted) == 1 and not isinstance(step.action, CallParallel)
+        calls = tuple(
+            ToolCallStructured(
+                id=self._id(call_id, f"react.callid.{index}" if is_lone else f"react.callid.{index}.{at}"),
+                name=tool or "unnamed",
+                args=_as_arguments(args),
+                index=at,
+            )
+            for at, (tool, args, call_id) in enumerate(wanted)
+        )
+        said = self._said(step)
+        yield ChatMessage(Role.ASSISTANT, Content(text=said) if said else Content(), tool_calls=calls)
+        for call, body in zip(calls, bodies, strict=True):
+            _warn_if_missing(body, index)
+            yield ChatMessage(Role.TOOL, Content(text=body), name=call.name, tool_call_id=call.id)
+
+    def _told(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
+        """A decision that is no call, in words, and what came of it."""
+        deed = codec.encode_text(_deed(action))
+        thought = self._thought(step)
+        yield ChatMessage(Role.ASSISTANT, Content(text=f"{thought}\n\n{deed}" if thought else deed))
+        body = observation_body(step)
+        _warn_if_missing(body, index)
+        yield ChatMessage(Role.USER, Content(text=body))
+
+    def _observation_alone(self, step: Step) -> Iterator[ChatMessage]:
+        body = observation_body(step)
+        if body != PLACEHOLDER:
+            yield ChatMessage(Role.USER, Content(text=body))
+
+    def _said(self, step: Step) -> str:
+        return "\n\n".join(text for text in (step.assistant_preamble, self._thought(step)) if text.strip())
+
+    def _thought(self, step: Step) -> str:
+        if not self._is_reasoning_shown or not step.reasoning_trace.strip():
+            return ""
+        return f"{_REASONING_LABEL}\n{step.reasoning_trace}"
+
+    def _id(self, given: str, own: str) -> str:
+        """An id for a call: the provider's, or our own where there is none or another call of the history has it."""
+        chosen = given if given and given not in self._ids else own
+        while chosen in self._ids:
+            chosen += "+"
+        self._ids.add(chosen)
+        return chosen
+
+
+def steering_message(injection: SteeringInjection) -> ChatMessage:
+    """What a control said to the model, as a user's message; a person's own words are passed on verbatim.
+
+    Raises:
+        MemoryBlockUnserializableError: injected context cannot become JSON.
+    """
+    return ChatMessage(Role.USER, Content(text=_steering_text(injection)))
+
+
+def _steering_text(injection: SteeringInjection) -> str:
+    match injection.kind, injection.payload:
+        case "user_message", {"message": str(message)}:
+            return message if message.strip() else "(an empty message)"
+        case "redirect", {"goal": str(goal)}:
+            return f"The goal has changed. From here on it is:\n{goal}"
+        case _:
+            return injected_context(injection.payload)
+
+
+def _spawn_args(spawn: SpawnTask) -> bytes:
+    spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__}
+    group = {"group_id": spawn.group_id} if spawn.group_id else {}
+    return codec.encode({"kind": spawn.kind or "background", "spec": spec, **group})
+
+
+def _as_arguments(args: bytes) -> bytes:
+    """The arguments as the JSON object that providers insist on; what is none is wrapped, so that it can be seen."""
+    if not args.strip():
+        return b"{}"
+    try:
+        _object.decode(args)
+    except (msgspec.DecodeError, RecursionError):
+        return codec.encode({"invalid_arguments": args.decode("utf-8", "replace")})
+    return args
+
+
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _deed(action: Any) -> dict[str, str]:
+    match action:
+        case Finish():
+            return {"action": "finish", "reason": str(action.reason)}
+        case {"type": str(kind)}:
+            return {"action": kind}
+        case _:
+            return {"action": type(action).__name__}
+
+
+def _warn_if_missing(body: str, index: int) -> None:
+    if body == PLACEHOLDER:
+        note = {"action": "react.replay", "step": index}
+        _log.warning("step %d has no observation; the model is shown a placeholder", index, extra=note)

@@ -1,0 +1,119 @@
+"""The repair ladder for models that write their actions as text: ask, read, judge, and ask again within bounds.
+
+One loop serves any number of runs; what belongs to a step lives in its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from harborage.events import ActionExtraFieldDroppedPayload, EventType
+from harborage.llm import CompleteRequest, LLMClient
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
+from harborage.planner.emission import publish
+from harborage.planner.errors import InvalidConfigError, PlannerError
+from harborage.planner.repair.asking import ask, require_identity, streamed
+from harborage.planner.repair.limits import RepairLimits
+from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read
+from harborage.planner.repair.slips import RepairSignals, Slips, corrected, shown_name
+
+__all__ = ["ActionValidator", "RepairLoop", "RunResult"]
+
+ActionValidator: TypeAlias = Callable[[ToolAction], None]
+"""Raises when an action cannot be carried out; the message is what the model is told."""
+
+_CONTRACT: Final = (
+    'Answer with one JSON object and nothing else: {"tool": "<name>", "args": {…}}. '
+    "`tool` is the name of an available tool; `args` matches that tool's schema exactly."
+)
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """What a step came to: the decision, the reasoning of the last answer, and what had to be repaired."""
+
+    decision: Decision
+    reasoning: str = ""
+    repair: RepairSignals = RepairSignals()
+
+
+class RepairLoop:
+    """Turns a model's text into a call of tools, and asks again, within `limits`, when it cannot be used."""
+
+    def __init__(
+        self, *, repair_attempts: int = 0, max_consecutive_arg_failures: int = 0, arg_fill_enabled: bool = True
+    ) -> None:
+        self.limits = RepairLimits(
+            repair_attempts=repair_attempts,
+            max_consecutive_arg_failures=max_consecutive_arg_failures,
+            arg_fill_enabled=arg_fill_enabled,
+        )
+
+    async def run(
+        self,
+        run: RunContext,
+        client: LLMClient | None,
+        request: CompleteRequest,
+        validator: ActionValidator | None = None,
+    ) -> RunResult:
+        """The decision that the model's answer to `request` means, after as many corrections as the limits allow.
+
+        Several actions become a parallel call. When the limits are used up the decision is `Finish(no_path)` with
+        `followup` in its metadata; nothing is raised for what the model wrote.
+
+        Raises:
+            InvalidConfigError: there is no client.
+            IdentityMissingError: a part of the run's identity is empty.
+            asyncio.CancelledError: the caller was cancelled, before or between calls of the model.
+            Exception: what the client raised, as it is; a failed call is not repeated.
+        """
+        if client is None:
+            raise InvalidConfigError("the repair loop needs a model client")
+        require_identity(run, "the repair loop")
+        original = asked = streamed(request, run.on_chunk)
+        slips = Slips(self.limits)
+        reasoning = ""
+        while slips.may_ask:
+            response = await ask(run, client, asked)
+            slips.attempts += 1
+            reasoning = response.reasoning
+            try:
+                reading = read(response.content)
+                _announce_dropped(run, reading)
+                self._judge(reading, validator)
+            except (NoActionsFoundError, _ActionRefusedError) as error:
+                is_unread = isinstance(error, NoActionsFoundError)
+                slips.note(f"parser failed: {error}" if is_unread else str(error))
+                asked = corrected(original, response.content, f"Your last answer was not used: {error}\n{_CONTRACT}")
+                continue
+            is_multi = len(reading.actions) > 1
+            return RunResult(_promoted(reading), reasoning, RepairSignals(slips.has_args, is_multi))
+        return RunResult(slips.give_up(run), reasoning, slips.signals)
+
+    def _judge(self, reading: Reading, validator: ActionValidator | None) -> None:
+        if validator is None or not self.limits.arg_fill_enabled:
+            return
+        for action in reading.actions:
+            try:
+                validator(action)
+            except Exception as error:
+                text = str(error) or type(error).__name__
+                raise _ActionRefusedError(f"tool={shown_name(action.tool)} arg-validation: {text}") from error
+
+
+class _ActionRefusedError(PlannerError):
+    """The validator refused an action; the text names it."""
+
+
+def _promoted(reading: Reading) -> Decision:
+    calls = tuple(CallTool(action.tool, action.args) for action in reading.actions)
+    return calls[0] if len(calls) == 1 else CallParallel(calls, JoinSpec())
+
+
+def _announce_dropped(run: RunContext, reading: Reading) -> None:
+    for field in reading.dropped:
+        dropped = ActionExtraFieldDroppedPayload(identity=run.quadruple, field=field, occurred_at=run.now())
+        publish(run, EventType.PLANNER_ACTION_EXTRA_FIELD_DROPPED, dropped)

@@ -1,0 +1,107 @@
+"""What a model got wrong within one step, when that is enough, and how the run then ends without an exception."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage.events import EventType, RepairExhaustedPayload
+from harborage.llm import ChatMessage, CompleteRequest, Content, Role
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import Finish
+from harborage.planner.emission import publish
+from harborage.planner.enums import FinishReason
+from harborage.planner.errors import RepairExhaustedError
+from harborage.planner.repair.limits import RepairLimits
+
+__all__ = ["RepairSignals", "Slips", "corrected", "cut", "shown_name"]
+
+_REASON_BYTES = 256
+_CHAIN_BYTES = 1024
+_NAME_BYTES = 64
+
+
+class RepairSignals(msgspec.Struct, frozen=True):
+    """What had to be repaired to get a step's decision: its arguments, or several actions where one was due."""
+
+    args_repaired: bool = False
+    multi_action: bool = False
+
+
+class Slips:
+    """The failures of one step. Make one a step; it is never shared."""
+
+    __slots__ = ("_limits", "attempts", "consecutive", "has_args", "has_multi_action", "reasons")
+
+    def __init__(self, limits: RepairLimits) -> None:
+        self._limits = limits
+        self.attempts = 0
+        self.consecutive = 0
+        self.has_args = False
+        self.has_multi_action = False
+        self.reasons: list[str] = []
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the step may call the model (again)."""
+        return (
+            self.attempts < self._limits.repair_attempts
+            and self.consecutive < self._limits.max_consecutive_arg_failures
+        )
+
+    @property
+    def signals(self) -> RepairSignals:
+        """What was repaired so far."""
+        return RepairSignals(args_repaired=self.has_args, multi_action=self.has_multi_action)
+
+    def note(self, reason: str, *, is_args: bool = True) -> None:
+        """Take in one failed attempt, over its arguments or over several actions at once."""
+        self.reasons.append(cut(reason, _REASON_BYTES))
+        if is_args:
+            self.consecutive += 1
+            self.has_args = True
+        else:
+            self.has_multi_action = True
+
+    def give_up(self, run: RunContext) -> Finish:
+        """The finish of a run whose model could not be brought to a usable answer; it is announced once."""
+        exhausted = RepairExhaustedPayload(
+            identity=run.quadruple,
+            attempts=self.attempts,
+            consecutive_arg_failures=self.consecutive,
+            reasons=tuple(self.reasons),
+            occurred_at=run.now(),
+        )
+        publish(run, EventType.PLANNER_REPAIR_EXHAUSTED, exhausted)
+        return Finish(
+            FinishReason.NO_PATH,
+            None,
+            {
+                "followup": True,
+                "repair_attempts": self.attempts,
+                "repair_consecutive_arg_failures": self.consecutive,
+                "repair_chain": cut("; ".join(self.reasons), _CHAIN_BYTES),
+                "repair_error": str(RepairExhaustedError()),
+            },
+        )
+
+
+def corrected(original: CompleteRequest, said: str, correction: str) -> CompleteRequest:
+    """The original request with the model's bad answer and what was wrong with it behind it.
+
+    Corrections do not pile up: each one starts from the original again.
+    """
+    echo = [ChatMessage(Role.ASSISTANT, Content(text=said))] if said else []
+    return replace(original, messages=(*original.messages, *echo, ChatMessage(Role.USER, Content(text=correction))))
+
+
+def cut(text: str, limit: int) -> str:
+    """`text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
+    encoded = text.encode("utf-8", "replace")
+    return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
+
+
+def shown_name(tool: str) -> str:
+    """A tool's name as the model wrote it, made safe for one line of a message."""
+    plain = "".join(character if character.isprintable() else " " for character in tool)
+    return cut(plain, _NAME_BYTES) if plain.strip() else "<empty>"

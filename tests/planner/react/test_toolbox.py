@@ -1,0 +1,152 @@
+"""A step sees the visible tools, those that its run discovered, and the controls of sub-tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage import codec
+from harborage.planner import CallParallel, CallTool, Step, Trajectory
+from harborage.planner.react.discovery import discovered_tools
+from harborage.planner.react.toolbox import NO_TOOLS, declared_tools, listed_tools
+from harborage.tools import Tool
+
+CONTROLS = ["_spawn_task", "_await_task"]
+SEARCH = CallTool("tool_search", b'{"query":"x"}')
+
+
+def names(run) -> list[str]:
+    """The names of the declared tools."""
+    return [tool.name for tool in declared_tools(run)]
+
+
+def test_without_a_catalog_nothing_is_declared(make_run):
+    """Not even the controls; the list says that there are no tools."""
+    assert declared_tools(make_run()) == ()
+    assert listed_tools(make_run()) == NO_TOOLS
+
+
+def test_the_order(make_run, catalog):
+    """First the controls, then the catalog in its own order, then what was discovered and can be resolved."""
+    run = make_run(
+        catalog=catalog(Tool("b"), Tool("a"), hidden=(Tool("z"), Tool("y"))), discovered_tools=("z", "gone", "y")
+    )
+    assert names(run) == [*CONTROLS, "b", "a", "z", "y"]
+    assert listed_tools(run) == "- b\n\n- a\n\n- z\n\n- y"
+
+
+def test_each_name_once(make_run, catalog):
+    """The first of a name wins, the controls before everything; a tool without a name is left out."""
+    first = Tool("a", "first")
+    run = make_run(
+        catalog=catalog(first, Tool("a", "second"), Tool(""), Tool("_spawn_task", "mine")), discovered_tools=("a",)
+    )
+    assert names(run) == [*CONTROLS, "a"]
+    assert declared_tools(run)[-1].description == "first"
+
+
+def test_finish_is_not_declared(make_run, catalog):
+    """The model ends by answering, so there is nothing to call for it."""
+    assert "_finish" not in names(make_run(catalog=catalog(Tool("a"))))
+
+
+def test_a_declaration(make_run, catalog):
+    """A tool is declared with its name, its whole description and its schema."""
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    (declared,) = declared_tools(make_run(catalog=catalog(Tool("a", "does\nit", schema))))[2:]
+    assert (declared.name, declared.description, declared.schema) == ("a", "does\nit", schema)
+
+
+def test_the_controls(make_run, catalog):
+    """They say that they are controls, and their schemas are closed."""
+    spawn, wait = declared_tools(make_run(catalog=catalog()))
+    for control in (spawn, wait):
+        assert "not a data tool" in control.description
+        assert control.schema["additionalProperties"] is False
+    assert spawn.schema["required"] == ["spec"]
+    assert spawn.schema["properties"]["kind"]["enum"] == ["foreground", "background"]
+    assert spawn.schema["properties"]["spec"]["additionalProperties"] is False
+    assert wait.schema["required"] == ["task_id"]
+
+
+def test_the_list(make_run, catalog):
+    """An entry has a name and a description on one line, and nothing of schemas, examples or side effects."""
+    run = make_run(catalog=catalog(Tool("a", "does\nit ", {"type": "object", "title": "T"}), Tool("b", " ")))
+    assert listed_tools(run) == "- a: does it\n\n- b"
+    assert listed_tools(make_run(catalog=catalog())) == NO_TOOLS
+
+
+def test_a_new_tool_is_seen(make_run, catalog):
+    """What was made of the tools is used again only while they are the same."""
+    shelf = catalog(Tool("a"))
+    run = make_run(catalog=shelf)
+    before = declared_tools(run)
+    assert declared_tools(run) is before
+    shelf.tools[0] = Tool("a", "changed")
+    assert declared_tools(run)[-1].description == "changed"
+    shelf.tools.append(Tool("b"))
+    assert names(run)[-1] == "b"
+    assert listed_tools(run) == "- a: changed\n\n- b"
+
+
+class Found:
+    """A live result of a search."""
+
+    def to_json(self):
+        """Its JSON form."""
+        return {"tools": [{"name": "a"}]}
+
+
+RESULTS = {
+    "a dict": ({"tools": [{"name": "a", "description": "d"}], "count": 1}, ("a",)),
+    "text": ('{"tools": [{"name": "a"}]}', ("a",)),
+    "bytes": (b'{"tools": [{"name": "a"}]}', ("a",)),
+    "an object": (Found(), ("a",)),
+    "several": ({"tools": [{"name": "b"}, {"name": "a"}, {"name": "b"}]}, ("b", "a")),
+    "some unreadable": ({"tools": [{"name": 1}, "x", None, {}, {"name": ""}, {"name": "a"}]}, ("a",)),
+    "no list": ({"tools": "a"}, ()),
+    "an error": ({"error": "no index"}, ()),
+    "prose": ("nothing found", ()),
+    "nothing": (None, ()),
+    "a live object": (object(), ()),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("slot", ["llm_observation", "observation"])
+def test_what_a_search_found(make_run, name, slot):
+    """The names are read from a result of any form; one that cannot be read has none."""
+    result, found = RESULTS[name]
+    run = make_run(trajectory=Trajectory(steps=[Step(action=SEARCH, **{slot: result})]))
+    assert discovered_tools(run) == found
+
+
+def test_what_the_model_was_shown_counts(make_run):
+    """The reduced observation is read where there is one."""
+    step = Step(action=SEARCH, observation={"tools": [{"name": "a"}]}, llm_observation={"tools": []})
+    assert discovered_tools(make_run(trajectory=Trajectory(steps=[step]))) == ()
+
+
+def test_searches_add_up(make_run):
+    """Over all lone calls of the search, oldest first and each name once, after what the run had already."""
+    found = [{"tools": [{"name": name} for name in found]} for found in ("ab", "ca", "d")]
+    trajectory = Trajectory(steps=[Step(action=SEARCH, observation=found[0])])
+    run = make_run(trajectory=trajectory, discovered_tools=("b", "x"))
+    assert discovered_tools(run) == ("b", "x", "a")
+    trajectory.steps.append(Step(action=CallTool("other"), observation=found[2]))
+    trajectory.steps.append(Step(action=CallParallel((SEARCH,)), observation=found[2]))
+    trajectory.steps.append(Step(action=SEARCH, observation=found[1]))
+    assert discovered_tools(run) == ("b", "x", "a", "c")
+
+
+def test_discovery_without_a_history(make_run):
+    """A run without a trajectory has what it was given, each name once."""
+    assert discovered_tools(make_run(trajectory=None, discovered_tools=["a", "a"])) == ("a",)
+
+
+def test_discovery_after_a_restart(make_run):
+    """A history that was read back, or replaced, is read anew."""
+    trajectory = Trajectory(steps=[Step(action=SEARCH, observation={"tools": [{"name": "a"}]})])
+    run = make_run(trajectory=Trajectory.deserialize(codec.encode(trajectory)))
+    assert discovered_tools(run) == ("a",)
+    run.trajectory.steps = []
+    assert discovered_tools(run) == ()

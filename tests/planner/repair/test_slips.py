@@ -1,0 +1,57 @@
+"""What went wrong in a step is counted by kind, and kept short."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.planner.repair import RepairLimits, RepairSignals, Slips
+from harborage.planner.repair.slips import cut, shown_name
+
+
+def test_kinds_are_counted_apart():
+    """Only failures over arguments count for the guard; both kinds are reported."""
+    slips = Slips(RepairLimits(repair_attempts=9, max_consecutive_arg_failures=1))
+    slips.note("mixed", is_args=False)
+    assert slips.may_ask
+    assert slips.signals == RepairSignals(multi_action=True)
+    slips.note("args")
+    assert not slips.may_ask
+    assert slips.signals == RepairSignals(args_repaired=True, multi_action=True)
+
+
+def test_attempts_are_a_limit_of_their_own():
+    """When the attempts are used up the step asks no more, whatever failed."""
+    slips = Slips(RepairLimits(repair_attempts=2, max_consecutive_arg_failures=9))
+    for _ in range(2):
+        assert slips.may_ask
+        slips.attempts += 1
+    assert not slips.may_ask
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_numbers_that_are_not_positive(number):
+    """They mean the defaults, three calls of the model and two failures over arguments."""
+    limits = RepairLimits(repair_attempts=number, max_consecutive_arg_failures=number)
+    assert limits == RepairLimits() == RepairLimits(repair_attempts=3, max_consecutive_arg_failures=2)
+
+
+def test_cutting():
+    """What is longer than the limit ends in an ellipsis, never inside a character."""
+    assert cut("abcd", 4) == "abcd"
+    assert cut("abcde", 4) == "abcd…"
+    assert cut("aüüü", 4) == "aü…"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("read_file", "read_file"),
+        ("a\nb\x00c\x7f", "a b c "),
+        ("", "<empty>"),
+        ("\n", "<empty>"),
+        ("x" * 65, "x" * 64 + "…"),
+    ],
+)
+def test_names(name, shown):
+    """A name is shown on one line, in at most 64 bytes, and never as nothing."""
+    assert shown_name(name) == shown
