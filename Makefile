@@ -14,7 +14,7 @@ PIP := PIP_USER=0 PIP_TARGET= PIP_PREFIX= PIP_REQUIRE_HASHES=0 \
 STALE := $(shell test -x $(BIN)/python || echo stale)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types check bench fix lock clean stale
+.PHONY: help run test lint types check bench docs fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -38,6 +38,9 @@ check: lint types test ## lint, types and tests: what CI runs
 
 bench: $(VENV)/.ready ## measure speed, as ratios against a bare loop in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.ready ## write docs/reference again from the code
+	@$(BIN)/python docs/generate.py
 
 fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .

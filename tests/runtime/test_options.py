@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -197,7 +198,7 @@ async def test_artifact_driver(tmp_path: Path) -> None:
         planner=ScriptedPlanner([CallTool("note", b'{"text":"a long text"}'), GOAL]), tools=[note], options=options
     ) as rt:
         await (await rt.start("g", who=ME)).result()
-    assert [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(files for _, _, files in os.walk(tmp_path))
 
 
 @pytest.mark.parametrize("field", ["artifact_driver", "event_driver", "task_driver", "redactor"])

@@ -117,23 +117,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     executor = _executor(setup, catalog, artifacts, bus, tasks)
     closers.append(executor.aclose)
     history = ControlHistory()
-    services = AgentServices(
-        pauses=pauses,
-        history=history,
-        bus=bus,
-        tasks=tasks,
-        executor=executor,
-        gates=gates,
-        clock=clock,
-        stamp=clock,
-        control_errors=ControlErrors.REJECT,
-        pause_ttl=options.pause_ttl,
-        binds_answers=True,
-        announces=True,
-        folds=True,
-        keys_pauses=True,
-        logger=setup.logger,
-    )
+    services = _services(setup, pauses=pauses, history=history, bus=bus, tasks=tasks, executor=executor, gates=gates)
     effects = AgentEffects(services)
     engine = MemoryEngine(
         pauses,
@@ -156,6 +140,36 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         effects=effects,
         program=_program(setup, effects, catalog, artifacts, bus, gates),
         closers=tuple(reversed(closers)),
+    )
+
+
+def _services(
+    setup: Setup,
+    *,
+    pauses: Coordinator,
+    history: ControlHistory,
+    bus: EventBus,
+    tasks: TaskRegistry,
+    executor: CatalogToolExecutor,
+    gates: Mapping[str, ApprovalGate],
+) -> AgentServices:
+    """The services of an assembled runtime: nothing waits for ever, nothing is lost for one bad control."""
+    return AgentServices(
+        pauses=pauses,
+        history=history,
+        bus=bus,
+        tasks=tasks,
+        executor=executor,
+        gates=gates,
+        clock=setup.clock,
+        stamp=setup.clock,
+        control_errors=ControlErrors.REJECT,
+        pause_ttl=setup.options.pause_ttl,
+        binds_answers=True,
+        announces=True,
+        folds=True,
+        keys_pauses=True,
+        logger=setup.logger,
     )
 
 

@@ -1,0 +1,276 @@
+"""Writes the generated pages of `docs/reference/`: `python docs/generate.py`. A test fails when one is stale.
+
+Everything on them is read from classes, signatures and docstrings; to change a page, change those.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+import harborage
+from harborage import HarborageError, Run
+from harborage.app import Agent
+from harborage.events import EventType, Payload, PlainPayload
+from harborage.events.payloads import PAYLOADS
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.steering import payload, scopes
+from harborage.runtime.steering.controls import ControlType, Scope
+from harborage.tools import ToolPolicy
+
+PLACE = Path(__file__).resolve().parent / "reference"
+SOURCE = Path(harborage.__file__).resolve().parent
+GENERATED = "<!-- Written by docs/generate.py from the code; a change by hand is lost. -->\n"
+# Rooms that use the library instead of being it.
+FRONT = frozenset({"cli", "testing"})
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its file name."""
+    made = {"events": events(), "controls": steering(), "errors": errors(), "options": options()}
+    return {f"{name}.md": f"{GENERATED}\n{text.rstrip()}\n" for name, text in made.items()}
+
+
+def write() -> None:
+    """Bring the pages up to date."""
+    PLACE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (PLACE / name).write_text(text, "utf-8")
+
+
+# ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EVENTS = """\
+# Events
+
+Every event has a `type`, an `identity` (tenant, user, session, run), a `payload`, the time it `occurred_at`, and a
+`sequence` number that grows by one within its session. A type with several payloads has a row for each. Keys are
+spelled as they travel; in Python `TaskID` is `payload.task_id`. Payloads marked *redacted* may quote anything and reach
+subscribers as a `RedactedMap`. Types marked *reserved* have their name and their shape here, but nothing in this
+version tells them.
+"""
+
+
+def events() -> str:
+    """Every event type with the keys of its payload, by the first word of its name."""
+    told = told_types()
+    text = EVENTS
+    for family in dict.fromkeys(event.partition(".")[0] for event in EventType):
+        rows = [
+            (f"`{event}`", summary(kind), keys_of(kind), marks(kind, is_told=event.name in told))
+            for event in EventType
+            if event.partition(".")[0] == family
+            for kind in PAYLOADS[event]
+        ]
+        text += f"\n## {family}\n\n{table(('Type', 'Tells', 'Payload keys', ''), rows)}"
+    return text
+
+
+def keys_of(kind: type[Payload]) -> str:
+    """The wire keys of a payload."""
+    return ", ".join(f"`{key}`" for key in kind.__struct_encode_fields__) or "none"
+
+
+def marks(kind: type[Payload], *, is_told: bool) -> str:
+    """What else there is to know of a payload."""
+    words = {"redacted": issubclass(kind, PlainPayload), "reserved": not is_told}
+    return ", ".join(f"*{word}*" for word, applies in words.items() if applies)
+
+
+def told_types() -> set[str]:
+    """The members of `EventType` that the library names anywhere but in the tables that declare them."""
+    declared = ("events/types.py", "events/payloads/", "events/__init__.py")
+    found: set[str] = set()
+    for file in sorted(SOURCE.rglob("*.py")):
+        place = file.relative_to(SOURCE).as_posix()
+        if place.partition("/")[0] not in FRONT and not place.startswith(declared):
+            found |= set(re.findall(r"\bEventType\.([A-Z_]+)", file.read_text("utf-8")))
+    return found
+
+
+# ── Controls ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CONTROLS = """\
+# Controls
+
+Each run has one inbox, in the order of arrival. A control that may not be sent is refused with an error and told as
+`control.rejected`. One that is queued is applied at the run's next step boundary and told as `control.applied`, with
+the outcome `applied` or `failed`; a hard cancel and an approval reach a step in flight. The calls are methods of
+`harborage.Run`.
+"""
+
+
+def steering() -> str:
+    """The nine controls with who may send them and how, the scopes, and the bounds of a payload."""
+    said, calls = member_docs(ControlType), control_calls()
+    ruled = [
+        (f"`{one}`", said[one.name], f"`{calls[one.name]}`", f"`{scopes.required_scope(one)}`") for one in ControlType
+    ]
+    ranks = [(f"`{one}`", member_docs(Scope)[one.name]) for one in Scope]
+    return (
+        f"{CONTROLS}\n{table(('Control', 'Does', 'Call', 'Least scope'), ruled)}\n"
+        f"## Scopes\n\nWeakest first. Another tenant's run takes `admin`.\n\n{table(('Scope', 'Who'), ranks)}\n"
+        f"## Bounds of a payload\n\nA payload that breaks a bound is refused whole.\n\n"
+        f"{table(('Bound', 'At most', 'What is counted'), bounds())}"
+    )
+
+
+def control_calls() -> dict[str, str]:
+    """The method of `Run` that sends each control, as it is called."""
+    calls: dict[str, str] = {}
+    for name, method in inspect.getmembers(Run, inspect.isfunction):
+        for member in re.findall(r"_send\(ControlType\.([A-Z_]+)", inspect.getsource(method)):
+            parameters = list(inspect.signature(method).parameters.values())[1:]
+            plain = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters])
+            calls[member] = f"{name}{plain}"
+    return calls
+
+
+def bounds() -> Iterator[tuple[str, str, str]]:
+    """The constants of the payload check, with what is said of each."""
+    for name, said in constant_docs(payload).items():
+        yield f"`{name}`", f"{getattr(payload, name):,}", said
+
+
+def member_docs(kind: type) -> dict[str, str]:
+    """What stands below each member of an enumeration."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(tree, ast.ClassDef)
+    return documented(tree.body)
+
+
+def constant_docs(module: ModuleType) -> dict[str, str]:
+    """What stands below each constant of a module."""
+    return documented(ast.parse(inspect.getsource(module)).body)
+
+
+def documented(body: list[ast.stmt]) -> dict[str, str]:
+    """The assignments of a body that a string follows, with that string."""
+    found: dict[str, str] = {}
+    for statement, below in pairwise(body):
+        match statement, below:
+            case ast.Assign(targets=[ast.Name(name)]), ast.Expr(ast.Constant(str(text))):
+                found[name] = one_line(text)
+            case _:
+                pass
+    return found
+
+
+# ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ERRORS = """\
+# Errors
+
+Everything that Harborage raises on purpose is a `HarborageError`. What identifies the case, such as a tool, a token or
+a path, is an attribute. In brackets: where to import it from.
+"""
+
+
+def errors() -> str:
+    """The whole error tree with the room of each class and what it says."""
+    below: dict[type, list[type]] = {}
+    for kind in error_classes():
+        below.setdefault(next(base for base in kind.__bases__ if issubclass(base, HarborageError)), []).append(kind)
+    root = f"- `HarborageError` (`harborage`): {summary(HarborageError)}"
+    return "\n".join([ERRORS, root, *branch(HarborageError, below, 1)])
+
+
+def branch(parent: type, below: dict[type, list[type]], depth: int) -> Iterator[str]:
+    """The lines of everything below a class."""
+    for kind in sorted(below.get(parent, ()), key=lambda one: (home(one), one.__name__)):
+        yield f"{'  ' * depth}- `{kind.__name__}` (`{home(kind)}`): {summary(kind)}"
+        yield from branch(kind, below, depth + 1)
+
+
+def error_classes() -> list[type]:
+    """Every error class of the library."""
+    found = {
+        value
+        for module in modules()
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, HarborageError) and value.__module__ == module.__name__
+    }
+    return sorted(found - {HarborageError}, key=lambda one: (one.__module__, one.__name__))
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every module of the library."""
+    for found in pkgutil.walk_packages([str(SOURCE)], "harborage."):
+        if found.name.split(".")[1] not in FRONT:
+            yield importlib.import_module(found.name)
+
+
+def home(kind: type) -> str:
+    """The outermost package that offers the class, else its own module."""
+    parts = kind.__module__.split(".")
+    packages = [".".join(parts[:count]) for count in range(1, len(parts))]
+    return next((one for one in packages if offers(importlib.import_module(one), kind)), kind.__module__)
+
+
+def offers(package: ModuleType, kind: type) -> bool:
+    """Whether a class is one of the package's public names."""
+    return kind.__name__ in getattr(package, "__all__", ()) and getattr(package, kind.__name__) is kind
+
+
+# ── Options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def options() -> str:
+    """The fields of the values that a program is set up with."""
+    kinds = (RuntimeOptions, Agent, ToolPolicy)
+    return "# Options\n\n" + "\n".join(f"## {kind.__name__}\n\n{described(kind)}" for kind in kinds)
+
+
+def described(kind: type[msgspec.Struct]) -> str:
+    """A struct: what its docstring says of its fields, and each with its type and default."""
+    written = inspect.get_annotations(kind)
+    fields = msgspec.structs.fields(kind)
+    rows = [(f"`{field.name}`", f"`{written[field.name]}`", default_of(field)) for field in fields]
+    return f"`{home(kind)}.{kind.__name__}`: {inspect.getdoc(kind)}\n\n{table(('Field', 'Type', 'Default'), rows)}"
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> str:
+    """What a field is when it is not given."""
+    match field.default:
+        case msgspec.NODEFAULT:
+            return "must be given"
+        case timedelta() as span:
+            return f"{span.days} days"
+        case msgspec.Struct() as value:
+            return f"`{type(value).__name__}()`"
+        case value:
+            return f"`{value!r}`"
+
+
+# ── Markdown ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    heads = tuple(heads)
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def summary(kind: type) -> str:
+    """What a class's docstring says first."""
+    return one_line((inspect.getdoc(kind) or "").partition("\n\n")[0])
+
+
+def one_line(text: str) -> str:
+    """A text without its line ends."""
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    write()

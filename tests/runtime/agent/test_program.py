@@ -1,0 +1,247 @@
+"""The program of agents on a host: what blocks it, what it makes of a record that does not fit, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from harborage import codec
+from harborage.identity import Identity
+from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext
+from harborage.runtime.durable import RunPhase, RunRequest
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import Done, MemoryJournal, encode_entry, raw
+from harborage.tasks import InProcessTaskRegistry, TaskStatus
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
+from harborage.tools import SideEffect, tool
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+GOAL = Finish(FinishReason.GOAL, "done")
+Runtimes = Callable[..., Awaitable[Any]]
+
+
+class World:
+    """Tools that count their calls, and hang until the gate is open."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.gate = asyncio.Event()
+
+    def tools(self) -> list[Any]:
+        async def read(text: str) -> str:
+            """Read."""
+            self.calls.append(f"read {text}")
+            await self.gate.wait()
+            return f"read {text}"
+
+        async def keyed(text: str) -> str:
+            """Do something under a key."""
+            self.calls.append(f"keyed {text}")
+            await self.gate.wait()
+            return f"keyed {text}"
+
+        async def write(text: str) -> str:
+            """Write."""
+            self.calls.append(f"write {text}")
+            await self.gate.wait()
+            return f"wrote {text}"
+
+        return [
+            tool(read, side_effects=SideEffect.READ),
+            tool(keyed, side_effects=SideEffect.EXTERNAL, idempotent=True),
+            tool(write, side_effects=SideEffect.WRITE),
+        ]
+
+
+def call(name: str, text: str = "a") -> CallTool:
+    return CallTool(name, b'{"text":"%s"}' % text.encode())
+
+
+def everything(run: RunContext) -> Finish:
+    return Finish(FinishReason.GOAL, [step.observation for step in run.trajectory.steps])
+
+
+class Stateless:
+    """Decides by the history alone, so that it may be asked again by another process."""
+
+    def __init__(self, *decisions: Any) -> None:
+        self.asked: list[int] = []
+        self._decisions = decisions
+
+    async def next(self, run: RunContext) -> Any:
+        at = len(run.trajectory.steps)
+        self.asked.append(at)
+        return self._decisions[at] if at < len(self._decisions) else everything(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "observed"),
+    [
+        ("read", 2, "read a"),
+        ("keyed", 2, "keyed a"),
+        ("write", 1, {"error": 'tool "write" was interrupted by a crash'}),
+    ],
+)
+async def test_a_call_in_flight_at_a_crash_is_repeated_or_unknown(
+    runtimes: Runtimes, name: str, calls: int, observed: Any
+) -> None:
+    """A tool that only reads, or is safe under its key, is called again; another is not, and the planner is told."""
+    journal, world = MemoryJournal(), World()
+    planner = Stateless(call(name))
+    first = await runtimes(planner, tools=world.tools(), journal=journal)
+    run = await first.start()
+    await settle()
+    await first.rt.aclose()
+    world.gate.set()
+    second = await runtimes(planner, tools=world.tools(), journal=journal)
+    (got,) = (await second.end(await second.rt.run(run.id, who=ME))).payload
+    assert world.calls == [f"{name} a"] * calls
+    if isinstance(observed, dict):
+        assert got["error"].startswith(observed["error"])
+        assert "unknown" in got["error"]
+    else:
+        assert got == observed
+    assert planner.asked == [0, 1]
+
+
+async def test_finished_branches_keep_their_results_over_a_crash(runtimes: Runtimes) -> None:
+    """What was in flight is decided call by call."""
+    journal, world = MemoryJournal(), World()
+    planner = Stateless(CallParallel((call("read"), call("write"), call("nope"))))
+    first = await runtimes(planner, tools=world.tools(), journal=journal)
+    run = await first.start()
+    await settle()
+    await first.rt.aclose()
+    world.gate.set()
+    second = await runtimes(planner, tools=world.tools(), journal=journal)
+    (seen,) = (await second.end(await second.rt.run(run.id, who=ME))).payload
+    values = [(one.value, one.error[:20]) for one in seen.branches]
+    assert values == [("read a", ""), (None, 'tool "write" was int'), (None, "no tool 'nope' here;")]
+    assert world.calls == ["read a", "write a", "read a"]
+
+
+class Rewritten(MemoryJournal):
+    """A journal that another version of the code wrote: its steps have other names."""
+
+    def __init__(self, entries: dict[str, list[bytes]], change: Callable[[str], str]) -> None:
+        super().__init__()
+        self._changed = {
+            run_id: [self._rewrite(data, run_id, change) for data in kept] for run_id, kept in entries.items()
+        }
+        self._entries = {run_id: list(kept) for run_id, kept in self._changed.items()}
+        self._original = entries
+
+    @staticmethod
+    def _rewrite(data: bytes, run_id: str, change: Callable[[str], str]) -> bytes:
+        (entry,) = read_entries(run_id, [data])
+        name = getattr(entry, "name", "")
+        return encode_entry(msgspec.structs.replace(entry, name=change(name))) if name else data
+
+    def heal(self) -> None:
+        """Put back what was written."""
+        for run_id, kept in self._original.items():
+            assert self._entries[run_id] == self._changed[run_id]
+            self._entries[run_id] = list(kept)
+
+
+@pytest.mark.parametrize("change", ["plan", "task.begin", "tool.read"])
+async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(runtimes: Runtimes, change: str) -> None:
+    """Nothing is done, nothing is written, and it heals when the right code is back."""
+    clock = FakeClock()
+    world, journal = World(), MemoryJournal()
+    planner = Stateless(call("read"))
+    first = await runtimes(planner, tools=world.tools(), journal=journal, clock=clock)
+    tasks: InProcessTaskRegistry = first.rt.tasks
+    run = await first.start()
+    await settle()
+    kept = {run.id: await run.history()}
+    await first.rt.aclose()
+    planner.asked.clear()
+    old = Rewritten(kept, lambda name: f"{name}.v0" if name == change else name)
+    second = await runtimes(planner, tools=world.tools(), journal=old)
+    await settle()
+    status = await (again := await second.rt.run(run.id, who=ME)).status()
+    assert status.phase is RunPhase.BLOCKED
+    assert f"{change}.v0" in status.reason
+    assert (planner.asked, second.types("task.", "planner.", "tool.")) == ([], [])
+    assert await again.history() == old._changed[run.id]
+    old.heal()
+    world.gate.set()
+    await second.rt.aclose()
+    third = await runtimes(planner, tools=world.tools(), journal=old)
+    assert (await third.end(await third.rt.run(run.id, who=ME))).payload == ["read a"]
+    assert tasks is not third.rt.tasks
+
+
+async def test_a_blocked_run_keeps_its_task_running(runtimes: Runtimes) -> None:
+    """In a registry that lives longer than the runtime the task does not fail, for the run may heal."""
+    world, journal = World(), MemoryJournal()
+    bench = await runtimes(Stateless(call("read")), tools=world.tools(), journal=journal)
+    run = await bench.start()
+    await settle()
+    parts = bench.rt._parts
+    history = await run.history()
+    at = next(index for index, data in enumerate(history) if b'"plan"' in data)
+    journal._entries[run.id][at] = history[at].replace(b'"plan"', b'"scheme"')
+    crew = bench.rt._open[1]
+    await crew.aclose()
+    worker = asyncio.create_task(parts.engine.serve(parts.program, parts.effects.table()))
+    await settle()
+    assert (await run.status()).phase is RunPhase.BLOCKED
+    assert (await bench.rt.tasks.get(run.id, who=ME)).status is TaskStatus.RUNNING
+    worker.cancel()
+    await asyncio.wait({worker})
+
+
+async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
+    """A run that begins with another's steps goes on from there with its own planner."""
+    world, journal = World(), MemoryJournal()
+    world.gate.set()
+    bench = await runtimes(Stateless(call("write"), call("read")), tools=world.tools(), journal=journal)
+    run = await bench.start()
+    await bench.end(run)
+    history = await run.history()
+    upto = next(
+        index
+        for index, entry in enumerate(read_entries(run.id, history))
+        if isinstance(entry, Done) and entry.name == "tool.write"
+    )
+    await bench.rt.aclose()
+    world.calls.clear()
+    forked = RecordingPlanner(ScriptedPlanner([call("read", "b"), everything]))
+    other = await runtimes(forked, tools=world.tools())
+    parts = other.rt._parts
+    request = msgspec.structs.replace((await _request(journal, run.id)), who=ME.with_run("fork"), task_id="fork")
+    await parts.engine.start("fork", request, seed=history[: upto + 1])
+    finish = await other.end(await other.rt.run("fork", who=ME))
+    assert finish.payload == ["wrote a", "read b"]
+    assert world.calls == ["read b"]
+
+
+async def _request(journal: MemoryJournal, run_id: str) -> RunRequest:
+    (started, *_) = read_entries(run_id, await journal.read(run_id))
+    return codec.decode(bytes(started.request), RunRequest)
+
+
+async def test_a_finish_that_cannot_be_recorded_fails_the_run_by_its_path(runtimes: Runtimes) -> None:
+    """The planner's step is where it stands; the task fails with it, and nobody waits for ever."""
+    bench = await runtimes([Finish(FinishReason.GOAL, {"deep": [object()]})])
+    run = await bench.start()
+    with pytest.raises(
+        Exception, match=r"UnserializableError: cannot serialise plan\.result\.decision\.payload\.deep\[0\]"
+    ):
+        await bench.end(run)
+    assert (await bench.rt.tasks.get(run.id, who=ME)).error.code == "runloop_error"
+
+
+def test_entries_may_hold_live_values() -> None:
+    """What the tests above rewrite is what a journal holds."""
+    entry = Done(at=FakeClock().now(), position="1", name="plan", result=raw({"a": 1}))
+    assert b'"result":{"a":1}' in encode_entry(entry)

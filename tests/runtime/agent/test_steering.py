@@ -1,0 +1,205 @@
+"""Applying controls to the world outside the run: the codes of failures, bound answers, and answers for gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harborage.events import ControlLifecyclePayload, MemoryEventBus
+from harborage.identity import Quadruple
+from harborage.planner import PauseReason
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.agent.steering import bridge, failure_code, open_pause, steer
+from harborage.runtime.approval import ApprovalNotFoundError
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseNotFoundError,
+)
+from harborage.runtime.pauses import ScopeMismatchError as PauseScopeMismatchError
+from harborage.runtime.steering import (
+    ControlErrors,
+    ControlEvent,
+    ControlHistory,
+    ControlType,
+    NoOutstandingPauseError,
+    PayloadInvalidError,
+    RunLoopMisconfiguredError,
+    Scope,
+    ScopeMismatchError,
+)
+from harborage.runtime.steering.state import OpenPause, Steered, SteerRequest
+from harborage.testing.clock import FakeClock
+from harborage.testing.events import EventRecorder
+
+pytestmark = pytest.mark.anyio
+
+RUN = Quadruple("t", "u", "s", "r")
+
+
+class Gate:
+    """Stands for an approval gate at which calls of runs wait under tokens."""
+
+    def __init__(self, **owners: Quadruple) -> None:
+        self.owners = owners
+        self.answers: list[tuple[Any, ...]] = []
+
+    def owner(self, token: str) -> Quadruple | None:
+        return self.owners.get(token)
+
+    async def resolve_approval(self, token: str, decision: Any, reason: str, **more: Any) -> None:
+        if self.owners.pop(token, None) is None:
+            raise ApprovalNotFoundError(token)
+        self.answers.append((token, str(decision), reason, more["args"], more["who"]))
+
+
+def control(type: str, payload: dict[str, Any] | None = None) -> ControlEvent:
+    return ControlEvent(ControlType(type), RUN, Scope.ADMIN, "t", payload)
+
+
+@pytest.fixture
+def served() -> Callable[..., AgentServices]:
+    """Makes services that record failing controls; options replace their parts."""
+
+    def make(**options: Any) -> AgentServices:
+        clock = FakeClock()
+        parts = {
+            "pauses": Coordinator(clock=clock),
+            "history": ControlHistory(),
+            "clock": clock,
+            "stamp": clock,
+            "control_errors": ControlErrors.REJECT,
+        }
+        return AgentServices(**{**parts, **options})
+
+    return make
+
+
+async def apply(services: AgentServices, *controls: ControlEvent, pause: OpenPause | None = None) -> list[Steered]:
+    return await steer(services, RUN, SteerRequest(controls=controls, pause=pause), key="r/1")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NoOutstandingPauseError(), "no_outstanding_pause"),
+        (RunLoopMisconfiguredError(), "misconfigured"),
+        (PayloadInvalidError("x"), "payload_invalid"),
+        (AlreadyResumedError("p"), "already_resumed"),
+        (ScopeMismatchError("x"), "scope_mismatch"),
+        (PauseScopeMismatchError("p"), "scope_mismatch"),
+        (PauseNotFoundError("p"), "pause_not_found"),
+        (ApprovalNotFoundError("p"), "apply_failed"),
+        (ValueError("secret words"), "apply_failed"),
+    ],
+)
+def test_a_failure_has_a_code_and_quotes_nobody(error: Exception, code: str) -> None:
+    """One of a few words, whatever the error says."""
+    assert failure_code(error) == code
+
+
+async def test_an_answer_for_a_gate_settles_no_pause(served: Callable[..., AgentServices]) -> None:
+    """At a boundary too: the call that waits gets it, with reason and arguments; the run goes on."""
+    gate = Gate(a=RUN, b=RUN)
+    services = served(gates={"x": gate})
+    approve = control("APPROVE", {"token": "a", "reason": "fine", "args": {"n": 1}})
+    reject = control("REJECT", {"token": "b"})
+    assert await apply(services, approve, reject) == [Steered(control=approve), Steered(control=reject)]
+    assert gate.answers == [("a", "approve", "fine", b'{"n":1}', RUN), ("b", "reject", "", None, RUN)]
+
+
+async def test_an_answer_for_another_runs_call_is_not_delivered(served: Callable[..., AgentServices]) -> None:
+    """It answers no question of this run, and fails."""
+    gate = Gate(a=Quadruple("t", "u", "s", "other"))
+    (outcome,) = await apply(served(gates={"x": gate}), control("APPROVE", {"token": "a"}))
+    assert outcome.error == "no_outstanding_pause"
+    assert gate.answers == []
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"token": ""}, {"token": 7}, {"token": None}])
+async def test_an_answer_without_a_token_is_for_the_runs_own_pause(
+    served: Callable[..., AgentServices], payload: dict[str, Any] | None
+) -> None:
+    """Gates are not asked."""
+    services = served(gates={"x": Gate(a=RUN)}, binds_answers=True)
+    pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {"q": 1}, key="r/0")
+    (outcome,) = await apply(services, control("APPROVE", payload), pause=pause)
+    assert (outcome.settled, outcome.settled_token, outcome.error) == (PauseDecision.APPROVE, pause.token, "")
+
+
+@pytest.mark.parametrize(("binds", "error"), [(True, "pause_not_found"), (False, "")])
+async def test_an_answer_that_names_another_question(
+    served: Callable[..., AgentServices], binds: bool, error: str
+) -> None:
+    """Where answers are bound it fails and the pause stays; else it settles the open one."""
+    services = served(binds_answers=binds)
+    pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
+    (outcome,) = await apply(services, control("APPROVE", {"token": "another"}), pause=pause)
+    assert outcome.error == error
+    assert (await services.pauses.status(pause.token, who=RUN)).is_paused == binds
+
+
+async def test_controls_of_a_batch_build_on_each_other(served: Callable[..., AgentServices]) -> None:
+    """A pause opened by the first is settled by the third; what fails between them is passed over."""
+    services = served()
+    outcomes = await apply(services, control("PAUSE"), control("PRIORITIZE"), control("RESUME"), control("RESUME"))
+    assert [one.error for one in outcomes] == ["", "payload_invalid", "", "no_outstanding_pause"]
+    assert outcomes[0].opened is not None
+    assert outcomes[2].settled_token == outcomes[0].opened.token
+
+
+@pytest.mark.parametrize("keys_pauses", [True, False])
+async def test_a_batch_applied_again_finds_its_pause(served: Callable[..., AgentServices], keys_pauses: bool) -> None:
+    """After a crash in mid step; only where run ids are never used twice."""
+    services = served(keys_pauses=keys_pauses)
+    first, again = [(await apply(services, control("PAUSE")))[0].opened for _ in range(2)]
+    assert (first == again) == keys_pauses
+
+
+async def test_a_pause_settled_elsewhere_is_not_settled_twice(served: Callable[..., AgentServices]) -> None:
+    """The control fails with a code of its own; the run learns of the other answer when it next waits."""
+    services = served()
+    pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
+    await services.pauses.resume(pause.token, PauseDecision.APPROVE, who=RUN)
+    (outcome,) = await apply(services, control("REJECT"), pause=pause)
+    assert (outcome.error, outcome.settled) == ("already_resumed", None)
+
+
+async def test_where_controls_fail_loud_a_pause_they_opened_is_given_up(served: Callable[..., AgentServices]) -> None:
+    """The run ends with the error, and nobody is left to hear the answer."""
+    opened: list[Pause] = []
+
+    class Watched(Coordinator):
+        async def request(self, request: Any) -> Pause:
+            opened.append(await super().request(request))
+            return opened[-1]
+
+    services = served(control_errors=ControlErrors.FAIL, pauses=Watched(clock=FakeClock()))
+    with pytest.raises(PayloadInvalidError):
+        await apply(services, control("PAUSE"), control("PRIORITIZE", {"priority": "high"}))
+    assert (await services.pauses.status(opened[0].token, who=RUN)).decision == "reject"
+
+
+async def test_an_answer_handed_over_in_mid_step_is_told_like_any_other(served: Callable[..., AgentServices]) -> None:
+    """Received, then applied or failed; a token that no call waits under is nobody's to hand over."""
+    bus = MemoryEventBus()
+    told = EventRecorder(bus)
+    gate = Gate(a=RUN, b=RUN)
+    services = served(gates={"x": gate}, bus=bus)
+    assert bridge(services, RUN, control("APPROVE", {"token": "nobody's"})) is None
+    assert bridge(services, RUN, control("RESUME", {"token": "a"})) is None
+    good, bad = (bridge(services, RUN, control("APPROVE", {"token": token})) for token in "ab")
+    gate.owners.pop("b")
+    for work in (good, bad):
+        await work
+    assert [(one.outcome, one.err) for one in told.payloads(ControlLifecyclePayload)] == [
+        ("received", ""),
+        ("applied", ""),
+        ("received", ""),
+        ("failed", "apply_failed"),
+    ]
+    assert [line.err is None for line in services.history.of("s", who=RUN)] == [True, False]
