@@ -1,0 +1,92 @@
+"""`harborage`: finds the command and turns what goes wrong into one line and an exit code.
+
+It starts fast, since it is started often: help and version are answered from the table below, and a command's own
+module is imported when that command is run. This file must not import the runtime.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "run": ("harborage.cli.run:run", "TARGET GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
+    "version": ("harborage.cli.version:version", "", "Print the version."),
+}
+"""Every command: where it lives, what it takes, and what it does in one line."""
+
+_USAGE = """\
+Usage: harborage COMMAND [ARGUMENTS]
+
+Runs AI agents as long-lived, observable, interruptible work.
+
+Commands:
+{commands}
+
+Options:
+  --help, -h  Show this, or what a command takes: harborage COMMAND --help.
+  --version   Print the version.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` names, by default this process's own arguments; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        match words:
+            case [] | ["--help" | "-h" | "help"]:
+                sys.stdout.write(_help())
+                return 0
+            case ["--version"]:
+                from harborage.cli.version import version
+
+                return version()
+            case _:
+                return _call(words)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    return _USAGE.format(commands="\n".join(f"  {name:{width}}  {text}" for name, (_, _, text) in COMMANDS.items()))
+
+
+def _call(words: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    try:
+        code = app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        known = words[0] if words[0] in COMMANDS else ""
+        place = f"harborage {known}" if known else "harborage"
+        sys.stderr.write(f"harborage: {_one_line(str(error))} See '{place} --help'.\n")
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def app() -> App:
+    """All commands, as cyclopts parses them; none of their modules is imported by this."""
+    from cyclopts import App
+
+    from harborage import __version__
+
+    commands = App(name="harborage", version=__version__, help_format="plaintext")
+    for name, (target, takes, _) in COMMANDS.items():
+        commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}".rstrip())
+    return commands
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

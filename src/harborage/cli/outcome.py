@@ -1,0 +1,136 @@
+"""What a run's end means to whoever started the command: the exit code, the answer, one line of explanation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, assert_never
+
+import msgspec
+
+from harborage import codec
+from harborage.planner import Finish, FinishReason
+from harborage.runtime.durable import RunFailedError
+
+__all__ = ["CANCELLED", "EXIT_CODES", "WRONG_USE", "Ending", "ending_of", "failed", "result_line"]
+
+REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
+
+EXIT_CODES = MappingProxyType(
+    {
+        REACHED: "the goal was reached",
+        FAILED: "the run failed with an error",
+        WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
+        NOT_REACHED: "ended without reaching the goal",
+        EXHAUSTED: "out of time or out of steps",
+        CANCELLED: "cancelled",
+    }
+)
+"""Every exit code of `harborage run`, and what it says."""
+
+_OUT_OF_STEPS = "MaxStepsExceededError"
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. `reason` is a finish reason, or `failed`; `answer` is for stdout, `why` for people.
+
+    `is_strange` when the error is one that its text does not explain.
+    """
+
+    code: int
+    reason: str
+    answer: str = ""
+    why: str = ""
+    payload: Any = None
+    metadata: dict[str, Any] = {}
+    error: str = ""
+    is_strange: bool = False
+
+    @property
+    def told(self) -> str:
+        """What went wrong, in a sentence."""
+        return f"the run failed: {self.why}" if self.code == FAILED else self.why
+
+
+def ending_of(result: Finish | RunFailedError) -> Ending:
+    """What came of a run, from its finish or from the error that it failed with."""
+    if isinstance(result, RunFailedError):
+        cause = str(result.__cause__ or "") or str(result)
+        if result.error == _OUT_OF_STEPS:
+            return failed(result.error, cause, EXHAUSTED)
+        return failed(result.error, cause, FAILED, is_strange=True)
+    return Ending(
+        code=_code(result.reason),
+        reason=str(result.reason),
+        answer=answer_of(result.payload),
+        why=_why(result),
+        payload=result.payload,
+        metadata=dict(result.metadata or {}),
+    )
+
+
+def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Ending:
+    """The ending of what went wrong: the error's name, and its text with the way out."""
+    return Ending(code=code, reason="failed", error=error, why=why, is_strange=is_strange)
+
+
+def _code(reason: FinishReason) -> int:
+    match reason:
+        case FinishReason.GOAL:
+            return REACHED
+        case FinishReason.NO_PATH | FinishReason.CONSTRAINTS_CONFLICT:
+            return NOT_REACHED
+        case FinishReason.DEADLINE_EXCEEDED:
+            return EXHAUSTED
+        case FinishReason.CANCELLED:
+            return CANCELLED
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def answer_of(payload: Any) -> str:
+    """The answer in a finish's payload: text, the text under its `answer` key, else indented JSON; empty for none."""
+    match payload:
+        case None:
+            return ""
+        case str(text) | {"answer": str(text)}:
+            return text
+        case other:
+            try:
+                return msgspec.json.format(codec.encode(other, "payload"), indent=2).decode()
+            except codec.UnserializableError:
+                return str(other)
+
+
+_WHY: Mapping[str, str] = MappingProxyType(
+    {
+        FinishReason.GOAL: "goal reached",
+        FinishReason.NO_PATH: "no way to the goal was found",
+        FinishReason.CONSTRAINTS_CONFLICT: "the goal conflicts with what is allowed",
+        FinishReason.DEADLINE_EXCEEDED: "out of time",
+        FinishReason.CANCELLED: "cancelled",
+        "control_reject": "what it asked for was refused",
+        "pause_timeout": "nobody answered in time",
+        "hard_cancel": "cancelled at once",
+        "cancel_while_paused": "cancelled while it was parked",
+    }
+)
+"""In words: why a planner finishes, and why steering ended a run."""
+
+
+def _why(finish: Finish) -> str:
+    cause = (finish.metadata or {}).get("steering_reason")
+    return _WHY[cause] if isinstance(cause, str) and cause in _WHY else _WHY[finish.reason]
+
+
+def result_line(ending: Ending, run_id: str) -> bytes:
+    """The last line for machines, as JSON without a line end."""
+    line: dict[str, Any] = {"type": "result", "run": run_id, "reason": ending.reason, "exit_code": ending.code}
+    if ending.error:
+        line["error"] = {"type": ending.error, "message": ending.why}
+    else:
+        line |= {"answer": ending.answer, "payload": ending.payload, "metadata": ending.metadata}
+    try:
+        return codec.encode(line, "result")
+    except codec.UnserializableError:
+        return codec.encode({**line, "payload": None, "metadata": {}}, "result")

@@ -1,0 +1,201 @@
+"""What a run waits to hear from a person: the open questions in order, and how one is put. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from harborage.cli.answers import Mode
+from harborage.cli.text import compact, duration, pretty, printable
+from harborage.planner import PauseReason
+from harborage.runtime.pauses import Pause
+
+__all__ = ["Desk", "Question", "announced_args", "is_gate", "put", "put_again", "question_of"]
+
+_INDENT = " " * 6
+_SHORT = 72
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One open question. `tool` is set for a call that needs approval, which `args` are for; else a run is paused."""
+
+    token: str
+    run_id: str
+    label: str = ""
+    reason: str = ""
+    tool: str = ""
+    args: Any = None
+    payload: dict[str, Any] = {}
+    deadline: datetime | None = None
+
+    @property
+    def mode(self) -> Mode:
+        """How a line is read that answers this."""
+        if self.tool:
+            return Mode.APPROVAL
+        return Mode.CONSENT if self.wants_yes_or_no else Mode.PAUSE
+
+    @property
+    def wants_yes_or_no(self) -> bool:
+        """Whether a plain yes answers it."""
+        return bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in a few words."""
+        return printable(self.tool or self.reason, keep="")
+
+
+def is_gate(pause: Pause) -> bool:
+    """Whether a pause is that of a gated call; the gate announces it itself when it is ready to hear the answer."""
+    return {"tool", "fingerprint"} <= (pause.payload or {}).keys()
+
+
+def is_held(pause: Pause) -> bool:
+    """Whether somebody parked the run by a control; that asks nothing, /resume lets it go on."""
+    return (pause.payload or {}).get("requested_by") == "steering"
+
+
+def question_of(pause: Pause, label: str = "") -> Question | None:
+    """The question that a pause puts; None for a run that somebody parked."""
+    if is_held(pause):
+        return None
+    payload = dict(pause.payload or {})
+    common: dict[str, Any] = {
+        "token": pause.token,
+        "run_id": pause.identity.run_id,
+        "label": label,
+        "deadline": pause.deadline,
+    }
+    if is_gate(pause):
+        reason, tool = str(payload.get("reason", "")), str(payload["tool"])
+        return Question(reason=reason, tool=tool, args=payload.get("args_summary"), **common)
+    return Question(reason=str(pause.reason), payload=payload, **common)
+
+
+class Desk:
+    """The questions that nobody has answered yet, oldest first; one at a time is put."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Question] = {}
+        self._answered: set[str] = set()
+        self.is_editing = False
+
+    @property
+    def current(self) -> Question | None:
+        """The question that is put now."""
+        return next(iter(self._open.values()), None)
+
+    @property
+    def token(self) -> str:
+        """The token of the question that is put now; empty when none is."""
+        return next(iter(self._open), "")
+
+    @property
+    def mode(self) -> Mode:
+        """How the next line is read."""
+        question = self.current
+        if question is None:
+            return Mode.FREE
+        return Mode.EDIT if self.is_editing else question.mode
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def knows(self, token: str) -> bool:
+        """Whether this question was put here, answered or not."""
+        return token in self._open or token in self._answered
+
+    def add(self, question: Question) -> bool:
+        """Take a question in; True when it is the one to put now, False when others come first or it is known."""
+        if self.knows(question.token):
+            return False
+        self._open[question.token] = question
+        return len(self._open) == 1
+
+    def close(self, token: str) -> bool:
+        """The question is answered, here or elsewhere; True when it was the one that was put, so the next is due."""
+        self._answered.add(token)
+        question = self.current
+        is_current = question is not None and question.token == token
+        self._open.pop(token, None)
+        if is_current:
+            self.is_editing = False
+        return is_current
+
+    def of_run(self, run_id: str) -> list[str]:
+        """The tokens of a run's open questions."""
+        return [question.token for question in self._open.values() if question.run_id == run_id]
+
+
+def put(question: Question, now: datetime) -> list[Text]:
+    """A question as it is shown, complete: who decides must see all of it."""
+    lines = [Text(), _title(question)]
+    if question.tool:
+        lines += [*_facts({"why": printable(question.reason)}, 1), *_arguments(question.args)]
+    else:
+        lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1)
+    if question.deadline is not None:
+        left = (question.deadline - now).total_seconds()
+        lines += _facts({"expires": f"in {duration(left)}" if left > 0 else "now"}, 1)
+    return [*lines, _keys(question)]
+
+
+def _arguments(args: Any) -> list[Text]:
+    if not isinstance(args, Mapping) or not args:
+        return _facts({"arguments": _exact(args)}, 1)
+    return [Text(f"{_INDENT}arguments", style="dim"), *_facts({key: _exact(value) for key, value in args.items()}, 2)]
+
+
+def put_again(question: Question) -> list[Text]:
+    """The same question in short, for somebody who saw all of it."""
+    return [_title(question), _keys(question)]
+
+
+def _title(question: Question) -> Text:
+    whose = f" ({question.label})" if question.label else ""
+    mark, subject = ("? ", "bold yellow"), (question.subject, "bold")
+    if question.tool:
+        return Text.assemble(mark, subject, f"{whose} needs your approval")
+    return Text.assemble(mark, f"The run{whose} waits: ", subject)
+
+
+def _keys(question: Question) -> Text:
+    yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
+    more = "e edit the arguments" if question.tool else "type an answer · /reject [reason]"
+    return Text(f"{_INDENT}{yes}{more}", style="yellow")
+
+
+def _told(value: Any) -> str:
+    """A value of a question's payload, which is there to be read: text as it is."""
+    return printable(value) if isinstance(value, str) else _exact(value)
+
+
+def _exact(value: Any) -> str:
+    """A value that will be acted upon: as JSON, but text of several lines as such lines, each behind a bar."""
+    if isinstance(value, str) and "\n" in value:
+        return "\n".join(f"│ {printable(text, keep=chr(9))}" for text in value.split("\n"))
+    short = printable(compact(value))
+    return short if len(short) <= _SHORT else pretty(value)
+
+
+def _facts(facts: Mapping[str, str], depth: int) -> list[Text]:
+    """Names and values in two columns; a value's further lines stand under its first."""
+    names = {printable(name, keep=""): text for name, text in facts.items() if text}
+    width = max(map(len, names), default=0)
+    indent = _INDENT + "  " * (depth - 1)
+    hanging = f"\n{indent}{' ' * width}  "
+    return [
+        Text.assemble(indent, (f"{name:{width}}  ", "dim"), text.replace("\n", hanging)) for name, text in names.items()
+    ]
+
+
+def announced_args(args_summary: Any) -> Any:
+    """The arguments inside the summary that a gate announces, which names its tool as well."""
+    if isinstance(args_summary, Mapping) and set(args_summary) == {"args", "tool"}:
+        return args_summary["args"]
+    return args_summary

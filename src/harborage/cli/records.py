@@ -1,0 +1,208 @@
+"""The record's half of the view: journal entries into lines, with arguments and results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import msgspec
+from rich.text import Text
+
+from harborage import codec
+from harborage.cli.outcome import ending_of
+from harborage.cli.seen import Call, RunSeen, View, line, run_of
+from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
+from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
+from harborage.runtime.steering.state import Planned
+
+__all__ = ["Recorded", "fold_entry"]
+
+_TOOL = "tool."
+_ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})
+_HEAVY_KEYS = frozenset({"size_bytes", "truncated", "artifact_ref"})
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An entry that was just written to a run's journal."""
+
+    run_id: str
+    entry: Entry
+
+
+def fold_entry(view: View, fact: Recorded) -> list[Text]:
+    """The lines that an entry gives; the view is changed to what is known now."""
+    run = run_of(view, fact.run_id)
+    match fact.entry:
+        case Started() as started:
+            return _started(run, started)
+        case Begun(name=name) as begun if name.startswith(_TOOL):
+            return _begun(view, run, begun)
+        case Done(name="plan") as done:
+            return _planned(run, codec.decode(bytes(done.result), Planned))
+        case Done(name="task.spawn") as done:
+            return _spawned(view, run, codec.decode(bytes(done.result)))
+        case Done(name=name) as done if name.startswith(_TOOL):
+            return _called(run, done)
+        case Failed(name=name) | Cut(name=name) as stopped if name.startswith(_TOOL):
+            return _stopped(run, stopped)
+        case Joined() as joined:
+            return _joined(run, joined)
+        case Ended() as ended:
+            return _ended(view, run, ended)
+        case _:
+            return []
+
+
+def _started(run: RunSeen, started: Started) -> list[Text]:
+    run.began = run.since = started.at
+    if not run.label or run.is_announced:
+        return []
+    goal = codec.decode(bytes(started.request), RunRequest).goal
+    return [_announced(run, goal, "")]
+
+
+def _announced(run: RunSeen, what: str, tag: str) -> Text:
+    run.is_announced = True
+    return _task_line(run, "◆", "magenta", f" {run.kind or 'task'}: {one_line(what)}", tag)
+
+
+def _begun(view: View, run: RunSeen, begun: Begun) -> list[Text]:
+    wanted = codec.decode(bytes(begun.payload), CallTool)
+    call = Call(_tag(run, begun.position), printable(wanted.tool, keep=""), begun.at)
+    run.calls[begun.position] = call
+    view.calls += 1
+    return [line(run, "▸", "cyan", (call.tool, "bold"), f"({_arguments(wanted.args)})", tag=call.tag)]
+
+
+def _arguments(args: bytes) -> str:
+    try:
+        return arguments(codec.decode(args))
+    except msgspec.DecodeError:
+        return one_line(args.decode(errors="replace"))
+
+
+def _planned(run: RunSeen, planned: Planned) -> list[Text]:
+    run.recorded += 1
+    if run.recorded < run.step:
+        return []  # written down late: the run has gone on since, and other lines have told of it
+    run.step = run.recorded
+    lines = []
+    if planned.preamble:
+        lines.append(line(run, "“", "dim", one_line(planned.preamble), tag=str(run.step)))
+    if isinstance(planned.decision, SpawnTask):
+        run.wanted = planned.decision.spec
+    if isinstance(planned.decision, CallParallel):
+        how = f"{plural(len(planned.decision.branches), 'call')} side by side{_join(planned.decision.join)}"
+        lines.append(line(run, "▸", "cyan", how, tag=str(run.step)))
+    return lines
+
+
+def _join(join: JoinSpec | None) -> str:
+    if join is None:
+        return ""
+    match join.kind:
+        case JoinKind.ALL:
+            return ""
+        case JoinKind.FIRST_SUCCESS:
+            return ", the first success counts"
+        case JoinKind.KEYED:
+            return f", merged by {one_line(', '.join(join.merge_keys), 60)}"
+        case JoinKind.N:
+            return f", {plural(join.n, 'success').replace('successs', 'successes')} needed"
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _spawned(view: View, run: RunSeen, handle: Any) -> list[Text]:
+    tag = str(run.step)
+    if not isinstance(handle, Mapping) or "task_id" not in handle:
+        error = handle.get("error", handle) if isinstance(handle, Mapping) else handle
+        return [line(run, "✗", "red", f"no task: {one_line(str(error), 400)}", tag=tag, wrap=True)]
+    task = run_of(view, str(handle["task_id"]))
+    if task.is_announced:
+        return [line(run, "◆", "magenta", (task.label, "bold magenta"), " is there already", tag=tag)]
+    task.kind = str(handle.get("kind", ""))
+    task.parent = run.run_id
+    spec = run.wanted
+    return [_announced(task, spec.description or spec.query or task.run_id, "" if run.label else tag)]
+
+
+def _called(run: RunSeen, done: Done) -> list[Text]:
+    outcome = codec.decode(bytes(done.result), ToolOutcome)
+    call = run.calls.pop(done.position, None) or Call(_tag(run, done.position), done.name[len(_TOOL) :], done.at)
+    run.since = done.at
+    took = duration((done.at - call.began).total_seconds())
+    match outcome.status:
+        case OutcomeStatus.DONE:
+            parts = ((f"{took}  ", "dim"), _result(outcome.observation))
+            return [line(run, "✓", "green", *parts, tag=call.tag)]
+        case OutcomeStatus.FAILED | OutcomeStatus.REJECTED | OutcomeStatus.CANCELLED | OutcomeStatus.UNKNOWN:
+            error = outcome.error.removeprefix(f'tool "{done.name[len(_TOOL) :]}" invoke: ')
+            return [_failure(run, call, f"{took}  ", one_line(error, 400))]
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _stopped(run: RunSeen, stopped: Failed | Cut) -> list[Text]:
+    call = run.calls.pop(stopped.position, None)
+    if call is None:
+        return []
+    run.since = stopped.at
+    why = f"cut short: {stopped.reason}" if isinstance(stopped, Cut) else f"{stopped.error}: {stopped.message}"
+    return [_failure(run, call, "", one_line(why, 400))]
+
+
+def _failure(run: RunSeen, call: Call, took: str, why: str) -> Text:
+    return line(run, "✗", "red", (took, "dim"), (call.tool, "bold"), f": {why}", tag=call.tag, wrap=True)
+
+
+def _joined(run: RunSeen, joined: Joined) -> list[Text]:
+    lines = []
+    for index, outcome in enumerate(joined.outcomes):
+        place = f"{joined.position}.{index}."
+        for position in [one for one in run.calls if one.startswith(place)]:
+            call = run.calls.pop(position)
+            if outcome == "cancelled":
+                lines.append(line(run, "–", "dim", (f"{call.tool} dropped: no longer needed", "dim"), tag=call.tag))
+    return lines
+
+
+def _ended(view: View, run: RunSeen, ended: Ended) -> list[Text]:
+    run.calls.clear()
+    run.held = ""
+    if not run.label or run.is_told:
+        return []
+    run.is_told = True
+    took = "" if run.began is None else f" {duration((ended.at - run.began).total_seconds())}"
+    if ended.finish is None:
+        return [_task_line(run, "✗", "red", f" failed{took}: {ended.error}: {one_line(ended.message, 400)}")]
+    ending = ending_of(codec.decode(bytes(ended.finish), Finish))
+    if ending.code:
+        return [_task_line(run, "✗", "red", f" {ending.why}{took}")]
+    answer = shortened(ending.answer)
+    return [_task_line(run, "✓", "green", f" done{took}{': ' if answer else ''}{answer}")]
+
+
+def _task_line(run: RunSeen, glyph: str, style: str, text: str, tag: str = "") -> Text:
+    """A line about a task, which stands with the lines of the run itself."""
+    return line(RunSeen(run_id=run.run_id), glyph, style, (run.label, "bold magenta"), text, tag=tag)
+
+
+def _tag(run: RunSeen, position: str) -> str:
+    """The place of a call: its step, and its branch if the step has several (positions are `at` or `at.branch.at`)."""
+    parts = position.split(".")
+    return str(run.step) if len(parts) < 3 else f"{run.step}.{int(parts[-2]) + 1}"
+
+
+def _result(value: Any) -> str:
+    """A result in short; what was kept as an artifact is named instead of shown."""
+    if isinstance(value, Mapping):
+        if value.keys() >= _HEAVY_KEYS:
+            return f"{size(int(value['size_bytes']))}, kept as artifact {one_line(str(value['artifact_ref']))}"
+        if value.keys() >= _ARTIFACT_KEYS:
+            name, place = one_line(str(value["filename"] or value["id"])), one_line(str(value["id"]))
+            return f"artifact {name} ({value['mime_type']}, {size(int(value['size_bytes']))}) {place}"
+    return shortened(value)

@@ -1,0 +1,142 @@
+"""The process's own streams: which one is for people, which for the answer, and whether anybody can be asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+from rich.console import Console
+
+from harborage.cli.keyboard import can_ask
+from harborage.cli.live import LiveScreen, PlainScreen, Region, Screen
+from harborage.cli.outcome import CANCELLED, FAILED, Ending, result_line
+from harborage.cli.session import Stage
+from harborage.cli.text import printable
+from harborage.codec import UnserializableError
+from harborage.errors import HarborageError
+from harborage.events import Event, encode_wire
+
+__all__ = ["Output", "OutputLostError", "Style"]
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_LOG_COLUMNS = 240
+
+
+class OutputLostError(HarborageError):
+    """Standard output does not take what is written to it."""
+
+
+class Style(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run is shown."""
+
+    is_json: bool = False
+    is_quiet: bool = False
+    has_tracebacks: bool = False
+
+
+class Output:
+    """Where a run is shown and its answer goes.
+
+    People look at standard output when it is a terminal, else at standard error. Where it is not theirs it carries the
+    answer alone: what tools and their children print goes to standard error.
+    """
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._is_shared = os.isatty(_STDOUT) and not (style.is_json or style.is_quiet)
+        self._answers = _own_stdout(is_shared=self._is_shared)
+        stream = sys.stdout if self._is_shared else sys.stderr
+        self._is_terminal = os.isatty(_STDOUT if self._is_shared else _STDERR)
+        self._console = Console(
+            file=stream,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            width=None if self._is_terminal else _LOG_COLUMNS,
+        )
+
+    def stage(self) -> Stage:
+        """Where a session plays."""
+        style = self._style
+        is_live = self._is_terminal and not (style.is_json or style.is_quiet or self._console.is_dumb_terminal)
+        return Stage(
+            open_screen=self._live if is_live else self._plain,
+            leave=lambda: self.leave(CANCELLED),
+            keys=_STDIN if self._is_terminal and not style.is_json and can_ask(_STDIN) else None,
+            is_echoing=not is_live,
+            tell=self._tell if style.is_json else None,
+        )
+
+    def end(self, ending: Ending, run_id: str = "") -> int:
+        """Tell how it ended; returns the exit code."""
+        if self._style.is_json:
+            self._write(result_line(ending, run_id))
+        elif ending.answer:
+            is_seen = os.isatty(self._answers.fileno())
+            if self._is_shared:
+                self._console.print()
+            self._write((printable(ending.answer) if is_seen else ending.answer).encode())
+        if ending.code:
+            self._error(ending)
+        return ending.code
+
+    def leave(self, code: int) -> None:
+        """End the process now, whatever still runs in it."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+    def gone(self, error: OutputLostError) -> int:
+        """The answer cannot be written; a reader that went away on purpose needs no word. Nothing is written after."""
+        if not isinstance(error.__cause__, BrokenPipeError):
+            _complain(f"harborage: {error}")
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in (_STDOUT, self._answers.fileno()):
+            os.dup2(nowhere, number)
+        return FAILED
+
+    def _error(self, ending: Ending) -> None:
+        is_traced = ending.is_strange and not self._style.has_tracebacks
+        _complain(f"harborage: {printable(ending.told)}{' (--debug shows where)' if is_traced else ''}")
+
+    def _live(self, region: Region) -> Screen:
+        return LiveScreen(self._console, region)
+
+    def _plain(self, region: Region) -> Screen:
+        return PlainScreen(self._console, is_quiet=self._style.is_json or self._style.is_quiet)
+
+    def _tell(self, event: Event) -> None:
+        try:
+            line = encode_wire(event)
+        except UnserializableError as error:
+            line = msgspec.json.encode({"type": event.type, "sequence": event.sequence, "error": str(error)})
+        self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        try:
+            sys.stdout.flush()
+            self._answers.write(line + b"\n")
+            self._answers.flush()
+        except OSError as error:
+            raise OutputLostError(f"the output cannot be written: {error.strerror or error}") from error
+
+
+def _complain(line: str) -> None:
+    """Write to standard error; when nobody is there to read it, nobody can be told."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _own_stdout(*, is_shared: bool) -> BinaryIO:
+    """Standard output for the answer alone; unless it is shared, everybody else writes to standard error instead."""
+    if is_shared:
+        return sys.stdout.buffer
+    own = os.dup(_STDOUT)
+    sys.stdout.flush()
+    os.dup2(_STDERR, _STDOUT)
+    return os.fdopen(own, "wb")

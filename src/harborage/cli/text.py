@@ -1,0 +1,145 @@
+"""Values, times and sizes in the few words that fit on a line. Pure.
+
+Whatever comes from a tool or a model passes through here before it reaches a terminal: secrets are masked, control
+characters become visible, so that no result can move the cursor or fake a question.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harborage.events import PatternRedactor, RedactionFailedError
+
+__all__ = [
+    "arguments",
+    "compact",
+    "duration",
+    "hidden_places",
+    "masked",
+    "one_line",
+    "plural",
+    "pretty",
+    "printable",
+    "shortened",
+    "size",
+]
+
+_REDACTOR = PatternRedactor()
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_HIDDEN = ("***", "[redacted: ")
+# Format characters that reorder text could make a question read differently from what is asked.
+_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+_JOINERS = frozenset("\u200c\u200d")
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """`text` with every control and invisible format character spelled out, except those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in keep or not _is_hidden(char) else _spelled(char) for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in _INVISIBLE and char not in _JOINERS
+
+
+def _spelled(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """`text` on one line of at most `limit` characters, white space collapsed."""
+    line = printable(" ".join(text[: limit * 4].split()))
+    return line if len(line) <= limit and len(text) <= limit * 4 else f"{line[: limit - 1]}…"
+
+
+def masked(value: Any) -> Any:
+    """`value` without secrets and binary bodies; one that cannot be cleaned is not shown at all."""
+    try:
+        return _REDACTOR.redact(value)
+    except RedactionFailedError:
+        return "[not shown: it could not be redacted]"
+
+
+def shortened(value: Any, limit: int = 160) -> str:
+    """A value on one line: text as it is, anything else as JSON; empty for None."""
+    match masked(value):
+        case None:
+            return ""
+        case str(text):
+            return one_line(text, limit)
+        case other:
+            return one_line(compact(other), limit)
+
+
+def arguments(args: Any, limit: int = 160) -> str:
+    """The arguments of a call the way a call is written: `path="a", deep=true`; long ones share the room."""
+    clean = masked(args)
+    if not isinstance(clean, Mapping):
+        return shortened(args, limit)
+    room = max(16, limit // max(1, len(clean)) - 4)
+    return one_line(", ".join(f"{key}={one_line(compact(value), room)}" for key, value in clean.items()), limit)
+
+
+def pretty(value: Any) -> str:
+    """A value in full, as indented JSON; it is not masked, since it is what somebody decides about."""
+    return printable(msgspec.json.format(compact(value), indent=2))
+
+
+def hidden_places(value: Any, path: str = "") -> dict[str, str]:
+    """Where a masked value hides something: the path of each such text, and the text."""
+    match value:
+        case str(text) if any(mark in text for mark in _HIDDEN):
+            return {path: text}
+        case Mapping():
+            items = [(f"{path}.{key}".lstrip("."), inner) for key, inner in value.items()]
+        case list() | tuple():
+            items = [(f"{path}[{index}]", inner) for index, inner in enumerate(value)]
+        case _:
+            return {}
+    return {place: text for where, inner in items for place, text in hidden_places(inner, where).items()}
+
+
+def compact(value: Any) -> str:
+    """A value as JSON on one line; what has no JSON form is spelled."""
+    try:
+        return msgspec.json.encode(value, enc_hook=str).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return msgspec.json.encode(str(value)).decode()
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: `3 ms`, `1.2 s`, `2 min 5 s`, `6 d 23 h`."""
+    if seconds < 0.9995:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    rest = round(seconds)
+    for index, (unit, name) in enumerate(_UNITS):
+        if rest >= unit:
+            smaller = _UNITS[index + 1 : index + 2]
+            tail = [f"{rest % unit // one} {short}" for one, short in smaller if rest % unit // one]
+            return " ".join((f"{rest // unit} {name}", *tail))
+    return f"{rest} s"
+
+
+def size(count: int) -> str:
+    """A number of bytes: `812 B`, `12.3 KB`, `4.0 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KB", "MB", "GB"):
+        amount /= 1000
+        if amount < 999.95 or unit == "GB":
+            return f"{amount:.1f} {unit}"
+    return f"{count} B"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

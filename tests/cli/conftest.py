@@ -1,0 +1,306 @@
+"""What the command line's tests share: agents written to a file, the command in a pipe, the command on a terminal.
+
+Nothing here sleeps: a test reads until what it waits for is there, and gives up at a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 60.0
+SIZE = (50, 110)
+COMMAND = "import sys; from harborage.cli.main import main; sys.exit(main())"
+# The terminal that standard input is becomes the controlling one, so that Ctrl-C and Ctrl-Z are signals as they should.
+ON_TERMINAL = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{COMMAND}"
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[^\[])")
+
+AGENT = '''
+import asyncio, json, sys, time
+from harborage import *
+from harborage.app import Agent, AgentNotReadyError
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.options import RuntimeOptions
+
+print("the agent's file is read")
+
+@tool(side_effects=SideEffect.READ)
+async def tick() -> str:
+    """Take a moment."""
+    await asyncio.sleep(0.02)
+    return "tock"
+
+@tool(side_effects=SideEffect.READ)
+async def linger() -> str:
+    """Take for ever."""
+    await asyncio.Event().wait()
+
+@tool(side_effects=SideEffect.READ)
+async def stubborn() -> str:
+    """Take for ever, and not stop when told to."""
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+@tool(side_effects=SideEffect.READ)
+async def freeze() -> str:
+    """Block the event loop for ever."""
+    print("freezing")
+    while True:
+        time.sleep(60)
+
+@tool(side_effects=SideEffect.READ)
+def block() -> str:
+    """Take a thread for ever."""
+    while True:
+        time.sleep(60)
+
+@tool(side_effects=SideEffect.READ)
+def chat() -> str:
+    """Print, and try to read the keyboard."""
+    print("a tool prints")
+    return f"read {sys.stdin.read()!r}"
+
+@tool(side_effects=SideEffect.WRITE)
+async def publish(title: str, token: str = "") -> str:
+    """Publish."""
+    return f"published {title}"
+
+def call(name, **args):
+    return CallTool(name, json.dumps(args).encode())
+
+class Words:
+    """The goal's first word says what to do; a message from the user ends the run."""
+
+    async def next(self, run):
+        n = len(run.trajectory.steps)
+        if run.control.cancelled:
+            return Finish(FinishReason.CANCELLED)
+        if run.control.user_messages:
+            return Finish(FinishReason.GOAL, "heard: " + " | ".join(run.control.user_messages))
+        if run.trajectory.resume_hint and run.trajectory.resume_hint.resume_payload.get("message"):
+            return Finish(FinishReason.GOAL, "told: " + run.trajectory.resume_hint.resume_payload["message"])
+        word, _, rest = run.goal.partition(" ")
+        match word:
+            case "tick" | "linger" | "block" | "stubborn" | "freeze":
+                return call(word)
+            case "chat" if not n:
+                return call("chat")
+            case "publish" if not n:
+                return call("publish", title=rest)
+            case "later":
+                return call("publish", title=rest) if n == 50 else call("tick")
+            case "secret" if not n:
+                return call("publish", title=rest, token="s3cret")
+            case "both" if not n:
+                return CallParallel((call("publish", title="one"), call("publish", title="two")))
+            case "ask":
+                return RequestPause(PauseReason.AWAIT_INPUT, {"question": "Which version?"})
+            case "family" if not n:
+                return SpawnTask(spec=SpawnSpec(query="say done"))
+            case "family" if n == 1:
+                return AwaitTask(run.trajectory.steps[0].observation["task_id"])
+            case "say":
+                return Finish(FinishReason.GOAL, rest)
+            case "lost":
+                return Finish(FinishReason.NO_PATH, "no idea")
+            case "fail":
+                raise ValueError("no such thing")
+        return Finish(FinishReason.GOAL, {"answer": str(run.trajectory.steps[-1].observation)})
+
+tools = [tick, linger, block, stubborn, freeze, chat, publish]
+options = RuntimeOptions(max_steps=1_000_000)
+agent = Agent(name="words", planner=Words(), tools=tools, approvals={"publish": AlwaysDeny()}, options=options)
+
+def not_ready():
+    raise AgentNotReadyError("no key; export EXAMPLE_KEY=...")
+
+unready = Agent(name="unready", planner=Words(), check=not_ready)
+'''
+
+
+@pytest.fixture
+def agent_file(tmp_path: Path) -> Path:
+    """An agent whose goal's first word says what it does."""
+    path = tmp_path / "agent.py"
+    path.write_text(AGENT, "utf-8")
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a command under test: no editor, no colours asked for, a terminal of a known kind."""
+    dropped = {"VISUAL", "EDITOR", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1", **more}
+
+
+class Piped:
+    """The command with pipes for its streams."""
+
+    def __init__(self, words: list[str], cwd: Path, **env: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", COMMAND, *words],
+            cwd=cwd,
+            env=environment(**env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._watchdog = threading.Timer(DEADLINE_S, self._process.kill)
+        self._watchdog.start()
+        self.err = ""
+        self.out = ""
+
+    def read_until(self, text: str) -> None:
+        """Read the log until `text` is there."""
+        assert self._process.stderr is not None
+        while text not in self.err:
+            line = self._process.stderr.readline()
+            assert line, f"{text!r} never came; the log was:\n{self.err}"
+            self.err += line
+
+    def interrupt(self) -> None:
+        """Ctrl-C, as a shell would send it."""
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        """Read what is left, and the exit code."""
+        out, err = self._process.communicate(timeout=DEADLINE_S)
+        self.out += out
+        self.err += err
+        self._watchdog.cancel()
+        return self._process.returncode
+
+    def close(self) -> None:
+        """End it, if it has not ended by itself."""
+        self._watchdog.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+
+class Terminal:
+    """The command on a terminal of its own: type, and look at what it wrote."""
+
+    def __init__(self, words: list[str], cwd: Path, **env: str) -> None:
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, SIZE)
+        self.mode_before = termios.tcgetattr(slave)
+        self._slave = slave
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", ON_TERMINAL, *words],
+            cwd=cwd,
+            env=environment(**env),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        self._ends_at = time.monotonic() + DEADLINE_S
+        self._raw = b""
+        self._seen = 0
+
+    @property
+    def text(self) -> str:
+        """Everything that was written, without colours and cursor movements."""
+        return ANSI.sub("", self._raw.decode(errors="replace")).replace("\r", "")
+
+    def expect(self, text: str) -> None:
+        """Read until `text` is there, behind what was expected before."""
+        while (at := self.text.find(text, self._seen)) < 0:
+            assert self._read(), f"{text!r} never came; the screen was:\n{self.text[self._seen :][-3000:]}"
+        self._seen = at + len(text)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._master, keys.encode())
+
+    def mode(self) -> list[object]:
+        """How the terminal is set now."""
+        return termios.tcgetattr(self._slave)
+
+    def end(self, pressing: str = "") -> int:
+        """Read to the end, pressing a key all the while if one is given; returns the exit code."""
+        while self._process.poll() is None:
+            self.type(pressing)
+            self._read(0.05)
+            assert time.monotonic() < self._ends_at, f"it never ended; the screen was:\n{self.text[-3000:]}"
+        while select.select([self._master], [], [], 0)[0] and self._read():
+            pass
+        return self._process.returncode
+
+    def wait_stopped(self) -> None:
+        """Wait until the process is stopped."""
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def hang_up(self) -> None:
+        """Close the person's end of the terminal, as closing its window does."""
+        os.close(self._master)
+        self._master = -1
+        self._process.wait(timeout=DEADLINE_S)
+
+    def go_on(self) -> None:
+        """Let the stopped process go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask the process to end, as a service manager would."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """End it, if it has not ended by itself."""
+        self._process.kill()
+        self._process.wait()
+        if self._master >= 0:
+            os.close(self._master)
+        os.close(self._slave)
+
+    def _read(self, patience_s: float | None = None) -> bool:
+        wait_s = self._ends_at - time.monotonic() if patience_s is None else patience_s
+        ready, _, _ = select.select([self._master], [], [], max(0.0, wait_s))
+        data = os.read(self._master, 65536) if ready else b""
+        self._raw += data
+        return bool(data)
+
+
+@pytest.fixture
+def piped(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Piped]]:
+    """Starts `harborage run agent.py …` with pipes; `target` names another agent."""
+    started: list[Piped] = []
+
+    def start(*words: str, target: str = "agent.py", **env: str) -> Piped:
+        started.append(Piped(["run", target, *words], tmp_path, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Terminal]]:
+    """Starts `harborage run agent.py …` on a terminal."""
+    started: list[Terminal] = []
+
+    def start(*words: str, **env: str) -> Terminal:
+        started.append(Terminal(["run", "agent.py", *words], tmp_path, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

@@ -1,0 +1,282 @@
+"""Questions and lines around a run in this process: what may go wrong between asking and answering."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from harborage.cli.conversation import Conversation
+from harborage.cli.keyboard import Keyboard
+from harborage.cli.questions import Desk
+from harborage.cli.seen import new_view
+from harborage.events import BusDroppedPayload, Event, EventType, Filter
+from harborage.identity import Identity
+from harborage.planner import (
+    AwaitTask,
+    CallTool,
+    Decision,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    SpawnSpec,
+    SpawnTask,
+)
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.host import Run, Runtime
+from harborage.runtime.options import RuntimeOptions
+from harborage.testing.clock import FakeClock
+from harborage.tools import SideEffect, tool
+
+pytestmark = pytest.mark.anyio
+
+WHO = Identity("local", "ana", "cli-1")
+
+
+@tool(side_effects=SideEffect.WRITE)
+async def publish(title: str) -> str:
+    """Publish."""
+    return f"published {title}"
+
+
+class Words:
+    """The goal says what to do."""
+
+    async def next(self, run: RunContext) -> Decision:
+        steps = run.trajectory.steps if run.trajectory else []
+        hint = None if run.trajectory is None else run.trajectory.resume_hint
+        if hint is not None:
+            return Finish(FinishReason.GOAL, hint.resume_payload)
+        match run.goal:
+            case "publish" if not steps:
+                return CallTool("publish", b'{"title":"x"}')
+            case "consent":
+                return RequestPause(PauseReason.APPROVAL_REQUIRED, {"plan": "all of it"})
+            case "ask":
+                return RequestPause(PauseReason.AWAIT_INPUT, {"question": "Which?"})
+            case "family" if not steps:
+                return SpawnTask(spec=SpawnSpec(query="publish"))
+            case "family" if len(steps) == 1:
+                return AwaitTask(steps[0].observation["task_id"])
+            case _:
+                return Finish(FinishReason.GOAL, [step.observation for step in steps])
+
+
+class Written:
+    """A screen that remembers what was written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
+        self.lines.extend(line.plain for line in lines)
+
+    def refresh(self) -> None:
+        return
+
+    def suspended(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        return
+
+
+class Talk:
+    """A conversation in which the test is the person, and which hears events when the test says so."""
+
+    def __init__(self, runtime: Runtime, run: Run, clock: FakeClock, *, approves: bool, is_alone: bool) -> None:
+        self.run = run
+        self.clock = clock
+        self.screen = Written()
+        self.desk = Desk()
+        # Never opened: what a test types goes to `hear`.
+        self.keyboard = None if is_alone else Keyboard(-1, on_line=print, on_change=print, on_gone=print)
+        self.events = runtime.bus.subscribe(Filter.of(WHO))
+        self._talk = Conversation(
+            runtime,
+            run,
+            new_view(run.id),
+            screen=self.screen,
+            desk=self.desk,
+            keyboard=self.keyboard,
+            approves=approves,
+            clock=clock,
+        )
+
+    async def hear(self, line: str, asked: str | None = None) -> None:
+        """Type a line, while the question that is put now was put unless `asked` says which."""
+        await self._talk.hear(line, self.desk.token if asked is None else asked)
+
+    async def tell(self, event: Event) -> None:
+        """Tell the conversation of an event."""
+        await self._talk.notice(event)
+
+    async def until(self, type: EventType) -> Event:
+        """Pass on events up to one of that type."""
+        async with asyncio.timeout(30):
+            async for event in self.events:
+                await self.tell(event)
+                if event.type == type:
+                    return event
+        raise AssertionError("the bus was closed")
+
+    @property
+    def text(self) -> str:
+        """What was written."""
+        return "\n".join(self.screen.lines)
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def talk() -> Start:
+    """Starts a run and a conversation about it."""
+
+    @asynccontextmanager
+    async def start(goal: str, *, approves: bool = False, is_alone: bool = False) -> AsyncIterator[Talk]:
+        clock = FakeClock()
+        options = RuntimeOptions(approval_ttl=timedelta(hours=1), pause_ttl=timedelta(hours=1))
+        policies = {"publish": AlwaysDeny()}
+        async with Runtime(
+            planner=Words(), tools=[publish], approvals=policies, options=options, clock=clock
+        ) as runtime:
+            run = await runtime.start(goal, who=WHO)
+            yield Talk(runtime, run, clock, approves=approves, is_alone=is_alone)
+
+    return start
+
+
+async def test_a_question_is_put_when_its_gate_can_hear(talk: Start) -> None:
+    """The pause of a gated call is no question yet; the announcement of its gate is."""
+    async with talk("publish") as it:
+        await it.until(EventType.PAUSE_REQUESTED)
+        assert len(it.desk) == 0
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        assert it.desk.current.args == {"title": "x"}
+        await it.hear("y")
+        assert (await it.run.result()).payload == ["published x"]
+
+
+async def test_a_question_nobody_answers_is_taken_back(talk: Start) -> None:
+    """When the deadline settles a call its question is gone, and a late answer goes nowhere."""
+    async with talk("publish") as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        asked = it.desk.token
+        await it.clock.run_for(3_600)
+        await it.until(EventType.TOOL_REJECTED)
+        assert len(it.desk) == 0
+        await it.hear("y", asked)
+        assert "» that question is closed; not sent: y" in it.screen.lines
+
+
+async def test_a_line_finished_before_a_question_does_not_answer_it(talk: Start) -> None:
+    """A `y` that was typed when nothing was asked is a message, whatever is asked by now."""
+    async with talk("publish") as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        await it.hear("y", "")
+        assert len(it.desk) == 1
+        assert (await it.run.status()).phase == "running"
+        await it.hear("n")
+        await it.until(EventType.TOOL_REJECTED)
+
+
+async def test_what_was_being_typed_waits_for_the_end_of_a_question(talk: Start) -> None:
+    """A half-typed line is off the input line while a question is open, and on it again afterwards."""
+    async with talk("publish") as it:
+        it.keyboard.editor.fill("half a mess")
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        assert it.keyboard.editor.text == ""
+        await it.hear("y")
+        assert it.keyboard.editor.text == "half a mess"
+
+
+async def test_lost_events_lose_no_question(talk: Start) -> None:
+    """When the bus says that events were lost, the open questions are looked up and put."""
+    async with talk("publish") as it:
+        async with asyncio.timeout(30):
+            async for event in it.events:
+                if event.type == EventType.TOOL_APPROVAL_REQUESTED:
+                    break
+        lost = Event(EventType.BUS_DROPPED, it.run.who, BusDroppedPayload(1, 9, 9, 1), it.clock.now())
+        await it.tell(lost)
+        await it.tell(lost)
+        assert len(it.desk) == 1
+        await it.hear("y")
+        assert (await it.run.result()).payload == ["published x"]
+
+
+async def test_a_tasks_call_is_answered_at_the_task(talk: Start) -> None:
+    """A question of a spawned task names it, and its answer goes to the task's own run."""
+    async with talk("family") as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        assert "? publish (t1) needs your approval" in it.text
+        await it.hear("y")
+        await it.until(EventType.TOOL_APPROVED)
+        outcome = (await it.run.result()).payload[1]
+        assert outcome["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("line", "payload"),
+    [("y", {"decision": "approve"}), ("the second one", {"decision": "resume", "message": "the second one"})],
+)
+async def test_a_paused_run_gets_its_answer(talk: Start, line: str, payload: dict[str, str]) -> None:
+    """A yes approves what a run asks consent for, words are handed to it."""
+    async with talk("consent") as it:
+        await it.until(EventType.PAUSE_REQUESTED)
+        await it.hear(line)
+        assert (await it.run.result()).payload.items() >= payload.items()
+
+
+async def test_no_ends_a_run_that_asked_for_consent(talk: Start) -> None:
+    """A no to a paused run ends it without its goal."""
+    async with talk("consent") as it:
+        await it.until(EventType.PAUSE_REQUESTED)
+        await it.hear("n too much")
+        assert (await it.run.result()).reason is FinishReason.CONSTRAINTS_CONFLICT
+
+
+async def test_a_standing_yes_answers_what_a_yes_answers(talk: Start) -> None:
+    """With --yes calls and consent are given, and a question in words is still put."""
+    async with talk("publish", approves=True) as it:
+        await it.until(EventType.TOOL_APPROVED)
+        assert (await it.run.result()).payload == ["published x"]
+    async with talk("consent", approves=True) as it:
+        await it.until(EventType.PAUSE_RESUMED)
+        assert (await it.run.result()).reason is FinishReason.GOAL
+    async with talk("ask", approves=True) as it:
+        await it.until(EventType.PAUSE_REQUESTED)
+        assert it.desk.current.payload == {"question": "Which?"}
+
+
+@pytest.mark.parametrize(
+    ("goal", "way"), [("publish", "or with --yes"), ("consent", "or with --yes"), ("ask", "terminal")]
+)
+async def test_without_anybody_the_answer_is_no(talk: Start, goal: str, way: str) -> None:
+    """Where nobody can be asked the question is refused once, with the way out."""
+    async with talk(goal, is_alone=True) as it:
+        event = await it.until(EventType.TOOL_APPROVAL_REQUESTED if goal == "publish" else EventType.PAUSE_REQUESTED)
+        await it.tell(event)
+        await it.run.result()
+        (line,) = [line for line in it.screen.lines if "nobody can be asked here: refused" in line]
+        assert line.endswith(way)
+
+
+async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
+    """A line that the run's limits refuse, or that comes too late, is told and not lost silently."""
+    async with talk("ask") as it:
+        await it.until(EventType.PAUSE_REQUESTED)
+        await it.hear(f"/goal {'x' * 5000}")
+        assert "» not done: " in it.text
+        await it.hear("1")
+        await it.run.result()
+        await it.hear("too late", "")
+        assert it.screen.lines[-1].startswith("» not done: ")

@@ -1,0 +1,220 @@
+"""`harborage run` in pipes: answers, exit codes, machine output, and nobody to ask."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+
+
+def test_the_answer_alone_is_on_stdout(piped: Start) -> None:
+    """Standard output holds the answer, whatever the agent and its tools print; the log is plain text on stderr."""
+    run = piped("chat")
+    assert run.end() == 0
+    assert run.out == "read ''\n"
+    assert "the agent's file is read" in run.err
+    assert "a tool prints" in run.err
+    assert "1 ▸ chat()" in run.err
+    assert "✓ goal" in run.err
+    assert "\x1b" not in run.err + run.out
+
+
+def test_words_of_the_goal_need_no_quotes(piped: Start) -> None:
+    """The goal is all the words behind the target."""
+    run = piped("say", "it", "in", "words", "--quiet")
+    assert run.end() == 0
+    assert run.out == "it in words\n"
+
+
+def test_quiet_prints_the_answer_only(piped: Start) -> None:
+    """With --quiet nothing of the run is shown, also not on stderr."""
+    run = piped("publish", "x", "--quiet", "--yes", target="agent.py:agent")
+    assert run.end() == 0
+    assert (run.out, run.err) == ("published x\n", "the agent's file is read\n")
+
+
+def test_json_is_one_object_a_line(piped: Start) -> None:
+    """With --json every line of stdout is an object with a type: the run's events in order, at last the result."""
+    run = piped("family", "--json")
+    assert run.end() == 0
+    lines = [json.loads(line) for line in run.out.splitlines()]
+    *events, result = lines
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert {"task.spawned", "planner.decision", "task.completed"} <= {event["type"] for event in events}
+    assert len({event["payload"]["TaskID"] for event in events if event["type"] == "task.spawned"}) == 2
+    assert result["type"] == "result"
+    assert (result["reason"], result["exit_code"]) == ("goal", 0)
+    assert "done" in result["answer"]
+    assert result["run"] == events[0]["payload"]["TaskID"]
+
+
+def test_a_call_that_needs_approval_is_refused_where_nobody_can_be_asked(piped: Start) -> None:
+    """Without a terminal the call is not made, and the message names it and the way out."""
+    run = piped("publish", "x", "--json")
+    assert run.end() == 0
+    assert "harborage: publish needs your approval, and nobody can be asked here: refused" in run.err
+    assert "--yes" in run.err
+    types = [json.loads(line)["type"] for line in run.out.splitlines()]
+    assert "tool.rejected" in types
+    assert "tool.invoked" not in types
+
+
+def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:
+    """A run that needs an answer nobody can give ends without its goal; --yes is no answer to a question."""
+    run = piped("ask", "--yes")
+    assert run.end() == 3
+    assert run.out == ""
+    assert "nobody can be asked here" in run.err
+    assert "harborage: what it asked for was refused" in run.err
+
+
+def test_yes_approves_and_says_so(piped: Start) -> None:
+    """With --yes a gated call is made, and the log says on whose word."""
+    run = piped("publish", "x", "--yes")
+    assert run.end() == 0
+    assert run.out == "published x\n"
+    assert "--yes: calls that need approval are made without asking" in run.err
+    assert "✓ publish approved: by --yes" in run.err
+
+
+def test_secrets_in_arguments_are_not_in_the_log(piped: Start) -> None:
+    """The log masks what the events mask."""
+    run = piped("secret", "x", "--yes")
+    assert run.end() == 0
+    assert 'publish(title="x", token="***")' in run.err
+    assert "s3cret" not in run.err
+
+
+def test_a_task_is_told_from_its_spawning_to_its_end(piped: Start) -> None:
+    """A spawned task is announced, awaited by name, and its end is told with its answer."""
+    run = piped("family")
+    assert run.end() == 0
+    at = [run.err.index(text) for text in ("1 ◆ t1 background: say done", "2 … waits for t1", "✓ t1 done")]
+    assert at == sorted(at)
+
+
+def test_an_interrupt_cancels_softly(piped: Start) -> None:
+    """One SIGINT lets the planner end the run in its own way."""
+    run = piped("tick")
+    run.read_until("▸ tick()")
+    run.interrupt()
+    assert run.end() == 130
+    assert "» cancelling: the planner gets one more step" in run.err
+    assert run.err.endswith("harborage: cancelled\n")
+
+
+def test_two_interrupts_stop_at_once(piped: Start) -> None:
+    """A second SIGINT cuts the call in flight."""
+    run = piped("linger")
+    run.read_until("▸ linger()")
+    run.interrupt()
+    run.read_until("cancelling")
+    run.interrupt()
+    assert run.end() == 130
+    assert "» stopping at once" in run.err
+    assert "✗ linger: cut short: hard_cancel" in re.sub(r"\d+ m?s  ", "", run.err)
+
+
+def test_a_tool_that_cannot_be_stopped_does_not_keep_the_process(piped: Start) -> None:
+    """A cancelled run ends the process although a thread of a tool is still busy."""
+    run = piped("block")
+    run.read_until("▸ block()")
+    run.interrupt()
+    run.read_until("cancelling")
+    run.interrupt()
+    assert run.end() == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "code", "message"),
+    [
+        (["x"], "nowhere.py", 2, "harborage: cannot run 'nowhere.py': there is no file nowhere.py"),
+        (["x"], "agent.py:other", 2, "there is no 'other' in it; it has agent, unready"),
+        (["x"], "no_such_module", 2, "harborage: cannot run 'no_such_module': "),
+        (["x"], "agent.py:unready", 2, "harborage: no key; export EXAMPLE_KEY=...\n"),
+        (["fail"], "agent.py", 1, "harborage: the run failed: steering: planner step 0: no such thing (--debug shows"),
+        (["lost"], "agent.py", 3, "harborage: no way to the goal was found\n"),
+        (["tick", "--max-steps", "2"], "agent.py", 4, "harborage: 2 steps without a finish"),
+        (["linger", "--deadline", "0.2"], "agent.py", 4, "harborage: out of time\n"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_code(
+    piped: Start, words: list[str], target: str, code: int, message: str
+) -> None:
+    """Each way to end badly has its exit code and a line that names the thing; nobody sees a traceback."""
+    run = piped(*words, target=target)
+    assert run.end() == code
+    assert message in run.err
+    assert "Traceback" not in run.err
+
+
+def test_a_module_is_found_where_one_stands(piped: Start) -> None:
+    """A module target is looked for in the current folder, as `python -m` would."""
+    run = piped("say", "hello", target="agent")
+    assert run.end() == 0
+    assert run.out == "hello\n"
+
+
+def test_neighbours_of_an_agent_can_be_imported(piped: Start, tmp_path: Path) -> None:
+    """An agent's file imports the files beside it, wherever the command is started."""
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "helper.py").write_text("WORD = 'found'", "utf-8")
+    (folder / "mine.py").write_text(
+        "from harborage.app import Agent\n"
+        "from harborage import Finish, FinishReason\n"
+        "from harborage.planner.finish import FinishPlanner\n"
+        "from helper import WORD\n"
+        "agent = Agent(name='mine', planner=FinishPlanner(Finish(FinishReason.GOAL, WORD)))\n",
+        "utf-8",
+    )
+    run = piped("x", target="deep/mine.py")
+    assert run.end() == 0
+    assert run.out == "found\n"
+
+
+def test_debug_shows_where_an_error_comes_from(piped: Start) -> None:
+    """With --debug the traceback leads into the agent's own file."""
+    run = piped("fail", "--debug")
+    assert run.end() == 1
+    assert 'raise ValueError("no such thing")' in run.err
+    assert "--debug" not in run.err
+
+
+def test_a_json_reader_hears_of_errors_too(piped: Start) -> None:
+    """Also a command that never started a run ends with a result line."""
+    run = piped("x", "--json", target="nowhere.py")
+    assert run.end() == 2
+    assert json.loads(run.out)["error"]["type"] == "TargetError"
+    assert json.loads(run.out)["exit_code"] == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_an_error(agent_file: Path, more: list[str]) -> None:
+    """When the answer cannot be written that is said in one line, and the code is not that of success."""
+    code = "import sys; from harborage.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", code, "run", str(agent_file), "say", "hello", *more]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith("harborage: the output cannot be written: No space left on device\n")
+
+
+def test_a_reader_that_goes_away_is_no_news(piped: Start) -> None:
+    """When the other end of the pipe is closed the command ends without a word about it."""
+    run = piped("tick", "--json")
+    run._process.stdout.readline()
+    run._process.stdout.close()
+    assert run._process.wait(timeout=60) == 1
+    assert run._process.stderr.read() == "the agent's file is read\n"

@@ -1,0 +1,129 @@
+"""`harborage`: commands listed and loaded late, wrong use in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from harborage import __version__
+from harborage.cli.main import COMMANDS, app, main
+from harborage.cli.outcome import EXIT_CODES
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"asyncio", "cyclopts", "msgspec", "rich", "harborage.app", "harborage.runtime", "harborage.cli.run"}
+HELP_CPU_S = 0.15
+
+
+def loaded_by(words: list[str]) -> set[str]:
+    """The modules that the command line has loaded when it is done with `words`."""
+    code = (
+        "import json, sys; from harborage.cli.main import main; main(sys.argv[1:]);"
+        "sys.stderr.write(json.dumps([*sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code, *words], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--version"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    """Help and version are answered without the runtime, rich, cyclopts or any command's module."""
+    loaded = loaded_by(words)
+    assert "harborage.cli.main" in loaded
+    assert not loaded & HEAVY
+
+
+def test_help_is_quick() -> None:
+    """`harborage --help` takes at most 150 ms of CPU time, the start of Python included."""
+    code = "import sys; from harborage.cli.main import main; sys.exit(main(['--help']))"
+    command = [sys.executable, "-P", "-c", code]
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(taken) <= HELP_CPU_S
+
+
+def test_reading_the_help_of_a_command_loads_no_runtime() -> None:
+    """`harborage run --help` loads what parses the options and nothing that runs agents."""
+    assert not loaded_by(["run", "--help"]) & {"asyncio", "harborage.app", "harborage.runtime", "harborage.events"}
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a command, and with --help, every command is named with what it does."""
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == shown
+    for name, (_, _, text) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(text)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_lives_in_a_file_of_its_name(name: str) -> None:
+    """Each command is a function of its own name in a file of its own name."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    assert (module, function) == (f"harborage.cli.{name}", name)
+    assert callable(getattr(import_module(module), function))
+
+
+def test_the_table_is_what_is_parsed() -> None:
+    """Every command of the table, and no other, is known to the parser."""
+    known = {name for name in app() if not name.startswith("-")}
+    assert known == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("words", [["version"], ["--version"]])
+def test_the_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`version` and --version print the same line."""
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"harborage {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rnu"], 'Unknown command "rnu". Did you mean "run"?'),
+        (["run"], "TARGET requires an argument. See 'harborage run --help'."),
+        (["run", "agent.py"], "say what to do: harborage run TARGET GOAL"),
+        (["run", "agent.py", " "], "say what to do: harborage run TARGET GOAL"),
+        (["run", "agent.py", "x", "--wrong"], "Unknown option: --wrong."),
+        (["run", "agent.py", "x", "--max-steps", "0"], 'Invalid value "0" for --max-steps'),
+        (["run", "agent.py", "x", "--max-steps", "many"], 'unable to convert "many" into int'),
+        (["run", "agent.py", "x", "--deadline", "-1"], "--deadline"),
+        (["run", "agent.py", "x", "--user"], "--user"),
+    ],
+)
+def test_wrong_use_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong use is exit code 2 and one line on stderr that names the thing and where to look."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("harborage: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_every_exit_code_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of `run` and the reference name every exit code with its meaning, and no other code."""
+    assert main(["run", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert {int(code): text.strip() for code, text in re.findall(r"^  (\d+) +(.*)$", shown, re.MULTILINE)} == EXIT_CODES
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    assert {int(code): text for code, text in re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)} == EXIT_CODES
+
+
+def test_every_option_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    """The reference names the options that `run` takes, and no other."""
+    assert main(["run", "--help"]) == 0
+    taken = set(re.findall(r"^│ (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)) == taken

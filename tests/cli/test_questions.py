@@ -1,0 +1,174 @@
+"""Questions: made from pauses, put in order, shown complete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from harborage.cli.answers import Mode
+from harborage.cli.questions import Desk, Question, announced_args, is_gate, put, put_again, question_of
+from harborage.identity import Quadruple
+from harborage.planner import PauseReason
+from harborage.runtime.pauses import Pause, PauseState
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pause(payload: dict[str, Any] | None = None, reason: PauseReason = PauseReason.AWAIT_INPUT) -> Pause:
+    """An open pause of a run."""
+    return Pause(
+        token="token-1",
+        reason=reason,
+        state=PauseState.PAUSED,
+        identity=Quadruple("t", "u", "s", "run-1"),
+        paused_at=NOW,
+        payload=payload,
+        deadline=NOW + timedelta(hours=1),
+    )
+
+
+GATED = {"tool": "publish", "reason": "because", "args_summary": {"title": "x"}, "fingerprint": "abc"}
+
+
+def shown(question: Question, now: datetime = NOW) -> str:
+    """A question as a person reads it."""
+    return "\n".join(line.plain for line in put(question, now))
+
+
+def test_a_gated_call_is_a_question_about_the_call() -> None:
+    """The pause of a gate becomes a question with tool, reason, arguments and deadline."""
+    assert is_gate(pause(GATED))
+    question = question_of(pause(GATED, PauseReason.APPROVAL_REQUIRED), "t1")
+    assert question is not None
+    assert (question.tool, question.reason, question.args) == ("publish", "because", {"title": "x"})
+    assert (question.token, question.run_id, question.label) == ("token-1", "run-1", "t1")
+    assert question.deadline == NOW + timedelta(hours=1)
+    assert question.mode is Mode.APPROVAL
+
+
+@pytest.mark.parametrize("reason", PauseReason)
+def test_a_planners_pause_is_a_question_in_words(reason: PauseReason) -> None:
+    """A pause that a planner asked for shows its payload; only one for approval takes yes and no."""
+    question = question_of(pause({"question": "Which?"}, reason))
+    assert question is not None
+    assert (question.tool, question.payload) == ("", {"question": "Which?"})
+    is_consent = reason is PauseReason.APPROVAL_REQUIRED
+    assert question.mode is (Mode.CONSENT if is_consent else Mode.PAUSE)
+    assert question.wants_yes_or_no is is_consent
+
+
+def test_a_parked_run_asks_nothing() -> None:
+    """The pause that a PAUSE control opened is no question."""
+    assert question_of(pause({"requested_by": "steering"})) is None
+
+
+def test_a_pause_without_payload_is_a_question() -> None:
+    """A planner may wait without saying why."""
+    question = question_of(pause())
+    assert question is not None
+    assert "await_input" in shown(question)
+
+
+@pytest.mark.parametrize(
+    ("summary", "args"),
+    [
+        ({"args": {"a": 1}, "tool": "publish"}, {"a": 1}),
+        ({"args": {"a": 1}}, {"args": {"a": 1}}),
+        ({"a": 1}, {"a": 1}),
+        (None, None),
+    ],
+)
+def test_the_arguments_inside_an_announcement(summary: Any, args: Any) -> None:
+    """A gate announces tool and arguments together; the arguments are what is decided about."""
+    assert announced_args(summary) == args
+
+
+def test_arguments_are_shown_whole() -> None:
+    """However long, every argument is shown to its end; text of several lines as such."""
+    long = "word " * 400
+    question = Question(token="1", run_id="r", tool="publish", args={"title": "x", "text": f"one\n{long}\nend", "n": 1})
+    text = shown(question)
+    for part in ('title  "x"', "text   │ one", f"│ {long}", "│ end", "n      1", "? publish needs your approval"):
+        assert part in text
+
+
+def test_a_question_cannot_be_faked_by_what_is_asked() -> None:
+    """Control characters in tool, reason, arguments and payload are spelled out."""
+    evil = "\x1b[2J\rgood"
+    gate = Question(token="1", run_id="r", tool=evil, reason=evil, args={evil: evil, "b": [evil], "c": f"a\n{evil}"})
+    wait = Question(token="1", run_id="r", reason=evil, payload={evil: evil})
+    for question in (gate, wait):
+        text = shown(question)
+        assert "\x1b" not in text
+        assert "\r" not in text
+
+
+@pytest.mark.parametrize("args", [None, {}, [1, 2], "text"])
+def test_arguments_that_are_no_object_are_shown_too(args: Any) -> None:
+    """A call whose arguments are odd is still put."""
+    assert "arguments" in shown(Question(token="1", run_id="r", tool="publish", args=args))
+
+
+@pytest.mark.parametrize(("later", "text"), [(0, "in 1 h"), (3_590, "in 10.0 s"), (3_601, "now")])
+def test_the_deadline_is_told(later: int, text: str) -> None:
+    """A question says how long it stays open."""
+    question = question_of(pause(GATED))
+    assert question is not None
+    assert f"expires  {text}" in shown(question, NOW + timedelta(seconds=later))
+
+
+def test_a_question_is_put_again_in_short() -> None:
+    """Asked again, it names its subject and what can be answered."""
+    first, last = put_again(Question(token="1", run_id="r", tool="publish", label="t2"))
+    assert first.plain == "? publish (t2) needs your approval"
+    assert "y yes" in last.plain
+
+
+def ask(token: str, run_id: str = "r") -> Question:
+    """A question of that token."""
+    return Question(token=token, run_id=run_id, tool="publish")
+
+
+def test_questions_are_put_one_at_a_time() -> None:
+    """The oldest question is put; the others wait for it."""
+    desk = Desk()
+    assert (desk.current, desk.token, desk.mode) == (None, "", Mode.FREE)
+    assert desk.add(ask("1"))
+    assert not desk.add(ask("2"))
+    assert (len(desk), desk.token, desk.mode) == (2, "1", Mode.APPROVAL)
+    assert desk.close("1")
+    assert desk.token == "2"
+
+
+def test_a_question_behind_the_first_closes_quietly() -> None:
+    """When a waiting question is settled elsewhere, the one that is put stays."""
+    desk = Desk()
+    desk.add(ask("1"))
+    desk.add(ask("2"))
+    assert not desk.close("2")
+    assert (len(desk), desk.token) == (1, "1")
+
+
+def test_a_question_is_put_once() -> None:
+    """A question that is told twice, or that was settled before it was told, is not put again."""
+    desk = Desk()
+    assert desk.add(ask("1"))
+    assert not desk.add(ask("1"))
+    desk.close("1")
+    assert not desk.add(ask("1"))
+    assert not desk.close("2")
+    assert not desk.add(ask("2"))
+    assert len(desk) == 0
+
+
+def test_editing_ends_with_its_question() -> None:
+    """A question that is settled while its arguments are edited leaves nothing to edit."""
+    desk = Desk()
+    desk.add(ask("1"))
+    desk.add(ask("2"))
+    desk.is_editing = True
+    assert desk.mode is Mode.EDIT
+    desk.close("1")
+    assert desk.mode is Mode.APPROVAL
