@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 __all__ = ["SYSTEM_CLOCK", "Clock", "SharedTimers", "SystemClock", "Timer", "Timers", "sleep", "timers_of"]
 
 
@@ -88,15 +90,12 @@ class SharedTimers:
         return line.join(wake)
 
 
-class _Place:
+class _Place(msgspec.Struct):
     """One wait in a line; called off, it stays where it is and wakes nobody."""
 
-    __slots__ = ("at", "line", "wake")
-
-    def __init__(self, at: float, wake: Callable[[], None], line: _Line) -> None:
-        self.at = at
-        self.wake: Callable[[], None] | None = wake
-        self.line = line
+    at: float
+    wake: Callable[[], None] | None
+    line: _Line
 
     def cancel(self) -> None:
         if self.wake is not None:

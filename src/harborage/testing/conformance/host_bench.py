@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from harborage import codec
+from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, PauseReason
 from harborage.runtime.durable import Engine, Program, RunPhase, RunRequest
@@ -190,7 +190,8 @@ class HostBench:
         self.hosts = hosts
         self.world = World()
         self._engine: Engine | None = None
-        self._worker: asyncio.Task[None] | None = None
+        self._workers: Crew | None = None
+        self._faults: list[BaseException] = []
 
     @property
     def engine(self) -> Engine:
@@ -212,16 +213,19 @@ class HostBench:
     async def serve(self, program: Program) -> None:
         """Carry runs with `program` from now on."""
         await self.stop()
-        self._worker = asyncio.create_task(self.engine.serve(program, self.world.effects(self.engine)))
+        self._workers = Crew(on_error=lambda name, error: self._faults.append(error))
+        self._workers.start(self.engine.serve(program, self.world.effects(self.engine)), "worker")
 
     async def stop(self) -> None:
-        """End the worker, wherever its runs are."""
-        worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        worker.cancel()
-        with suppress(asyncio.CancelledError):
-            await worker
+        """End the worker, wherever its runs are.
+
+        Raises: what the worker stopped with by itself.
+        """
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            await workers.aclose()
+        if self._faults:
+            raise self._faults.pop(0)
 
     async def reboot(self, program: Program) -> None:
         """The process dies and another one takes over."""

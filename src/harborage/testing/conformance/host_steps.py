@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from harborage.concurrency import Crew
 from harborage.planner import Finish, FinishReason, JoinKind, JoinSpec
 from harborage.runtime.durable import Durable, RunPhase, RunRequest
 from harborage.runtime.journal import Begun, Done, Failed
@@ -150,15 +151,15 @@ async def a_run_killed_around_any_act_comes_to_the_same_end(bench: HostBench) ->
 
 async def _dies(bench: HostBench, run_id: str) -> bool:
     """Whether the process comes to its death before the run comes to its end."""
-    death = asyncio.ensure_future(bench.world.dying.wait())
-    end = asyncio.ensure_future(bench.result(run_id))
+    # How the run ended is asked for later, by those who want to know.
+    watchers = Crew(on_error=lambda name, error: None)
+    death = watchers.start(bench.world.dying.wait(), "death")
+    end = watchers.start(bench.result(run_id), "end")
     try:
         await asyncio.wait({death, end}, return_when=asyncio.FIRST_COMPLETED)
         return death.done()
     finally:
-        for one in (death, end):
-            one.cancel()
-        await asyncio.wait({death, end})
+        await watchers.aclose()
 
 
 async def a_run_killed_at_any_moment_comes_to_the_same_end(bench: HostBench) -> None:
