@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -30,6 +31,8 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._is_closed = False
+        self._door = threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="harborage", daemon=True)
         self._thread.start()
 
@@ -37,14 +40,17 @@ class _LoopThread:
         """Run `work` on the loop and wait for its result; interrupting the wait cancels the work.
 
         Raises:
-            RuntimeClosedError: the loop has ended; the work is closed unstarted.
+            RuntimeClosedError: the loop has ended, before or meanwhile.
         """
-        if self._loop.is_closed():
-            work.close()
-            raise host.RuntimeClosedError()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._door:
+            if self._is_closed:
+                work.close()
+                raise host.RuntimeClosedError()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise host.RuntimeClosedError() from None
         except BaseException:
             future.cancel()
             raise
@@ -55,6 +61,9 @@ class _LoopThread:
             self.call(work)
 
     def close(self) -> None:
+        # Nobody comes in any more, and whoever is in has begun before the loop stops, so that all can be let go of.
+        with self._door:
+            self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(_let_go(asyncio.all_tasks(self._loop)))

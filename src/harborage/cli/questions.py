@@ -127,10 +127,6 @@ class Desk:
             self.is_editing = False
         return is_current
 
-    def of_run(self, run_id: str) -> list[str]:
-        """The tokens of a run's open questions."""
-        return [question.token for question in self._open.values() if question.run_id == run_id]
-
 
 def put(question: Question, now: datetime) -> list[Text]:
     """A question as it is shown, complete: who decides must see all of it."""
