@@ -1,0 +1,53 @@
+"""What became of one call, and of several side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage import codec
+from harborage.planner import CallTool, ParallelBranchObservation, ParallelObservation
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, merged
+
+CALLS = (CallTool("a", call_id="1"), CallTool("b", call_id="2"), CallTool("a"))
+OUTCOMES = (
+    ToolOutcome(OutcomeStatus.DONE, {"big": 1}, {"short": 1}),
+    failed("no", OutcomeStatus.REJECTED),
+    ToolOutcome(OutcomeStatus.DONE, None),
+)
+
+
+@pytest.mark.parametrize("status", OutcomeStatus)
+def test_only_a_call_that_is_done_has_no_error(status: OutcomeStatus) -> None:
+    """Any other says why, as text and as an observation."""
+    outcome = ToolOutcome(status, 1) if status is OutcomeStatus.DONE else failed("why", status)
+    assert outcome.error == ("" if status is OutcomeStatus.DONE else "why")
+    assert outcome.observation == (1 if status is OutcomeStatus.DONE else {"error": "why"})
+    assert ToolCallFailedError(outcome).outcome is outcome
+
+
+@pytest.mark.parametrize("value", [None, 0, "", False, {}])
+def test_a_reduced_form_is_what_the_planner_sees(value: object) -> None:
+    """Even when it is empty; without one it sees the observation."""
+    assert ToolOutcome(OutcomeStatus.DONE, {"big": 1}, value).seen == value
+    assert ToolOutcome(OutcomeStatus.DONE, value).seen == value
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_an_outcome_is_recorded_as_it_is(outcome: ToolOutcome) -> None:
+    """Stored and read back it is the same."""
+    assert codec.decode(codec.encode(outcome), ToolOutcome) == outcome
+
+
+def test_branches_are_matched_by_their_place() -> None:
+    """Whole for the history, reduced for the planner; a value or an error, never both."""
+    whole, seen = merged(CALLS, OUTCOMES)
+    entry = ParallelBranchObservation
+    rest = (entry(call_id="2", tool="b", index=1, error="no"), entry(tool="a", index=2))
+    assert whole == ParallelObservation((entry(call_id="1", tool="a", index=0, value={"big": 1}), *rest))
+    assert seen == ParallelObservation((entry(call_id="1", tool="a", index=0, value={"short": 1}), *rest))
+
+
+def test_branches_may_stand_in_another_order() -> None:
+    """Each keeps its index."""
+    whole, _ = merged(CALLS, OUTCOMES, [2, 0, 1])
+    assert [one.index for one in whole.branches] == [2, 0, 1]

@@ -1,0 +1,186 @@
+"""The blocking façade: the same runtime, for programs without an event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import harborage.sync as blocking
+from harborage.identity import Identity
+from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, RunContext
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.approvals import GatedToolUnknownError
+from harborage.runtime.durable import RunFailedError, RunNotFoundError, RunPhase
+from harborage.runtime.host import RuntimeClosedError
+from harborage.runtime.steering import SteeringError
+from harborage.testing.planners import ScriptedPlanner
+from harborage.tools import tool
+
+ME = Identity("t", "u", "s")
+GOAL = Finish(FinishReason.GOAL, "done")
+ASK = RequestPause(PauseReason.AWAIT_INPUT, {"q": 1})
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+ADD = CallTool("add", b'{"a":1,"b":2}')
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever a test did, its loop's thread has ended."""
+    before = set(threading.enumerate())
+    yield
+    assert [one for one in set(threading.enumerate()) - before if one.name == "harborage"] == []
+
+
+def opened(*lines: Any, **parts: Any) -> blocking.Runtime:
+    return blocking.Runtime(planner=ScriptedPlanner(lines), tools=[add], **parts)
+
+
+def waiting(run: blocking.Run) -> Any:
+    """The pause that the run waits for, once it does."""
+    for event in run.events():
+        if event.type in {"pause.requested", "tool.approval_requested"}:
+            break
+    (pause,) = run.waiting()
+    return pause
+
+
+def test_a_run_from_beginning_to_end() -> None:
+    """Start, watch, result, status, and find it again."""
+    with opened(ADD, GOAL) as rt:
+        run = rt.start("sum", who=ME, priority=3)
+        types = [event.type for event in run.events()]
+        assert (types[0], types[-1]) == ("task.spawned", "task.completed")
+        assert run.result() == GOAL
+        assert run.status().phase is RunPhase.FINISHED
+        assert rt.run(run.id, who=ME).id == run.id
+        with pytest.raises(RunNotFoundError):
+            rt.run(run.id, who=Identity("t2", "u", "s"))
+
+
+def test_every_control_goes_through() -> None:
+    """As from an event loop."""
+
+    def tells(run: RunContext) -> Finish:
+        told = run.control
+        return Finish(FinishReason.GOAL, [run.goal, *told.user_messages, *told.injected_context])
+
+    with opened(ASK, ASK, tells) as rt:
+        run = rt.start("g", who=ME)
+        waiting(run)
+        assert run.prioritize(3)
+        assert run.approve()
+        while not run.waiting():
+            pass
+        for sent in (run.message("hi"), run.inject({"k": 1}), run.redirect("new"), run.resume({"a": 1})):
+            assert sent
+        assert run.result().payload == ["new", "hi", {"k": 1}]
+        run = rt.start("g", who=ME)
+        waiting(run)
+        assert run.pause()
+        assert run.reject(reason="no")
+        assert run.result().reason is FinishReason.CONSTRAINTS_CONFLICT
+        run = rt.start("g", who=ME)
+        waiting(run)
+        assert run.cancel(hard=True)
+        assert run.result().metadata["steering_reason"] == "hard_cancel"
+
+
+def test_a_call_is_approved_with_other_arguments() -> None:
+    """By its token."""
+    with opened(ADD, lambda run: Finish("goal", run.trajectory.steps[0].observation), approvals=AlwaysDeny()) as rt:
+        run = rt.start("g", who=ME)
+        assert run.approve(waiting(run).token, args={"a": 5, "b": 5})
+        assert run.result().payload == 10
+
+
+def test_errors_come_out_as_they_are() -> None:
+    """Of a run, of a control, and of the opening."""
+    with opened(LookupError("lost")) as rt:
+        run = rt.start("g", who=ME)
+        with pytest.raises(RunFailedError, match="lost"):
+            run.result()
+    with opened(ASK) as rt:
+        run = rt.start("g", who=ME)
+        waiting(run)
+        with pytest.raises(SteeringError):
+            run.message("x" * 5000)
+    with pytest.raises(GatedToolUnknownError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
+        pass
+
+
+def test_outside_its_block_nothing_works() -> None:
+    """Before and after; closing twice is closing once, and it may be opened again."""
+    rt = opened(GOAL)
+    for _ in range(2):
+        for attempt in (lambda: rt.start("g", who=ME), lambda: rt.run("r", who=ME)):
+            with pytest.raises(RuntimeClosedError):
+                attempt()
+        rt.close()
+        with rt:
+            assert rt.start("g", who=ME).result() == GOAL
+
+
+def test_a_handle_that_outlived_its_runtime_says_so() -> None:
+    """Every verb; a stream that was left open just ends."""
+    with opened(ASK) as rt:
+        run = rt.start("g", who=ME)
+        stream = run.events()
+        next(stream)
+    for attempt in (run.result, run.status, run.waiting, run.cancel, run.resume, lambda: next(stream)):
+        with pytest.raises(RuntimeClosedError):
+            attempt()
+    stream.close()
+
+
+def test_closing_lets_waiting_threads_go() -> None:
+    """A thread that waits for a result, or for the next event, is told; nobody hangs."""
+    said: list[str] = []
+
+    def wait(work: Any) -> None:
+        try:
+            work()
+            said.append("ended")
+        except Exception as error:
+            said.append(type(error).__name__)
+
+    with opened(ASK) as rt:
+        run = rt.start("g", who=ME)
+        waiting(run)
+        threads = [
+            threading.Thread(target=wait, args=(work,)) for work in (run.result, lambda: [None for _ in run.events()])
+        ]
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert len(said) == 2
+    # Which of these a thread hears depends on whether it had begun to wait when the runtime closed.
+    assert set(said) <= {"ended", "EngineClosedError", "RuntimeClosedError"}
+    assert said != ["ended", "ended"]
+
+
+def test_many_threads_share_one_runtime() -> None:
+    """Each starts and waits for a run of its own."""
+    answers: dict[str, Any] = {}
+    with blocking.Runtime(planner=ScriptedPlanner([lambda run: Finish("goal", run.goal)])) as rt:
+
+        def one(name: str) -> None:
+            answers[name] = rt.start(name, who=Identity("t", "u", name)).result().payload
+
+        threads = [threading.Thread(target=one, args=(f"s{index}",)) for index in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert answers == {f"s{index}": f"s{index}" for index in range(16)}
