@@ -1,0 +1,176 @@
+"""An agent's run whose process dies anywhere: the next one finishes it, and nothing that may happen once happens twice.
+
+The runtime is closed after one turn of the loop, after two, and so on; another one over the same journal carries the
+run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.host import Runtime
+from harborage.runtime.journal import Begun, Done, MemoryJournal
+from harborage.testing.clock import FakeClock, settle
+from harborage.tools import CallContext, SideEffect, tool
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+MOST_TURNS = 300
+
+
+def call(name: str, text: str) -> CallTool:
+    return CallTool(name, b'{"text":"%s"}' % text.encode())
+
+
+PLAN = (
+    call("read", "a"),
+    call("write", "b"),
+    CallParallel((call("keyed", "c"), call("write", "d"), call("read", "e"))),
+    call("keyed", "f"),
+    call("write", "g"),
+)
+
+
+class SlowJournal(MemoryJournal):
+    """Takes turns of the loop over everything, so that a process may die before a write, after it, and in between."""
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        await asyncio.sleep(0)
+        await super().append(run_id, entries)
+        await asyncio.sleep(0)
+
+    async def read(self, run_id: str) -> list[bytes]:
+        await asyncio.sleep(0)
+        return await super().read(run_id)
+
+
+class World:
+    """What tools do, in every process; each takes a turn before and after it acts."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.written: list[str] = []
+        self.keyed: dict[str, list[str]] = {}
+        self.asked: list[int] = []
+
+    async def next(self, run: RunContext) -> Any:
+        assert run.trajectory is not None
+        at = len(run.trajectory.steps)
+        self.asked.append(at)
+        await asyncio.sleep(0)
+        if at < len(PLAN):
+            return PLAN[at]
+        return Finish(FinishReason.GOAL, [_plain(step.observation) for step in run.trajectory.steps])
+
+    def tools(self) -> list[Any]:
+        async def read(text: str) -> str:
+            """Read."""
+            await asyncio.sleep(0)
+            self.read.append(text)
+            await asyncio.sleep(0)
+            return f"read {text}"
+
+        async def write(text: str) -> str:
+            """Write."""
+            await asyncio.sleep(0)
+            self.written.append(text)
+            await asyncio.sleep(0)
+            return f"wrote {text}"
+
+        async def keyed(text: str, call: CallContext) -> str:
+            """Do something under a key."""
+            await asyncio.sleep(0)
+            self.keyed.setdefault(call.idempotency_key, []).append(text)
+            await asyncio.sleep(0)
+            return f"keyed {text}"
+
+        return [
+            tool(read, side_effects=SideEffect.READ),
+            tool(write, side_effects=SideEffect.WRITE),
+            tool(keyed, side_effects=SideEffect.EXTERNAL, idempotent=True),
+        ]
+
+
+def _plain(observation: Any) -> Any:
+    branches = observation.get("branches") if isinstance(observation, dict) else getattr(observation, "branches", None)
+    if branches is None:
+        return observation
+    return [one.error or one.value for one in branches]
+
+
+async def life(world: World, journal: MemoryJournal, run_id: str, turns: int | None) -> tuple[str, Any]:
+    """One process, which starts the run or finds it and dies after so many turns: the run's id, and its finish if it
+    saw that."""
+    async with Runtime(planner=world, tools=world.tools(), journal=journal, clock=FakeClock()) as rt:
+        run = await rt.run(run_id, who=ME) if run_id else await rt.start("g", who=ME)
+        if turns is None:
+            async with asyncio.timeout(10):
+                return run.id, (await run.result()).payload
+        await settle(turns)
+        is_over = (await run.status()).phase.is_final
+        return run.id, (await run.result()).payload if is_over else None
+
+
+def check(world: World, payload: Any, deaths: int) -> None:
+    """Every answer is the one it always is, or says that nobody knows; what was done is what the answers say."""
+    flat = [payload[0], payload[1], *payload[2], payload[3], payload[4]]
+    wanted = ["read a", "wrote b", "keyed c", "wrote d", "read e", "keyed f", "wrote g"]
+    for got, plain in zip(flat, wanted, strict=True):
+        if got == plain:
+            continue
+        text = got["error"] if isinstance(got, dict) else got
+        assert plain.startswith("wrote"), f"{plain} became {got}"
+        assert "unknown" in text
+    written = Counter(world.written)
+    assert all(count == 1 for count in written.values()), f"written twice: {written}"
+    sure = {plain[-1] for got, plain in zip(flat, wanted, strict=True) if got == plain and plain.startswith("wrote")}
+    assert sure <= set(written), "an answer says that something was written which was not"
+    for key, texts in world.keyed.items():
+        assert len(set(texts)) == 1, f"key {key} stands for {texts}"
+    assert {texts[0] for texts in world.keyed.values()} == {"c", "f"}
+    assert len(world.asked) <= len(PLAN) + 1 + deaths, "at most one more call of the planner for each death"
+
+
+@pytest.mark.parametrize("new_journal", [MemoryJournal, SlowJournal])
+async def test_a_process_may_die_at_any_turn(new_journal: type[MemoryJournal]) -> None:
+    """Once, at each turn of the run in turn; in the middle of a write too."""
+    for turns in range(MOST_TURNS):
+        world, journal = World(), new_journal()
+        run_id, payload = await life(world, journal, "", turns)
+        deaths = 1 if payload is None else 0
+        if deaths:
+            _, payload = await life(world, journal, run_id, None)
+        check(world, payload, deaths)
+        if not deaths:
+            assert turns > 20
+            return
+    pytest.fail("the run never ends")
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_a_process_may_die_again_and_again(seed: int) -> None:
+    """At turns that chance picks, until one lives long enough."""
+    chance = random.Random(seed)
+    world, journal = World(), SlowJournal() if seed % 2 else MemoryJournal()
+    run_id, payload = "", None
+    deaths = -1
+    while payload is None:
+        deaths += 1
+        assert deaths < 200
+        run_id, payload = await life(world, journal, run_id, chance.randint(0, 12 + deaths))
+    check(world, payload, deaths)
+    entries = read_entries(run_id, await journal.read(run_id))
+    done = Counter(entry.position for entry in entries if isinstance(entry, Done))
+    assert all(count == 1 for count in done.values())
+    keys = Counter(entry.key for entry in entries if isinstance(entry, Begun) and entry.name == "tool.write")
+    assert all(count == 1 for count in keys.values()), "a write was begun twice"
