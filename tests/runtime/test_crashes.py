@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from harborage.events import MemoryEventBus
 from harborage.identity import Identity
-from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext
+from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Begun, Done, MemoryJournal
+from harborage.runtime.options import RuntimeOptions
+from harborage.tasks import InProcessTaskRegistry, TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, SideEffect, tool
 
@@ -174,3 +177,47 @@ async def test_a_process_may_die_again_and_again(seed: int) -> None:
     assert all(count == 1 for count in done.values())
     keys = Counter(entry.key for entry in entries if isinstance(entry, Begun) and entry.name == "tool.write")
     assert all(count == 1 for count in keys.values()), "a write was begun twice"
+
+
+class Parent:
+    """Spawns a child, then asks for input until it hears how the child ended."""
+
+    async def next(self, run: RunContext) -> Any:
+        assert run.trajectory is not None
+        if run.query == "child":
+            return await asyncio.get_running_loop().create_future()
+        if not run.trajectory.steps:
+            return SpawnTask(spec=SpawnSpec(query="child"))
+        if run.trajectory.background:
+            return Finish(FinishReason.GOAL, [one.status for one in run.trajectory.background.values()])
+        await asyncio.sleep(0)
+        return CallTool("idle")
+
+
+@tool(side_effects=SideEffect.READ)
+async def idle() -> None:
+    """Idle."""
+
+
+async def test_a_background_result_finds_a_run_that_was_carried_on() -> None:
+    """A group that ended while no process lived is told to its run by the next one; tasks outlive the runtimes here."""
+    bus = MemoryEventBus()
+    tasks, journal = InProcessTaskRegistry(bus=bus), MemoryJournal()
+    parts: dict[str, Any] = {
+        "planner": Parent(),
+        "tools": [idle],
+        "journal": journal,
+        "tasks": tasks,
+        "bus": bus,
+        "options": RuntimeOptions(max_steps=10_000),
+    }
+    async with Runtime(**parts) as rt:
+        run = await rt.start("g", who=ME)
+        await settle()
+    (child,) = [one for one in await tasks.list(ME) if one.id != run.id]
+    assert child.status is TaskStatus.FAILED
+    async with Runtime(**parts) as rt:
+        async with asyncio.timeout(10):
+            assert (await (await rt.run(run.id, who=ME)).result()).payload == ["completed"]
+    await tasks.aclose()
+    await bus.aclose()

@@ -51,7 +51,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
     `run` does the work. `result` is the type a recorded result is read back as. `is_intended` records an intent before
     the work. `in_doubt` is asked when an intent without an outcome is found: REPEAT runs it again with the same key,
-    ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one.
+    ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one;
+    `recalled` hears of a recorded one instead, for what must be at hand in the process that carries the run on.
     `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
     too: for waiting, which has no effect to lose.
     """
@@ -62,6 +63,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: Callable[[StepCall], Doubt] | None = None
     unknown: Callable[[StepCall], Any] | None = None
     after: Callable[[StepCall, Any], Awaitable[None]] | None = None
+    recalled: Callable[[StepCall, Any], None] | None = None
     is_interruptible: bool = False
     yields_to_cancel: bool = False
 

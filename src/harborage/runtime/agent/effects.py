@@ -20,9 +20,9 @@ from harborage.planner import (
     CallTool,
     ParallelBranchInvalidArgsError,
     RequestPause,
-    SpawnTask,
     Trajectory,
 )
+from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan
@@ -38,7 +38,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
-from harborage.tasks import GroupCompletion, NotFoundError, RegistryClosedError, TaskFailure
+from harborage.tasks import GroupCompletion, GroupNotFoundError, NotFoundError, RegistryClosedError, TaskFailure
 
 __all__ = ["AgentEffects"]
 
@@ -105,7 +105,7 @@ class AgentEffects:
                 "task.begin": Effect(run=self._begin),
                 "task.end": Effect(run=self._end),
                 "task.fail": Effect(run=self._fail),
-                "task.spawn": Effect(run=self._spawn, is_intended=True),
+                "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before),
                 "task.await": Effect(run=self._await, is_interruptible=True, yields_to_cancel=True),
             }
         )
@@ -209,18 +209,27 @@ class AgentEffects:
         except HarborageError as error:
             return {"error": str(error)}
         if not spawn.spec.retain_turn:
-            self._follow(call.run_id, spawn, handle)
+            self._follow(call.run_id, handle["group_id"])
         return {name: handle[name] for name in ("task_id", "kind", "status")}
 
-    def _follow(self, run_id: str, spawn: SpawnTask, handle: dict[str, Any]) -> None:
+    def _spawned_before(self, call: StepCall, handle: dict[str, Any]) -> None:
+        """A run that is carried on hears of its background groups too, of those that ended meanwhile at once."""
+        key, spawn = call.payload
+        if "error" not in handle and not spawn.spec.retain_turn:
+            self._follow(call.run_id, spawn.group_id or own_group_id(self._who(call), key))
+
+    def _follow(self, run_id: str, group_id: str) -> None:
         """Tell the run when its background group has ended; the watch ends with the run."""
         live = self._live[run_id]
-        live.crew.start(self._report_back(live, handle["group_id"]), f"watch {handle['group_id']}")
+        live.crew.start(self._report_back(live, group_id), f"watch {group_id}")
 
     async def _report_back(self, live: LiveRun, group_id: str) -> None:
         if self._services.tasks is None:
             return
-        watch = self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
+        try:
+            watch = self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
+        except GroupNotFoundError:
+            return  # of an earlier runtime, whose tasks ended with it
         try:
             completion = await watch.completion()
         except RegistryClosedError:

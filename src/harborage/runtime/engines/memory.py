@@ -34,7 +34,7 @@ from harborage.runtime.durable import (
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.histories import History, latest_history, read_entries, read_value, steps_of
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
 from harborage.runtime.journal import (
     Ended,
     Entry,
@@ -252,7 +252,7 @@ class MemoryEngine:
             self._logger.error("%s", error)
             return None
         except Exception as error:  # noqa: BLE001 - kept as the run's result
-            run.cause, run.failure = error, (type(error).__name__, error_text(error))
+            run.cause, run.failure = error, _failure(error)
             return encode_entry(Ended(at=self._clock.now(), error=run.failure[0], message=run.failure[1]))
         run.finish = finish
         return entry
@@ -335,6 +335,13 @@ class MemoryEngine:
         if run is None:
             raise RunNotFoundError(f"no run {run_id!r} on this host")
         return run
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
+    if isinstance(error, RecordedFailureError):
+        return error.error, error.reason
+    return type(error).__name__, error_text(error)
 
 
 def _status(run_id: str, run: _Carried) -> RunStatus:

@@ -58,6 +58,7 @@ class RecordedFailureError(EngineError):
     def __init__(self, name: str = "", error: str = "", message: str = "") -> None:
         self.name = name
         self.error = error
+        self.reason = message
         super().__init__(f"step {name!r} failed: {error}: {message}")
 
 
@@ -331,7 +332,10 @@ class Recorder:
             raise HistoryMismatchError(self._run_id, call.position, recorded, call.name)
         match last:
             case Done():
-                return self._read(call.position, last.name, last.result, effect.result)
+                answer = self._read(call.position, last.name, last.result, effect.result)
+                if effect.recalled is not None:
+                    effect.recalled(call, answer)
+                return answer
             case Failed():
                 raise RecordedFailureError(last.name, last.error, last.message)
             case Cut():

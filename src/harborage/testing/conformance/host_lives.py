@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = ["SCENARIOS"]
 
 MANY_STEPS = 1_000
 MANY_RUNS = 128
+MOST_TURNS = 400
 
 
 def goal(payload: Any) -> Finish:
@@ -102,6 +104,27 @@ async def _fails(bench: HostBench, run_id: str, kind: str, *words: str) -> None:
         expect(all(word in text for word in wanted), f"the error names {wanted}: {text}")
         return
     expect(False, f"run {run_id!r} fails, instead of {finish}")
+
+
+async def a_run_that_fails_fails_the_same_way_whenever_it_dies(bench: HostBench) -> None:
+    """Killed after any turn of the loop, the run names the same class and text, and does not try again."""
+
+    async def program(io: Durable, _: RunRequest) -> Finish:
+        await io.step("keyed", 1)
+        await io.step("fail", "way")
+        return goal(None)
+
+    for turns in range(MOST_TURNS):
+        run_id = f"r{turns}"
+        await bench.start(run_id, program)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_over = (await bench.engine.status(run_id)).phase.is_final
+        await bench.reboot(program)
+        await _fails(bench, run_id, "ValueError", "no way")
+        if is_over:
+            return
+    expect(False, "the run ends")
 
 
 async def what_cannot_be_recorded_fails_the_run(bench: HostBench) -> None:
@@ -320,6 +343,7 @@ SCENARIOS: tuple[Callable[[HostBench], Awaitable[None]], ...] = (
     an_unknown_run_is_not_found,
     an_ended_run_takes_no_controls,
     a_run_that_raises_has_failed,
+    a_run_that_fails_fails_the_same_way_whenever_it_dies,
     what_cannot_be_recorded_fails_the_run,
     runs_do_not_see_each_other,
     a_control_for_another_run_is_refused,
