@@ -35,6 +35,8 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.effects import Doubt
 from harborage.runtime.steering import DecisionShapeUnsupportedError, ToolExecutor
 from harborage.tasks import (
+    GroupRequest,
+    GroupStatus,
     InProcessTaskRegistry,
     NotFoundError,
     SpawnRequest,
@@ -324,6 +326,24 @@ async def test_a_spawned_task_is_a_child_of_the_run(
     task = await tasks.get(handle["task_id"], who=WHO)
     assert (task.kind, task.query, task.description, task.priority) == (TaskKind.FOREGROUND, "q", "d", 3)
     assert (task.parent_task_id, task.notify_on_complete, task.identity.run_id) == ("r", True, "")
+
+
+@pytest.mark.parametrize(("retain", "fast"), [(False, False), (True, True), (False, True)])
+async def test_a_spawned_task_is_alone_in_a_sealed_group(
+    executor: CatalogToolExecutor, tasks: InProcessTaskRegistry, retain: bool, fast: bool
+) -> None:
+    """With the habits that the decision asks for; one that names a group joins that."""
+    spawn = SpawnTask(spec=SpawnSpec(retain_turn=retain, fail_fast=fast, description="d"))
+    handle = await executor.spawn(WHO, spawn, key="k")
+    group = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity, id=handle["group_id"]), who=WHO)
+    assert (group.retain_turn, group.fail_fast, group.description, group.owner_task_id) == (retain, fast, "d", "r")
+    assert (group.status, group.members) == (GroupStatus.SEALED, (handle["task_id"],))
+    named = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity), who=WHO)
+    for _ in range(2):
+        joined = await executor.spawn(WHO, SpawnTask(group_id=named.id), key="")
+        assert joined["group_id"] == named.id
+    again = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity, id=named.id), who=WHO)
+    assert (again.status, len(again.members)) == (GroupStatus.OPEN, 2)
 
 
 async def test_a_retained_turn_gives_the_childs_outcome(

@@ -143,12 +143,15 @@ async def test_it_is_served_by_one_worker(engine: MemoryEngine, world: World) ->
 async def test_a_run_that_starts_while_a_worker_looks_back_is_carried_once(world: World) -> None:
     """However the start and the look at earlier runs fall together, nothing is done twice."""
     for turns in range(30):
-        engine = on(StepJournal())
+        journal = StepJournal()
+        engine = on(journal)
         async with served(engine, acts, world):
             await settle(turns)
             await engine.start(f"r{turns}", request(f"r{turns}"))
             assert await engine.result(f"r{turns}") == GOAL
             await settle()
+        entries = [b'"started"' in entry for entry in await journal.read(f"r{turns}")]
+        assert entries == [True] + [False] * 3, "the record begins with the beginning"
     assert world.done == [f"r{turns}" for turns in range(30)]
 
 

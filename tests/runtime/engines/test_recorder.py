@@ -135,6 +135,18 @@ async def test_what_follows_a_step_runs_once_the_step_is_kept_and_never_again(
     assert hooked == [1]
 
 
+async def test_a_recorded_answer_is_told_to_the_process_that_uses_it(opened: Open, journal: PickyJournal) -> None:
+    """Once, with the step and what was recorded; a live answer is not."""
+    heard: list[Any] = []
+    effects = {
+        "one": Effect(run=echo, is_intended=True, recalled=lambda call, answer: heard.append((call.key, answer)))
+    }
+    assert await opened(effects).step("one", 1) == 1
+    assert heard == []
+    assert await opened(effects, await journal.entries()).step("one", 1) == 1
+    assert heard == [("r/1", 1)]
+
+
 async def test_a_hook_that_fails_leaves_the_step_recorded(opened: Open, journal: PickyJournal) -> None:
     """Its error comes out; the outcome stands."""
 
