@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -168,6 +169,31 @@ def test_closing_lets_waiting_threads_go() -> None:
     # Which of these a thread hears depends on whether it had begun to wait when the runtime closed.
     assert set(said) <= {"ended", "EngineClosedError", "RuntimeClosedError"}
     assert said != ["ended", "ended"]
+
+
+def test_whatever_still_waits_is_let_go_when_the_loop_ends() -> None:
+    """Also what no part of the runtime would ever wake; later calls are refused, and their work is not begun."""
+    thread = blocking._LoopThread()
+    begun, said = threading.Event(), []
+
+    async def wait_for_ever() -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    def wait() -> None:
+        try:
+            thread.call(wait_for_ever())
+        except RuntimeClosedError:
+            said.append("closed")
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    begun.wait(10)
+    thread.close()
+    waiter.join(10)
+    assert said == ["closed"]
+    with pytest.raises(RuntimeClosedError):
+        thread.call(wait_for_ever())
 
 
 def test_many_threads_share_one_runtime() -> None:

@@ -60,10 +60,20 @@ class _LoopThread:
         with suppress(host.RuntimeClosedError):
             self.call(work)
 
-    def close(self) -> None:
-        # Nobody comes in any more, and whoever is in has begun before the loop stops, so that all can be let go of.
+    def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
+        """Refuse further calls, run `last`, and end the loop."""
+        # Nobody comes in any more, and whoever is in has begun before `last` does: a call meets an open runtime or is
+        # refused, never one that is half closed.
         with self._door:
             self._is_closed = True
+            future = None if last is None else asyncio.run_coroutine_threadsafe(last, self._loop)
+        try:
+            if future is not None:
+                future.result()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(_let_go(asyncio.all_tasks(self._loop)))
@@ -174,10 +184,7 @@ class Runtime:
         """Stop. Closing twice does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            try:
-                thread.call(self._runtime.aclose())
-            finally:
-                thread.close()
+            thread.close(self._runtime.aclose())
 
     def start(self, goal: str, *, who: Identity, **more: Any) -> Run:
         """Start a run towards `goal`; returns at once with its handle; more parameters as for `Runtime.start`.
