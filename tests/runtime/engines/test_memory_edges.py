@@ -48,18 +48,20 @@ def cancel(run_id: str, id: str = "") -> ControlEvent:
 class StepJournal(MemoryJournal):
     """Refuses what it is told to refuse, and takes turns of the loop over everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, start_turns: int = 3, read_turns: int = 3) -> None:
         super().__init__()
         self.refuses: Callable[[Sequence[bytes]], bool] = lambda entries: False
+        self._start_turns = start_turns
+        self._read_turns = read_turns
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        await settle(3)
+        await settle(self._start_turns if b'"started"' in entries[0] else 3)
         if self.refuses(entries):
             raise OSError("the disk is full")
         await super().append(run_id, entries)
 
     async def read(self, run_id: str) -> list[bytes]:
-        await settle(3)
+        await settle(self._read_turns)
         return await super().read(run_id)
 
     async def runs(self) -> list[str]:
@@ -140,10 +142,13 @@ async def test_it_is_served_by_one_worker(engine: MemoryEngine, world: World) ->
         assert await engine.result("r") == GOAL
 
 
-async def test_a_run_that_starts_while_a_worker_looks_back_is_carried_once(world: World) -> None:
-    """However the start and the look at earlier runs fall together, nothing is done twice."""
+@pytest.mark.parametrize(("start_turns", "read_turns"), [(3, 3), (9, 0)])
+async def test_a_run_that_starts_while_a_worker_looks_back_is_carried_once(
+    world: World, start_turns: int, read_turns: int
+) -> None:
+    """However the start and the look at earlier runs fall together, nothing is done twice or before it is recorded."""
     for turns in range(30):
-        journal = StepJournal()
+        journal = StepJournal(start_turns=start_turns, read_turns=read_turns)
         engine = on(journal)
         async with served(engine, acts, world):
             await settle(turns)
