@@ -3,6 +3,7 @@
 Each room declares its own errors next to the code that raises them; this file holds what they share.
 
     HarborageError
+    ├── MissingExtraError                 an optional dependency is not installed; names the extra
     ├── identity.IdentityError            who is asking is missing or incomplete
     │   ├── IdentityIncompleteError
     │   ├── IdentityMissingError
@@ -12,6 +13,7 @@ Each room declares its own errors next to the code that raises them; this file h
     ├── events.EventError                 bus, filters, replay, redaction
     ├── artifacts.ArtifactError           content store
     ├── state.StateError                  record store
+    ├── llm.LLMError                      the edge to language models; drawn in llm.errors
     ├── tools.ToolError                   catalog, policy, invocation
     ├── tasks.TaskError                   task registry and groups
     ├── planner.PlannerError              decisions, trajectory, compression, planners
@@ -28,6 +30,14 @@ class HarborageError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or first_sentence(type(self)))
+
+
+class MissingExtraError(HarborageError):
+    """An optional dependency is not installed. `extra` is the extra of this package that brings it."""
+
+    def __init__(self, extra: str = "", what: str = "") -> None:
+        self.extra = extra
+        super().__init__(f"{what or extra} needs an optional part: pip install 'harborage[{extra}]'")
 
 
 def first_sentence(cls: type) -> str:

@@ -129,13 +129,17 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class CompleteResponse(msgspec.Struct, frozen=True):
-    """A model's answer. There is no error field: a failed call raises."""
+    """A model's answer. There is no error field: a failed call raises.
+
+    `finish_reason` is the provider's word for why the answer ended: `stop`, `tool_calls`, `length`, …
+    """
 
     content: str = ""
     tool_calls: Sequence[ToolCallStructured] = ()
     reasoning: str = ""
     cost: Cost = Cost()
     usage: Usage = Usage()
+    finish_reason: str = ""
 
     def __post_init__(self) -> None:
         _freeze(self, "tool_calls", self.tool_calls)
@@ -152,7 +156,8 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call to a model; every unset field leaves the choice to the model's profile or the provider.
 
     `temperature` and `max_tokens` are unset only when None: 0.0 is a real value. The callbacks matter only with
-    `stream`; `validator` is never sent.
+    `stream`: `on_reset` says that the answer starts again, so that what was streamed of it so far is void. `validator`
+    is never sent.
     """
 
     model: str = ""
@@ -161,6 +166,7 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     on_content: OnDelta | None = None
     on_reasoning: OnDelta | None = None
+    on_reset: Callable[[], None] | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     stops: Sequence[str] = ()

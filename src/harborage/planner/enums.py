@@ -73,10 +73,14 @@ class ReasoningReplayMode(_Words):
 
 
 class ChunkKind(_Words):
-    """What a streamed piece of a model's answer is: the answer itself, or the thinking before it."""
+    """What a streamed piece of a model's answer is: the answer itself, or the thinking before it.
+
+    `RESET` carries no text: the answer is asked for again, so what was streamed of it so far is void.
+    """
 
     CONTENT = "content"
     REASONING = "reasoning"
+    RESET = "reset"
 
 
 class SourceKind(_Words):

@@ -36,6 +36,7 @@ def streamed(request: CompleteRequest, on_chunk: OnChunk | None) -> CompleteRequ
         stream=True,
         on_content=partial(_pass_on, on_chunk, ChunkKind.CONTENT),
         on_reasoning=partial(_pass_on, on_chunk, ChunkKind.REASONING),
+        on_reset=partial(on_chunk, "", False, ChunkKind.RESET),
     )
 
 

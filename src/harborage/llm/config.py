@@ -1,0 +1,82 @@
+"""How a client is set up: one frozen snapshot of the configuration, and the parts it works with.
+
+Values only; `opening` checks them and builds the chain.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from harborage.artifacts import ArtifactStore
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.events import EventBus
+from harborage.llm.client import LLMClient
+from harborage.llm.profile import ModelProfile
+
+__all__ = ["ConfigSnapshot", "Deps", "DriverFactory", "TransportPolicy"]
+
+
+class TransportPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how patiently a call whose failure is safe to repeat is made again.
+
+    `max_retries` counts calls after the first. Waits are in seconds: `base_s` doubled each time, at most `max_s`, with
+    jitter; a provider's own `Retry-After` wins, and one longer than `max_retry_after_s` fails the call at once.
+    `first_byte_timeout_s` and `idle_timeout_s` bound the wait for the answer to begin and for its next piece.
+    """
+
+    max_retries: int = 2
+    base_s: float = 0.5
+    max_s: float = 8.0
+    max_retry_after_s: float = 60.0
+    connect_timeout_s: float = 10.0
+    first_byte_timeout_s: float = 120.0
+    idle_timeout_s: float = 60.0
+
+
+class ConfigSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The LLM section of a configuration, as it was when the client was opened.
+
+    `driver` names who speaks to the provider, `provider` whose service it is, `model` what a request without a model
+    gets. `api_key` is a key itself or `env.NAME`; empty lets the driver look at the provider's usual variable.
+    `timeout_s` bounds a call whose caller has no deadline. `context_window_reserve` is the share of the window kept for
+    the answer (None: 0.05), `heavy_output_threshold` the bytes from which content is heavy (None: 32,768). `profiles`
+    are by exact model name. Safety has no switch.
+    """
+
+    driver: str = ""
+    provider: str = ""
+    model: str = ""
+    api_key: str = ""
+    base_url: str = ""
+    headers: Mapping[str, str] = {}
+    timeout_s: float | None = None
+    context_window_reserve: float | None = None
+    heavy_output_threshold: int | None = None
+    profiles: Mapping[str, ModelProfile] = {}
+    transport: TransportPolicy = TransportPolicy()
+    extra: Mapping[str, Any] = {}
+    disable_governance: bool = False
+    disable_retry: bool = False
+    disable_downgrade: bool = False
+    disable_corrections: bool = False
+
+    def __repr__(self) -> str:
+        """Without keys: a snapshot ends up in logs."""
+        return f"ConfigSnapshot(driver={self.driver!r}, provider={self.provider!r}, model={self.model!r})"
+
+
+class Deps(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client works with: where heavy content goes, who hears its events, the clock, and the dice of backoff."""
+
+    artifacts: ArtifactStore | None
+    bus: EventBus | None
+    clock: Timers = SYSTEM_CLOCK
+    random: Callable[[], float] = random.random
+
+
+DriverFactory: TypeAlias = Callable[[ConfigSnapshot, Deps], LLMClient]
+"""Builds the driver at the bottom of a chain. It checks its key and its extra here, before any call."""
