@@ -8,13 +8,17 @@ ASK ?= Draft the release notes
 
 BIN := $(VENV)/bin
 # A person's own pip settings (index, certificates, cache) are kept; those that would install past .venv are not.
-PIP := PIP_USER=0 PIP_TARGET= PIP_PREFIX= PIP_REQUIRE_HASHES=0 \
-  $(BIN)/python -m pip --no-input --disable-pip-version-check
+PIP_ENV := PIP_USER=0 PIP_TARGET= PIP_PREFIX= PIP_REQUIRE_HASHES=0
+PIP_ARGS := -m pip --no-input --disable-pip-version-check
+PIP := $(PIP_ENV) $(BIN)/python $(PIP_ARGS)
 # A .venv whose interpreter is gone (upgraded, or copied from elsewhere) is made anew.
 STALE := $(shell test -x $(BIN)/python || echo stale)
 
+ADAPTERS := pydantic-ai openai-agents langgraph
+ADAPTER_VENVS := .venv-adapters
+
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types check bench docs fix lock clean stale
+.PHONY: help run test adapters lint types check bench docs fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -25,6 +29,10 @@ run: $(VENV)/.ready ## run the example agent in this terminal (ASK="…" AGENT=f
 
 test: $(VENV)/.ready ## run every test (ARGS="-k steering" to narrow it)
 	@$(BIN)/pytest -q $(ARGS)
+
+adapters: $(ADAPTERS:%=$(ADAPTER_VENVS)/%/.ready) ## test the adapters of other frameworks, each in an environment of its own
+	@for name in $(ADAPTERS); do echo "$$name:"; \
+	  $(ADAPTER_VENVS)/$$name/bin/pytest -q tests_adapters/$$(echo $$name | tr - _) $(ARGS) || exit 1; done
 
 lint: $(VENV)/.ready ## check style and formatting
 	@$(BIN)/ruff check --quiet --output-format concise .
@@ -46,12 +54,17 @@ fix: $(VENV)/.ready ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --custom-compile-command "make lock"
+
 lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --custom-compile-command "make lock" --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	@$(COMPILE) --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	@for name in $(ADAPTERS); do \
+	  $(COMPILE) --group adapters --extra $$name --output-file requirements-adapters-$$name.lock $(ARGS) pyproject.toml \
+	  || exit 1; done
 
 clean: ## remove .venv and every cache
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
+	@rm -rf $(VENV) $(ADAPTER_VENVS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
 
 $(VENV)/.installed: requirements-dev.lock $(STALE)
 	@command -v $(PYTHON) >/dev/null || { \
@@ -68,6 +81,17 @@ $(VENV)/.ready: $(VENV)/.installed pyproject.toml
 	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
 	@$(PIP) check >/dev/null || { $(PIP) check; \
 	  echo "requirements-dev.lock is behind pyproject.toml: run 'make lock'" >&2; exit 1; }
+	@touch $@
+
+.PRECIOUS: $(ADAPTER_VENVS)/%/.installed
+$(ADAPTER_VENVS)/%/.installed: requirements-adapters-%.lock
+	@echo "Setting up $(@D): a minute, and only now ..." >&2
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --require-hashes --no-deps -r $<
+	@touch $@
+
+$(ADAPTER_VENVS)/%/.ready: $(ADAPTER_VENVS)/%/.installed pyproject.toml
+	@$(PIP_ENV) $(@D)/bin/python $(PIP_ARGS) install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 stale:

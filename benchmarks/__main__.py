@@ -12,19 +12,23 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.deltas import streamed_deltas
 from benchmarks.fanout import event_fan_out, tool_fan_out
 from benchmarks.imports import import_time
 from benchmarks.measure import Row
+from benchmarks.react import react_step
 from benchmarks.steering import control_latency, parked_memory
 from benchmarks.steps import concurrent_runs, step_overhead
 
 BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "steps": step_overhead,
     "concurrent": concurrent_runs,
+    "react": react_step,
     "tools": tool_fan_out,
     "events": event_fan_out,
     "controls": control_latency,
     "parked": parked_memory,
+    "deltas": streamed_deltas,
     "imports": import_time,
 }
 OUT = Path(__file__).parent / "out" / "results.json"

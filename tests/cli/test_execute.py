@@ -138,7 +138,7 @@ def test_a_tool_that_cannot_be_stopped_does_not_keep_the_process(piped: Start) -
     [
         (["x"], "nowhere.py", 2, "harborage: cannot run 'nowhere.py': there is no file nowhere.py"),
         (["x"], "agent.py:other", 2, "there is no 'other' in it; it has agent, unready"),
-        (["x"], "no_such_module", 2, "harborage: cannot run 'no_such_module': "),
+        (["x"], "no.such_module:agent", 2, "harborage: cannot run 'no.such_module:agent': "),
         (["x"], "agent.py:unready", 2, "harborage: no key; export EXAMPLE_KEY=...\n"),
         (["fail"], "agent.py", 1, "harborage: the run failed: steering: planner step 0: no such thing (--debug shows"),
         (["lost"], "agent.py", 3, "harborage: no way to the goal was found\n"),

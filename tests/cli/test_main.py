@@ -92,9 +92,10 @@ def test_the_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[
     ("words", "message"),
     [
         (["rnu"], 'Unknown command "rnu". Did you mean "run"?'),
-        (["run"], "TARGET requires an argument. See 'harborage run --help'."),
-        (["run", "agent.py"], "say what to do: harborage run TARGET GOAL"),
-        (["run", "agent.py", " "], "say what to do: harborage run TARGET GOAL"),
+        (["run"], "say what to do: harborage run [AGENT] GOAL"),
+        (["run", " "], "say what to do: harborage run [AGENT] GOAL"),
+        (["run", "agent.py"], "say what to do: harborage run [AGENT] GOAL"),
+        (["run", "agent.py", " "], "say what to do: harborage run [AGENT] GOAL"),
         (["run", "agent.py", "x", "--wrong"], "Unknown option: --wrong."),
         (["run", "agent.py", "x", "--max-steps", "0"], 'Invalid value "0" for --max-steps'),
         (["run", "agent.py", "x", "--max-steps", "many"], 'unable to convert "many" into int'),

@@ -100,11 +100,23 @@ def test_a_parked_run_says_how_it_goes_on(view: View) -> None:
 
 
 def test_the_end_of_a_streamed_answer_is_shown(view: View) -> None:
-    """What the model writes is shown by its end, on one line."""
-    view.streaming = "word\n" * 100
-    line, _ = shown(view, width=20)
-    assert line.endswith("word word")
-    assert cell_len(line) <= 20
+    """What the model writes is shown by its last rows, broken where there is room to."""
+    view.streaming = "first\n" + "some words " * 100 + "and the end"
+    *rows, _ = shown(view, width=20)
+    assert len(rows) == 6
+    assert " ".join(rows).endswith("and the end")
+    assert all(0 < cell_len(row) <= 20 for row in rows)
+
+
+def test_thinking_is_folded_into_one_line(view: View) -> None:
+    """Reasoning is shown by its end on one line, until the answer begins."""
+    view.thinking = "first this\nthen that " * 20
+    line, _ = shown(view, width=24)
+    assert line.startswith("∴ ")
+    assert line.endswith("then that")
+    assert cell_len(line) <= 24
+    view.streaming = "So"
+    assert shown(view, width=24)[0] == "So"
 
 
 @given(st.text(max_size=200), st.integers(0, 200), st.integers(1, 100))

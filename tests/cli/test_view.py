@@ -486,18 +486,30 @@ def test_what_the_run_does_is_known(view: View) -> None:
     assert doing(view) == ("finishing", at(4))
 
 
+def chunk(delta: str, run: str = "root", *, done: bool = False, kind: str = "content") -> Event:
+    """A piece of what a model writes."""
+    payload = told.LLMCompletionChunkPayload(identity=WHO, delta=delta, done=done, kind=kind, occurred_at=NOW)
+    return event(EventType.LLM_COMPLETION_CHUNK, payload, run)
+
+
 def test_a_streamed_answer_is_kept_by_its_tail(view: View) -> None:
     """While a model writes, the end of what it wrote is there to be shown, for the run itself alone."""
 
-    def chunk(delta: str, run: str = "root", *, done: bool = False) -> Event:
-        payload = told.LLMCompletionChunkPayload(identity=WHO, delta=delta, done=done, occurred_at=NOW)
-        return event(EventType.LLM_COMPLETION_CHUNK, payload, run)
-
-    assert lines(view, chunk("a" * 1000), chunk("end"), chunk("other", "c")) == []
+    assert lines(view, chunk("a" * 5000), chunk("end"), chunk("other", "c")) == []
     assert view.streaming.endswith("aend")
-    assert len(view.streaming) <= 400
+    assert len(view.streaming) <= 2000
     lines(view, chunk("", done=True))
     assert view.streaming == ""
+
+
+def test_thinking_is_kept_apart_and_a_reset_forgets_both(view: View) -> None:
+    """What the model thinks is no part of its answer, and an answer that starts again leaves nothing behind."""
+    assert lines(view, chunk("hm", kind="reasoning"), chunk("So", kind="content")) == []
+    assert (view.thinking, view.streaming) == ("hm", "So")
+    assert lines(view, chunk("", kind="reset")) == []
+    assert (view.thinking, view.streaming) == ("", "")
+    lines(view, chunk("hm", kind="reasoning"), chunk("", kind="reasoning", done=True))
+    assert view.thinking == ""
 
 
 def test_costs_add_up(view: View) -> None:

@@ -393,3 +393,40 @@ async def test_one_runner_serves_128_runs():
         assert [event.payload.identity for event in events] == [who]
 
     await asyncio.gather(*(one(number) for number in range(128)))
+
+
+# --- at once
+
+
+@pytest.mark.parametrize("budget", [0, 10_000])
+async def test_at_once_whatever_the_budget(budget):
+    """A history that a model found too long is summarised now, told of like any other, and again when asked again."""
+    trajectory, summariser, events = history(), Scripted(), []
+    runner, run = CompressionRunner(summariser, token_estimator=Estimate(7)), context(budget, events=events)
+    await runner.compress(run, trajectory)
+    trajectory.steps.append(Step(observation="new"))
+    await runner.compress(run, trajectory)
+    assert (trajectory.summary, trajectory.steps_summarised) == (summariser.result, 4)
+    assert [event.type for event in events] == [EventType.TRAJECTORY_COMPRESSED] * 2
+    assert [(one.payload.steps_before, one.payload.token_estimate) for one in events] == [(3, 7), (4, 7)]
+    assert len(summariser.calls) == 2
+
+
+async def test_at_once_the_same_checks_come_first():
+    """Cancellation, identity, the history; then the estimator and the summariser, whose failures are told."""
+    events: list = []
+    with pytest.raises(IdentityMissingError):
+        await CompressionRunner(Scripted()).compress(context(who=Quadruple("t", "u", "s"), events=events), history())
+    with pytest.raises(NilTrajectoryError):
+        await CompressionRunner(Scripted()).compress(context(events=events), None)
+    assert events == []
+    for runner, code in (
+        (CompressionRunner(Scripted(), token_estimator=Estimate(ValueError("no"))), "estimator_error"),
+        (CompressionRunner(Scripted(ValueError("no"))), "summariser_error"),
+        (CompressionRunner(Scripted("nothing")), "empty_summary"),
+    ):
+        trajectory = history()
+        with pytest.raises((ValueError, EmptySummaryError)):
+            await runner.compress(context(events=events), trajectory)
+        assert events.pop().payload.error_code == code
+        assert trajectory.summary is None

@@ -12,7 +12,7 @@ WORDS = {
     PauseReason: ["approval_required", "await_input", "external_event", "constraints_conflict"],
     WakeMode: ["push", "poll", "hybrid"],
     ReasoningReplayMode: ["never", "text"],
-    ChunkKind: ["content", "reasoning"],
+    ChunkKind: ["content", "reasoning", "reset"],
     SourceKind: ["tool", "memory", "skill", "user_message", "artifact"],
 }
 

@@ -164,3 +164,49 @@ def test_lines_stay_lines():
     trajectory = Trajectory(query="a\nb", steps=[Step(action=CallTool("t", b'{"x":\n1}'), observation="1\r\n2")])
     fold = mechanical_fold(trajectory)
     assert not any("\n" in line or "\r" in line for line in (*fold.goals, *fold.facts))
+
+
+def told(kind: str, at_step: int, **payload: object) -> SteeringInjection:
+    """What steering brought at a step."""
+    return SteeringInjection(kind=kind, payload=payload, at_step=at_step)
+
+
+def test_the_users_words_are_kept():
+    """They stand among the goals; those after the last step are still shown beside the summary, so they are not."""
+    trajectory = history(2)
+    trajectory.steering_inputs += [
+        told("user_message", 0, message="not\nin May"),
+        told("user_message", 1, message="x" * 600),
+        told("user_message", 2, message="later"),
+        told("user_message", 0, other=1),
+    ]
+    goals = mechanical_fold(trajectory).goals
+    assert goals[:2] == ("find it", "the user said: not in May")
+    assert goals[2] == f"the user said: {'x' * 500}…"
+    assert len(goals) == 3
+    trajectory.summarise(mechanical_fold(trajectory))
+    trajectory.steps.append(Step(action=CallTool("read"), observation="new"))
+    assert mechanical_fold(trajectory).goals == (*goals, "the user said: later")
+
+
+def test_other_input_is_a_fact_at_its_place():
+    """Context and answers to pauses stand before the step that followed them."""
+    trajectory = history(2)
+    trajectory.steering_inputs += [
+        told("inject_context", 1, colour="red"),
+        told("resumed", 1, decision="resume"),
+        told("inject_context", 2, colour="blue"),
+    ]
+    facts = mechanical_fold(trajectory).facts
+    assert [fact.split(":")[0] for fact in facts] == ["step 1", "inject_context", "resumed", "step 2"]
+    assert facts[1] == 'inject_context: {"colour":"red"}'
+
+
+def test_a_task_that_was_awaited_later_is_no_longer_pending():
+    """Also when an earlier fold had it among the pending ones; what a model called pending stays."""
+    trajectory = Trajectory(steps=[Step(action=SpawnTask(spec=SpawnSpec(query="dig")), observation={"task_id": "t-1"})])
+    trajectory.summarise(mechanical_fold(trajectory))
+    assert trajectory.summary.pending == ("task t-1 was started: dig",)
+    trajectory.summary = TrajectorySummary(pending=("ask Bob", *trajectory.summary.pending))
+    trajectory.steps.append(Step(action=AwaitTask("t-1"), observation="dug"))
+    assert mechanical_fold(trajectory).pending == ("ask Bob",)

@@ -130,7 +130,7 @@ def full() -> Trajectory:
             )
         },
         resume_hint=ResumeHint(pause_token="p", resumed_at=AT, resume_payload={"ok": True}),
-        steps_summarised=1,
+        steps_summarised=0,
     )
 
 
@@ -562,6 +562,26 @@ def test_summarising_marks_the_steps_it_stands_for():
     assert (history.steps_summarised, len(history.steps)) == (2, 3)
     assert history.recent() == Trajectory(steps=[Step(observation=3)])
     assert Trajectory.deserialize(history.serialize()).steps_summarised == 2
+
+
+def test_a_summary_that_says_nothing_of_its_steps_stands_for_all():
+    """Made so or read so: histories written elsewhere know only the summary."""
+    summary = TrajectorySummary(note="n")
+    history = Trajectory(steps=[Step(observation=1), Step(observation=2)], summary=summary)
+    assert history.steps_summarised == 2
+    assert b"steps_summarised" not in history.serialize()
+    assert Trajectory.deserialize(history.serialize()) == history
+    assert Trajectory.deserialize(b'{"steps":[{"observation":1}],"summary":{}}').steps_summarised == 1
+    assert Trajectory.deserialize(b'{"steps":[{"observation":1}]}').steps_summarised == 0
+
+
+def test_a_summary_of_no_steps_stands_for_none():
+    """What came after it is recent, also when the history was read back."""
+    history = Trajectory(query="long")
+    history.summarise(TrajectorySummary(note="n"))
+    history.steps.append(Step(observation=1))
+    again = Trajectory.deserialize(history.serialize())
+    assert (again, again.steps_summarised) == (history, 0)
 
 
 # --- many at once

@@ -75,7 +75,7 @@ async def test_parts_that_do_not_fit_open_nothing(
     monkeypatch.setattr("harborage.runtime.assembly.open_artifacts", open_watched)
     monkeypatch.setattr(Watched, "closed", 0)
     with pytest.raises(error):
-        await assemble(Setup(planner=FinishPlanner(), **fields))
+        await assemble(Setup(mind=FinishPlanner(), **fields))
     assert Watched.closed == len(opened)
 
 
@@ -83,7 +83,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
     """The parts that the runtime opened itself are closed, in the reverse order of their opening."""
     bus = MemoryEventBus()
     artifacts, tasks = MemoryArtifactStore(), InProcessTaskRegistry(bus=bus)
-    parts = await assemble(Setup(planner=FinishPlanner(), bus=bus, artifacts=artifacts, tasks=tasks))
+    parts = await assemble(Setup(mind=FinishPlanner(), bus=bus, artifacts=artifacts, tasks=tasks))
     assert (parts.bus, parts.artifacts, parts.tasks) == (bus, artifacts, tasks)
     for close in parts.closers:
         await close()
@@ -94,7 +94,7 @@ async def test_what_was_given_is_used_and_not_closed() -> None:
 
 async def test_two_runtimes_of_one_description_share_nothing() -> None:
     """Each has a bus, a registry and a journal of its own."""
-    first, second = [await assemble(Setup(planner=FinishPlanner())) for _ in range(2)]
+    first, second = [await assemble(Setup(mind=FinishPlanner())) for _ in range(2)]
     assert first.bus is not second.bus
     assert first.tasks is not second.tasks
     assert first.engine is not second.engine

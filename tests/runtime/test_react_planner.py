@@ -46,6 +46,11 @@ def answers(request: CompleteRequest) -> list[str]:
     return [message.content.text for message in request.messages if message.role is Role.TOOL]
 
 
+def user_texts(request: CompleteRequest) -> list[str]:
+    """What user's messages say, one text a message."""
+    return [message.content.text or "" for message in request.messages if message.role is Role.USER]
+
+
 async def test_a_whole_run():
     """A call, two calls at once, a message from the user, and the answer: each request is legal and shows them all."""
     waits = asyncio.Event()
@@ -105,6 +110,23 @@ async def test_a_message_stays_where_it_was_said():
     assert '{"colour":"red"}' in last.messages[3].content.text
     for request in llm.requests:
         assert last.messages[: len(request.messages)] == request.messages
+
+
+async def test_the_answer_to_a_pause_stays():
+    """What a person answers is told at its place and in every later request, once."""
+    script = [calls_tools(("add", {"a": number, "b": 0})) for number in range(2)]
+    async with Runtime(planner=ReActPlanner(llm := ScriptedLLM([*script, "done"])), tools=[add]) as rt:
+        run = await rt.start("go", who=WHO)
+        await run.pause()
+        while not await run.waiting():
+            await settle()
+        await run.resume({"colour": "red"})
+        await run.result()
+    told = [[text for text in user_texts(request) if '"colour":"red"' in text] for request in llm.requests]
+    assert [len(texts) for texts in told] == [1, 1, 1]
+    for request in llm.requests:
+        check_request(request)
+        assert llm.requests[-1].messages[: len(request.messages)] == request.messages
 
 
 async def test_a_heavy_result():

@@ -38,7 +38,8 @@ LEGAL = [
     [user()],
     [system(), system(), user(), user()],
     [user(), says(None, call()), tool()],
-    [user(), says("a", call("1"), call("2")), tool("2"), tool("1"), user()],
+    [user(), says("a", call("1"), call("2")), tool("1"), tool("2"), user()],
+    [user(), says(None, call(name="t")), ChatMessage(Role.TOOL, Content(text="r"), name="t", tool_call_id="1")],
     [user(), says(), user()],
     [user(), says(None, call("1")), tool("1"), says(None, call("2")), tool("2")],
     [ChatMessage(Role.USER, Content(parts=[TextPart("u"), ImagePart(url="https://x")]))],
@@ -71,6 +72,25 @@ ILLEGAL = {
     "a user who calls": ([ChatMessage(Role.USER, Content(text="u"), tool_calls=[call()]), tool()], "only an assistant"),
     "a user who answers": ([ChatMessage(Role.USER, Content(text="u"), tool_call_id="1")], "names the call it answers"),
     "an answer to nothing": ([user(), tool(None)], "names the call it answers"),
+    "the assistant twice": ([user(), says(), says("b"), user()], "message 2: the assistant follows itself"),
+    "answers out of order": ([user(), says(None, call("1"), call("2")), tool("2"), tool("1")], "'2' before '1'"),
+    "ids that some cannot tell apart": (
+        [user(), says(None, call("a.1")), tool("a.1"), says(None, call("a+1")), tool("a+1")],
+        "'a+1' is used twice",
+    ),
+    "another's name": (
+        [user(), says(None, call()), ChatMessage(Role.TOOL, Content(text="r"), name="x", tool_call_id="1")],
+        "is named 'x' and answers a call of 't'",
+    ),
+    "an empty part": (
+        [ChatMessage(Role.USER, Content(parts=[TextPart("u"), TextPart(" ")]))],
+        "a part of it is empty",
+    ),
+    "a picture of the assistant": (
+        [user(), ChatMessage(Role.ASSISTANT, Content(parts=[ImagePart(url="https://x")])), user()],
+        "only a user attaches a ImagePart",
+    ),
+    "what is no text": ([user("a\udc80")], "cannot be encoded"),
     "an unknown role": ([user(), ChatMessage("robot", Content(text="x"))], "role is unknown"),
 }
 
@@ -92,5 +112,10 @@ def test_what_is_not_is_named(name):
 
 def test_declarations():
     """Declared tools have names, each its own."""
-    found = broken_rules(CompleteRequest(messages=[user()], tools=[Declared("a"), Declared("a"), Declared("")]))
-    assert found == ["the tool 'a' is declared 2 times", "a declared tool has no name"]
+    schema = {"type": "object"}
+    tools = [Declared("a", "", schema), Declared("a", "", schema), Declared("", "", schema), Declared("b")]
+    assert broken_rules(CompleteRequest(messages=[user()], tools=tools)) == [
+        "the tool 'a' is declared 2 times",
+        "a declared tool has no name",
+        "the schema of the tool 'b' is not that of an object",
+    ]

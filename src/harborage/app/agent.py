@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from harborage.planner import Planner
+from harborage.planner import Planner, PlannerConfig
 from harborage.runtime.approval import ApprovalPolicy
+from harborage.runtime.model import ModelChoice
 from harborage.runtime.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
@@ -18,11 +19,16 @@ __all__ = ["Agent"]
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.
 
+    An agent that names neither a planner nor a model of its own runs on the one that `--model` names, or that this
+    machine has.
+
     `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work where it stands.
     """
 
     name: str
-    planner: Planner
+    planner: Planner | PlannerConfig | None = None
+    model: ModelChoice | None = None
+    instructions: str = ""
     tools: Sequence[ToolDescriptor | Callable[..., Any]] = ()
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
     options: RuntimeOptions = RuntimeOptions()

@@ -24,6 +24,8 @@ def open_runtime(agent: Agent, *, journal: Journal | None = None, logger: loggin
         agent.check()
     return Runtime(
         planner=agent.planner,
+        model=agent.model,
+        instructions=agent.instructions,
         tools=agent.tools,
         approvals=agent.approvals,
         options=agent.options,

@@ -12,7 +12,7 @@ from typing import Any
 from harborage.app.agent import Agent
 from harborage.errors import HarborageError
 
-__all__ = ["AgentNotReadyError", "TargetError", "load_agent"]
+__all__ = ["AgentNotReadyError", "TargetError", "is_target", "load_agent"]
 
 _DEFAULT = "agent"
 
@@ -27,6 +27,31 @@ class TargetError(HarborageError):
 
 class AgentNotReadyError(HarborageError):
     """An agent cannot work where it stands; the message says what is missing and how to mend it."""
+
+
+def is_target(word: str) -> bool:
+    """Whether a command line's first word names an agent and does not begin a sentence.
+
+    A file that ends in `.py`, or a module that can be imported, either with `:attribute`. A plain word does only where
+    a module of that name lies in the current folder: half of all words are modules of something that is installed.
+    """
+    place, _, attribute = word.rpartition(":") if _has_attribute(word) else (word, "", "")
+    if place.endswith(".py"):
+        return True
+    if not all(part.isidentifier() for part in place.split(".")):
+        return False
+    return bool(attribute) or (_exists(place) if "." in place else _is_here(place))
+
+
+def _is_here(module: str) -> bool:
+    return Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False
 
 
 def load_agent(target: str) -> Agent:

@@ -10,7 +10,9 @@ import threading
 import traceback
 from pathlib import Path
 
-from harborage.app import Agent, load_agent
+import msgspec
+
+from harborage.app import Agent, TargetError, assistant, is_target, load_agent
 from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, failed
 from harborage.cli.session import Session, Wishes
 from harborage.cli.stage import Output, OutputLostError, Style
@@ -18,29 +20,38 @@ from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.ids import new_id
 
-__all__ = ["execute"]
+__all__ = ["Wanted", "execute"]
 
 _GRACE_S = 1.0
 
 
-def execute(
-    target: str,
-    goal: str,
-    style: Style,
-    *,
-    approves: bool = False,
-    user: str = "",
-    max_steps: int = 0,
-    deadline_s: float | None = None,
-) -> int:
-    """Run the agent that `target` names towards `goal`; returns the exit code."""
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for: the words of it, and its options; `deadline_s` is in seconds."""
+
+    words: tuple[str, ...]
+    model: str = ""
+    approves: bool = False
+    user: str = ""
+    max_steps: int = 0
+    deadline_s: float | None = None
+
+
+def execute(wanted: Wanted, style: Style) -> int:
+    """Run the agent that is wanted towards its goal; returns the exit code."""
     output = Output(style)
     try:
-        agent = _load(target)
+        agent, goal = _agent(wanted)
     except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
         return output.end(_fault(error, WRONG_USE, style))
-    who = Identity("local", user or _signed_in(), f"cli-{new_id()}")
-    wishes = Wishes(goal=goal, who=who, approves=approves, max_steps=max_steps, deadline_s=deadline_s)
+    who = Identity("local", wanted.user or _signed_in(), f"cli-{new_id()}")
+    wishes = Wishes(
+        goal=goal,
+        who=who,
+        model=wanted.model,
+        approves=wanted.approves,
+        max_steps=wanted.max_steps,
+        deadline_s=wanted.deadline_s,
+    )
     session = Session(agent, wishes, output.stage())
     runner = asyncio.Runner()
     try:
@@ -66,12 +77,18 @@ def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
     return ending
 
 
-def _load(target: str) -> Agent:
-    """The agent; its neighbours can be imported as if its file had been started, or its module with `python -m`."""
+def _agent(wanted: Wanted) -> tuple[Agent, str]:
+    """The agent and the goal in the words; its neighbours can be imported as if its file had been started."""
+    target, *rest = wanted.words
+    sys.path.insert(0, str(Path.cwd()))  # a module is looked for here too, as with `python -m`
+    if not is_target(target):
+        return assistant(Path.cwd()), " ".join(wanted.words)
     place = target.rpartition(":")[0] or target
-    is_file = place.endswith(".py") or "/" in place
-    sys.path.insert(0, str(Path(place).resolve().parent) if is_file else str(Path.cwd()))
-    return load_agent(target)
+    if place.endswith(".py"):
+        sys.path[0] = str(Path(place).resolve().parent)
+    if not any(word.strip() for word in rest):
+        raise TargetError(target, "say what it shall do: harborage run AGENT GOAL")
+    return load_agent(target), " ".join(rest)
 
 
 def _fault(error: Exception, code: int, style: Style) -> Ending:

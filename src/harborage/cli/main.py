@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "run": ("harborage.cli.run:run", "TARGET GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
+    "models": ("harborage.cli.models:models", "list | pull NAME", "List or fetch models that run on this machine."),
+    "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
     "version": ("harborage.cli.version:version", "", "Print the version."),
 }
 """Every command: where it lives, what it takes, and what it does in one line."""

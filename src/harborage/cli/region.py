@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import io
 from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
 from harborage.cli.answers import Mode
 from harborage.cli.lineedit import LineEditor
 from harborage.cli.questions import Desk
 from harborage.cli.seen import View
-from harborage.cli.text import duration, one_line, plural
+from harborage.cli.text import duration, one_line, plural, printable
 from harborage.cli.view import doing
 
 __all__ = ["region", "window"]
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 8
+_STREAM_ROWS = 6
+_MEASURE = Console(file=io.StringIO(), color_system=None)
 _HINT = "type to tell the agent something · /help"
 
 
 def region(view: View, desk: Desk, editor: LineEditor | None, now: datetime, width: int) -> list[Text]:
     """The changing lines, none wider than `width`; without an editor nobody can type, and there is no input line."""
     lines = [Text()]
-    if view.streaming:
-        lines.append(Text(_tail(view.streaming, width - 2), style="dim"))
+    if view.thinking and not view.streaming:
+        lines.append(Text(f"∴ {_tail(view.thinking, width - 4)}", style="dim italic"))
+    lines.extend(Text(row) for row in _last_rows(view.streaming, width - 2))
     lines.append(_status(view, desk, now))
     if editor is not None:
         lines.append(_input(desk, editor, width))
@@ -110,6 +115,14 @@ def window(text: str, cursor: int, room: int) -> tuple[str, str, str]:
     while cell_len(after) > left:
         after = after[:-1]
     return before, at, after
+
+
+def _last_rows(text: str, room: int) -> list[str]:
+    """The last rows of a text that is still being written, broken at white space."""
+    rows: list[str] = []
+    for paragraph in printable(text).expandtabs(4).splitlines():
+        rows.extend(row.plain.rstrip() for row in Text(paragraph).wrap(_MEASURE, max(8, room)) or [Text()])
+    return rows[-_STREAM_ROWS:]
 
 
 def _tail(text: str, room: int) -> str:

@@ -13,7 +13,11 @@ from cyclopts.validators import Number
 
 __all__ = ["run"]
 
-_TARGET = "The agent: a file such as agent.py or a module such as package.agent, with :NAME unless it is called agent."
+_WORDS = (
+    "What to do. If the first word names an agent, that one does it: a file such as agent.py or a module such as "
+    "package.agent, with :NAME unless it is called agent. Otherwise the standard assistant does."
+)
+_MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
 _POSITIVE = Number(gt=0)
 
 
@@ -22,9 +26,8 @@ def _flag(text: str) -> Parameter:
 
 
 def run(
-    target: Annotated[str, Parameter(help=_TARGET)],
-    /,
-    *goal: Annotated[str, Parameter(help="What to do, in words.")],
+    *words: Annotated[str, Parameter(help=_WORDS)],
+    model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
     yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
     json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
     quiet: Annotated[bool, _flag("Print the answer only.")] = False,
@@ -33,7 +36,11 @@ def run(
     user: Annotated[str, Parameter(help="Who runs it.", show_default="whoever is signed in")] = "",
     debug: Annotated[bool, _flag("Show where errors come from.")] = False,
 ) -> int:
-    """Run an agent towards a goal, in this terminal.
+    """Run an agent towards a goal, or ask the standard assistant, in this terminal.
+
+    The assistant reads, searches and writes files of this folder, calculates and
+    fetches web pages. Without --model it takes the model of the provider whose key
+    is set, else of an Ollama that answers, else the embedded one, and says which.
 
     Shows every step as it happens and asks when a call needs approval. What you
     type goes to the agent; /help lists what else can be typed. Ctrl-C cancels,
@@ -50,18 +57,14 @@ def run(
       4    out of time or out of steps
       130  cancelled
     """
+    goal = words[1:] if words and words[0].partition(":")[0].endswith(".py") else words
     if not any(word.strip() for word in goal):
-        sys.stderr.write("harborage: say what to do: harborage run TARGET GOAL, such as: Draft the release notes\n")
+        sys.stderr.write(
+            'harborage: say what to do: harborage run [AGENT] GOAL, such as: harborage run "What is new?"\n'
+        )
         return 2
-    from harborage.cli.execute import execute
+    from harborage.cli.execute import Wanted, execute
     from harborage.cli.stage import Style
 
-    return execute(
-        target,
-        " ".join(goal),
-        Style(is_json=json, is_quiet=quiet, has_tracebacks=debug),
-        approves=yes,
-        user=user,
-        max_steps=max_steps or 0,
-        deadline_s=deadline,
-    )
+    wanted = Wanted(words=words, model=model, approves=yes, user=user, max_steps=max_steps or 0, deadline_s=deadline)
+    return execute(wanted, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))

@@ -53,7 +53,11 @@ class RunSeen(msgspec.Struct, kw_only=True):
 
 
 class View(msgspec.Struct, kw_only=True):
-    """Everything seen so far. `streaming` is the tail of the answer that the model is writing."""
+    """Everything seen so far.
+
+    `streaming` is the tail of the answer that the model writes, `thinking` that of
+    the reasoning before it.
+    """
 
     root: str
     runs: dict[str, RunSeen]
@@ -62,6 +66,7 @@ class View(msgspec.Struct, kw_only=True):
     cost: float = 0.0
     currency: str = ""
     streaming: str = ""
+    thinking: str = ""
 
     @property
     def main(self) -> RunSeen:

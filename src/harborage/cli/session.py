@@ -18,7 +18,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 from rich.text import Text
 
-from harborage.app import Agent, open_runtime
+from harborage.app import Agent, open_runtime, with_model
 from harborage.artifacts import ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard, signals
@@ -47,10 +47,11 @@ _IN_MEMORY = "inmem"
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is wanted for. `deadline_s` is in seconds from its start."""
+    """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent."""
 
     goal: str
     who: Identity
+    model: str = ""
     approves: bool = False
     max_steps: int = 0
     deadline_s: float | None = None
@@ -111,7 +112,8 @@ class Session:
         """
         began = self._clock.now()
         journal = WatchedJournal(MemoryJournal(), self._recorded)
-        async with open_runtime(self._agent, journal=journal) as runtime:
+        agent, chosen = await with_model(self._agent, self._wishes.model, os.environ)
+        async with open_runtime(agent, journal=journal) as runtime:
             # The session is this run's alone, so its events are those of the run and of the tasks that it spawns.
             self._events = runtime.bus.subscribe(Filter.of(self._wishes.who))
             run = await self._start(runtime, began)
@@ -119,7 +121,7 @@ class Session:
             view = new_view(run.id, began)
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
-                screen.show(header(self._agent.name, self._wishes.goal, run.id, run.who.user_id))
+                screen.show(header(self._agent.name, self._wishes.goal, run.id, run.who.user_id, chosen))
                 if self._wishes.approves:
                     screen.show([Text("--yes: calls that need approval are made without asking", style="yellow")])
                 ending = await self._stay(run, view, talk, screen)

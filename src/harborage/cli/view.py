@@ -13,20 +13,21 @@ from typing import Any, TypeAlias
 
 from rich.text import Text
 
+from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef
 from harborage.cli.outcome import Ending
 from harborage.cli.records import Recorded, fold_entry
 from harborage.cli.seen import RunSeen, View, line, run_of
 from harborage.cli.text import duration, one_line, plural, shortened, size
 from harborage.events import Event, EventType, RedactedMap
-from harborage.planner import PauseReason
+from harborage.planner import ChunkKind, PauseReason
 
 __all__ = ["Fact", "doing", "fold", "header", "summary", "totals"]
 
 Fact: TypeAlias = Event | Recorded
 """What the view is told: something happened, or something was recorded."""
 
-_STREAM_CHARS = 400
+_STREAM_CHARS = 2000
 _Told: TypeAlias = Callable[[View, RunSeen, Any, Event], list[Text]]
 
 
@@ -52,7 +53,7 @@ def _decided(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]
     run.decision = payload.decision_kind
     run.since = event.occurred_at
     if run.run_id == view.root:
-        view.streaming = ""
+        view.streaming = view.thinking = ""
     lines = []
     if payload.reasoning_trace:
         lines.append(line(run, "∴", "dim", (one_line(payload.reasoning_trace), "dim italic"), tag=str(run.step)))
@@ -178,8 +179,16 @@ def _asked_again(view: View, run: RunSeen, payload: Any, event: Event) -> list[T
 
 
 def _streamed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    if run.run_id == view.root:
-        view.streaming = "" if payload.done else (view.streaming + payload.delta)[-_STREAM_CHARS:]
+    """A piece of what the model writes. Thinking gives way to the answer; an answer that starts again to nothing."""
+    if run.run_id != view.root:
+        return []
+    match payload.kind:
+        case ChunkKind.REASONING:
+            view.thinking = "" if payload.done else (view.thinking + payload.delta)[-_STREAM_CHARS:]
+        case ChunkKind.RESET:
+            view.streaming = view.thinking = ""
+        case _:
+            view.streaming = "" if payload.done else (view.streaming + payload.delta)[-_STREAM_CHARS:]
     return []
 
 
@@ -258,10 +267,12 @@ def doing(view: View) -> tuple[str, datetime | None]:
             return "thinking", run.since
 
 
-def header(name: str, goal: str, run_id: str, user: str) -> list[Text]:
-    """What stands above everything: which agent does what, for whom, under which id."""
+def header(name: str, goal: str, run_id: str, user: str, model: ChosenModel | None = None) -> list[Text]:
+    """What stands above everything: which agent does what, on which model, for whom, under which id."""
+    why = f" ({model.why})" if model is not None and model.why else ""
     return [
         Text(one_line(name), style="bold"),
+        *([] if model is None else [Text.assemble(("  model ", "dim"), one_line(model.model), (why, "dim"))]),
         Text.assemble(("  goal  ", "dim"), one_line(goal, 1000)),
         Text.assemble(("  run   ", "dim"), run_id, (f" for {one_line(user)}", "dim")),
         Text(),

@@ -11,7 +11,7 @@ from harborage.events.redaction import Redactor
 __all__ = ["BUS_DRIVERS", "REDACTOR_DRIVERS"]
 
 BUS_DRIVERS: DriverTable[Callable[..., EventBus]] = DriverTable(
-    "events", {"inmem": "harborage.events.bus:MemoryEventBus"}
+    "events", {"durable": "harborage.events.durable:make", "inmem": "harborage.events.bus:MemoryEventBus"}
 )
 REDACTOR_DRIVERS: DriverTable[Callable[..., Redactor]] = DriverTable(
     "audit", {"patterns": "harborage.events.redaction:PatternRedactor"}

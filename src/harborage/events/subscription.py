@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -111,7 +111,7 @@ class Subscription:
         if len(queue) < self._capacity:
             self.clean_at = now
         else:
-            self.lost = _with_loss(self.lost, queue.popleft(), event.sequence)
+            self.lost = _with_loss(self.lost, queue.popleft(), event.sequence or _last_number(queue))
         queue.append(event)
         self._ready.set()
 
@@ -126,9 +126,14 @@ class Subscription:
         self._ready.set()
 
 
+def _last_number(queue: Iterable[Event]) -> int:
+    """The highest number in the queue: where the reader got to, when an event without a number comes."""
+    return max((event.sequence for event in queue), default=0)
+
+
 def _with_loss(lost: Lost | None, event: Event, at: int) -> Lost:
-    """`lost` and one more: `event`, pushed out by the event numbered `at`."""
-    first, count = event.sequence, 1
+    """`lost` and one more: `event`, pushed out by the event numbered `at`. One without a number counts where it was."""
+    first, count = event.sequence or at, 1
     # A notice that is itself pushed out hands on what it would have told, so that no loss goes untold.
     if isinstance(event.payload, BusDroppedPayload):
         first, count = event.payload.from_seq, 1 + event.payload.dropped_count

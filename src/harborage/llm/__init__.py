@@ -32,6 +32,7 @@ from harborage.llm.content import (
     TextPart,
     check_content,
 )
+from harborage.llm.drivers import LLM_DRIVERS
 from harborage.llm.errors import (
     AuthenticationFailedError,
     BadRequestError,
@@ -65,6 +66,11 @@ from harborage.llm.errors import (
     UnsupportedModelError,
     ValidationFailedError,
 )
+from harborage.llm.governor import Governor
+from harborage.llm.keys import resolve_key
+from harborage.llm.models import known_profile, profile_for
+from harborage.llm.opening import open_llm
+from harborage.llm.posture import Posture, PostureDesk, posture
 from harborage.llm.profile import (
     CorrectionsProfile,
     CostOverrides,
@@ -75,9 +81,12 @@ from harborage.llm.profile import (
     ResponseShape,
     SchemaSanitising,
 )
+from harborage.llm.providers import PROVIDERS, ModelRef, Provider, config_for, parse_model, with_providers
 from harborage.llm.streaming import AnswerBuilder
 
 __all__ = [
+    "LLM_DRIVERS",
+    "PROVIDERS",
     "AnswerBuilder",
     "ArtifactStub",
     "AudioPart",
@@ -101,6 +110,7 @@ __all__ = [
     "DriverFactory",
     "FetchHint",
     "FilePart",
+    "Governor",
     "IdentityMissingError",
     "ImagePart",
     "IncompleteAnswerError",
@@ -114,10 +124,14 @@ __all__ = [
     "MissingAPIKeyError",
     "ModelNotFoundError",
     "ModelProfile",
+    "ModelRef",
     "OnDelta",
     "OrphanToolCallError",
     "OutputMode",
     "Part",
+    "Posture",
+    "PostureDesk",
+    "Provider",
     "ProviderError",
     "ProviderTimeoutError",
     "ProviderUnavailableError",
@@ -147,4 +161,12 @@ __all__ = [
     "Validator",
     "check_content",
     "check_message",
+    "config_for",
+    "known_profile",
+    "open_llm",
+    "parse_model",
+    "posture",
+    "profile_for",
+    "resolve_key",
+    "with_providers",
 ]

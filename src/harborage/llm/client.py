@@ -7,6 +7,7 @@ one. Identity is not a field of the request; a client reads the ambient one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -157,7 +158,8 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `temperature` and `max_tokens` are unset only when None: 0.0 is a real value. The callbacks matter only with
     `stream`: `on_reset` says that the answer starts again, so that what was streamed of it so far is void. `validator`
-    is never sent.
+    is never sent. `deadline` is when the caller stops waiting: the call fails then, and not sooner, whatever timeout
+    the client has (None: the client's own).
     """
 
     model: str = ""
@@ -176,6 +178,7 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[ToolDeclaration] = ()
     tool_choice: ToolChoice = ToolChoice.UNSET
     parallel_tool_calls: bool = False
+    deadline: datetime | None = None
 
     def __post_init__(self) -> None:
         _freeze(self, "messages", self.messages)

@@ -15,6 +15,7 @@ from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import EventBus
 from harborage.llm.client import LLMClient
+from harborage.llm.governor import Governor
 from harborage.llm.profile import ModelProfile
 
 __all__ = ["ConfigSnapshot", "Deps", "DriverFactory", "TransportPolicy"]
@@ -70,12 +71,16 @@ class ConfigSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deps(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client works with: where heavy content goes, who hears its events, the clock, and the dice of backoff."""
+    """What a client works with: where heavy content goes, who hears its events, the clock, and the dice of backoff.
+
+    `governance` may refuse calls and hears what they took; None lets every call pass.
+    """
 
     artifacts: ArtifactStore | None
     bus: EventBus | None
     clock: Timers = SYSTEM_CLOCK
     random: Callable[[], float] = random.random
+    governance: Governor | None = None
 
 
 DriverFactory: TypeAlias = Callable[[ConfigSnapshot, Deps], LLMClient]

@@ -66,10 +66,10 @@ class ResponseShape(StrEnum):
 class CorrectionsProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What has to be bent for a provider before a request is sent, and mended in its answer."""
 
-    message_ordering: MessageOrdering | str = MessageOrdering.UNSET
-    schema_sanitising: SchemaSanitising | str = SchemaSanitising.UNSET
-    reasoning_routing: ReasoningRouting | str = ReasoningRouting.UNSET
-    response_shape: ResponseShape | str = ResponseShape.UNSET
+    message_ordering: str = MessageOrdering.UNSET
+    schema_sanitising: str = SchemaSanitising.UNSET
+    reasoning_routing: str = ReasoningRouting.UNSET
+    response_shape: str = ResponseShape.UNSET
     usage_backfill: bool = False
 
 
@@ -92,7 +92,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     context_window_tokens: int
     default_max_tokens: int | None = None
-    output_mode: OutputMode | str = OutputMode.UNSET
+    output_mode: str = OutputMode.UNSET
     json_schema_mode: str = ""
     max_retries: int | None = None
     token_estimator: str = ""

@@ -102,6 +102,7 @@ from harborage.planner.hints import BudgetHints, PlanningHints, PlanningNudges, 
 from harborage.planner.manifest import build_artifact_manifest, resolve_provenance
 from harborage.planner.multimodal import materialize_input_content
 from harborage.planner.registry import PLANNERS, Factory, FactoryDeps, register, registered_drivers, resolve
+from harborage.planner.summarising import TrajectorySummariser
 from harborage.planner.trajectory import (
     UNSET_TIME,
     BackgroundMemberOutcome,
@@ -226,6 +227,7 @@ __all__ = [
     "TrajectoryCompressedPayload",
     "TrajectoryCompressionFailedPayload",
     "TrajectoryCorruptError",
+    "TrajectorySummariser",
     "TrajectorySummary",
     "UnserializableError",
     "WakeAware",

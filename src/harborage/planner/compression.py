@@ -17,7 +17,7 @@ from harborage.planner.emission import clipped, publish
 from harborage.planner.errors import EmptySummaryError, IdentityMissingError, InvalidConfigError, NilTrajectoryError
 from harborage.planner.trajectory import Trajectory, TrajectorySummary
 
-__all__ = ["CompressionRunner", "Summariser", "TokenEstimator", "default_token_estimator"]
+__all__ = ["CompressionRunner", "Summariser", "TokenEstimator", "default_token_estimator", "stamp"]
 
 TokenEstimator: TypeAlias = Callable[[Trajectory | None], int]
 """How many tokens a history takes in a prompt, roughly."""
@@ -71,26 +71,25 @@ class CompressionRunner:
             EmptySummaryError: the summariser returned None; told as `trajectory.compression_failed`.
             Exception: what the estimator or the summariser raised, with a note; told in the same way.
         """
-        raise_if_cancelled()
-        _require_identity(run)
-        if trajectory is None:
-            raise NilTrajectoryError
-        if trajectory.summary is not None and not (again and len(trajectory.steps) > trajectory.steps_summarised):
+        known = _checked(run, trajectory)
+        if known.summary is not None and not (again and len(known.steps) > known.steps_summarised):
             return
-        estimate = self._estimate(run, trajectory)
+        estimate = self._estimate(run, known)
         if run.budget.token_budget <= 0 or estimate <= run.budget.token_budget:
             return
-        summary = await self._summarise(run, trajectory, estimate)
-        before = len(trajectory.steps)
-        trajectory.summarise(summary)
-        compressed = TrajectoryCompressedPayload(
-            identity=run.quadruple,
-            steps_before=before,
-            steps_after=len(trajectory.steps),
-            token_estimate=estimate,
-            occurred_at=run.now(),
-        )
-        publish(run, EventType.TRAJECTORY_COMPRESSED, compressed)
+        await self._compress(run, known, estimate)
+
+    async def compress(self, run: RunContext, trajectory: Trajectory | None) -> None:
+        """Stamp a new `trajectory.summary` whatever the budget: for a history that a model has found too long.
+
+        Raises:
+            Exception: as for `maybe_compress`.
+        """
+        known = _checked(run, trajectory)
+        await self._compress(run, known, self._estimate(run, known))
+
+    async def _compress(self, run: RunContext, trajectory: Trajectory, estimate: int) -> None:
+        stamp(run, trajectory, await self._summarise(run, trajectory, estimate), estimate)
 
     def _estimate(self, run: RunContext, trajectory: Trajectory) -> int:
         """The tokens of the history, or of what came after its summary."""
@@ -119,10 +118,28 @@ class CompressionRunner:
         return summary
 
 
-def _require_identity(run: RunContext) -> None:
+def stamp(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, estimate: int) -> None:
+    """Let `summary` stand for all steps so far, and tell of it. `estimate` is the size that the history had."""
+    before = len(trajectory.steps)
+    trajectory.summarise(summary)
+    compressed = TrajectoryCompressedPayload(
+        identity=run.quadruple,
+        steps_before=before,
+        steps_after=len(trajectory.steps),
+        token_estimate=estimate,
+        occurred_at=run.now(),
+    )
+    publish(run, EventType.TRAJECTORY_COMPRESSED, compressed)
+
+
+def _checked(run: RunContext, trajectory: Trajectory | None) -> Trajectory:
+    raise_if_cancelled()
     missing = missing_parts(run.quadruple, run=True)
     if missing:
         raise IdentityMissingError(f"compression needs the run's whole identity; empty: {', '.join(missing)}")
+    if trajectory is None:
+        raise NilTrajectoryError
+    return trajectory
 
 
 def _tell_failure(run: RunContext, trajectory: Trajectory, estimate: int, code: str, message: str) -> None:

@@ -90,8 +90,8 @@ class RunContext(msgspec.Struct, kw_only=True):
     """What a planner reads to decide its next step.
 
     `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
-    `input_artifacts` come with the first step only. A callback that is None is not wanted; `on_chunk` set means that
-    the answer is streamed. `emit` publishes an event under this run's identity.
+    `input_artifacts` are what the user attached, the same at every step. A callback that is None is not wanted;
+    `on_chunk` set means that the answer is streamed. `emit` publishes an event under this run's identity.
     """
 
     quadruple: Quadruple

@@ -6,7 +6,7 @@ Pure arithmetic over values. It cannot fail, so it is what a run falls back on w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from harborage import codec
@@ -20,45 +20,67 @@ _TAIL: Final = 12
 _ARGS_CHARS: Final = 80
 _OUTPUT_CHARS: Final = 200
 _GOAL_CHARS: Final = 2_000
+_MESSAGE_CHARS: Final = 500
+_GOAL_KINDS: Final = frozenset({"user_message", "redirect"})
 
 
 def mechanical_fold(trajectory: Trajectory) -> TrajectorySummary:
-    """A summary made by counting and cutting: the goals, one line a step at both ends, the tasks not yet awaited.
+    """A summary made by counting and cutting: goals and the user's words, one line a step, tasks not yet awaited.
 
     It is bounded however long the history is, equal for equal histories, and builds on the summary there is. Each
     output appears with its size and hash, so that what was cut can be recognised. Never: fails.
     """
     earlier = trajectory.summary or TrajectorySummary()
     first = trajectory.steps_summarised if trajectory.summary is not None else 0
-    lines = [_line(number, step) for number, step in enumerate(trajectory.steps[first:], start=first + 1)]
     return TrajectorySummary(
-        goals=_ends(_unique([*earlier.goals, *_goals(trajectory)])),
-        facts=_ends([*earlier.facts, *lines]),
-        pending=_ends(_unique([*earlier.pending, *_pending(trajectory.steps[first:])])),
+        goals=_ends(_unique([*earlier.goals, *_goals(trajectory, first)])),
+        facts=_ends([*earlier.facts, *_facts(trajectory, first)]),
+        pending=_ends(_unique(_pending(earlier.pending, trajectory.steps[first:]))),
         last_output_digest=_digest(trajectory.steps[-1]) if trajectory.steps else earlier.last_output_digest,
         note=f"Made without a model: {len(trajectory.steps)} steps; outputs are cut, each with its size and hash.",
     )
 
 
-def _goals(trajectory: Trajectory) -> Iterator[str]:
-    """What the run was asked for, then what it was redirected to."""
+def _goals(trajectory: Trajectory, first: int) -> Iterator[str]:
+    """What the run was asked for, then what it was redirected to and what the user said to it since `first`.
+
+    A message after the last step is shown beside the summary, so it is left out here.
+    """
     if trajectory.query:
         yield _cut(trajectory.query, _GOAL_CHARS)
     for injection in trajectory.steering_inputs:
-        goal = injection.payload.get("goal")
-        if isinstance(goal, str) and goal:
-            yield _cut(goal, _GOAL_CHARS)
+        match injection.kind, injection.payload:
+            case "redirect", {"goal": str(goal)} if goal and injection.at_step >= first:
+                yield _cut(goal, _GOAL_CHARS)
+            case "user_message", {"message": str(said)} if first <= injection.at_step < len(trajectory.steps):
+                yield f"the user said: {_cut(said, _MESSAGE_CHARS)}"
 
 
-def _pending(steps: Sequence[Step]) -> Iterator[str]:
-    """The tasks that these steps started and did not await."""
+def _facts(trajectory: Trajectory, first: int) -> Iterator[str]:
+    """One line for each step from `first` on, each after what else steering brought before it."""
+    told = [one for one in trajectory.steering_inputs if one.kind not in _GOAL_KINDS and one.at_step >= first]
+    for index in range(first, len(trajectory.steps)):
+        while told and told[0].at_step <= index:
+            injection = told.pop(0)
+            yield f"{injection.kind}: {_cut(_text(injection.payload), _MESSAGE_CHARS)}"
+        yield _line(index + 1, trajectory.steps[index])
+
+
+def _pending(earlier: Sequence[str], steps: Sequence[Step]) -> Iterator[str]:
+    """The tasks that were started, earlier or by these steps, and that no step has awaited."""
     awaited = {step.action.task_id for step in steps if isinstance(step.action, AwaitTask)}
+    ended = tuple(_started(task) for task in awaited)
+    yield from (line for line in earlier if not line.startswith(ended))
     for step in steps:
         if not isinstance(step.action, SpawnTask) or not isinstance(step.observation, Mapping):
             continue
         task = step.observation.get("task_id")
         if isinstance(task, str) and task not in awaited:
-            yield f"task {task} was started: {_cut(step.action.spec.query or step.action.spec.description)}"
+            yield f"{_started(task)}{_cut(step.action.spec.query or step.action.spec.description)}"
+
+
+def _started(task: str) -> str:
+    return f"task {task} was started: "
 
 
 def _line(number: int, step: Step) -> str:
@@ -105,7 +127,7 @@ def _cut(text: str, limit: int = _OUTPUT_CHARS) -> str:
     return one_line if len(one_line) <= limit else one_line[:limit] + "…"
 
 
-def _unique(lines: Sequence[str]) -> list[str]:
+def _unique(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 

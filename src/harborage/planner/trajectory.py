@@ -203,7 +203,8 @@ class _StepSizes:
 class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     """One run's history. Append to `steps` and the other lists; never change what is in them.
 
-    `steps_summarised` is how many of the first steps `summary` stands for.
+    `steps_summarised` is how many of the first steps `summary` stands for; a history that is made with a summary and
+    without that number is summarised whole.
     """
 
     query: str = ""
@@ -217,7 +218,11 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     steering_inputs: list[SteeringInjection] = []
     background: dict[str, BackgroundResult] = {}
     resume_hint: ResumeHint | None = None
-    steps_summarised: int = 0
+    steps_summarised: int = -1
+
+    def __post_init__(self) -> None:
+        if self.steps_summarised < 0:
+            self.steps_summarised = self._usually_summarised()
 
     def serialize(self) -> bytes:
         """The canonical JSON of this history: the same content gives the same bytes, however often it is read back.
@@ -300,7 +305,13 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         parts = [] if self.summary is None else [_named("summary", self.summary)]
         for name in _AFTER_SUMMARY:
             parts += _member(name, getattr(self, name))
+        if self.steps_summarised != self._usually_summarised():
+            parts.append(_named("steps_summarised", self.steps_summarised))
         return parts
+
+    def _usually_summarised(self) -> int:
+        """What `steps_summarised` is in a history that does not say it."""
+        return 0 if self.summary is None else len(self.steps)
 
 
 _AFTER_SUMMARY: Final = (
@@ -310,7 +321,6 @@ _AFTER_SUMMARY: Final = (
     "steering_inputs",
     "background",
     "resume_hint",
-    "steps_summarised",
 )
 
 

@@ -16,6 +16,7 @@ import msgspec
 from harborage.artifacts import ArtifactConfig, ArtifactStore, open_artifacts
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus
+from harborage.llm import Deps
 from harborage.planner import Planner, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
@@ -24,15 +25,17 @@ from harborage.runtime.agent.program import AgentProgram
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate, ApprovalPolicy
 from harborage.runtime.approvals import approval_gates
+from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.journal import Journal
+from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
-from harborage.tools import ToolCatalog, ToolDescriptor, tool
+from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 
 __all__ = ["Assembly", "Setup", "assemble"]
 
@@ -42,7 +45,7 @@ Closer = Callable[[], Awaitable[None]]
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is made of, before anything is opened; None stands for the configured default."""
 
-    planner: Planner
+    mind: Planner | Thought
     tools: tuple[ToolDescriptor | Callable[..., Any], ...] = ()
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
     options: RuntimeOptions = RuntimeOptions()
@@ -68,6 +71,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     engine: MemoryEngine
     effects: AgentEffects
     program: AgentProgram
+    token_budget: int
     closers: tuple[Closer, ...]
 
 
@@ -89,7 +93,7 @@ async def assemble(setup: Setup) -> Assembly:
 
 def catalog_of(tools: Iterable[ToolDescriptor | Callable[..., Any]]) -> ToolCatalog:
     """A catalog of these tools; plain functions are described by their signatures."""
-    catalog = ToolCatalog()
+    catalog = ToolCatalog(search=MemoryToolSearch())
     for one in tools:
         catalog.register(one if isinstance(one, ToolDescriptor) else tool(one))
     return catalog
@@ -106,13 +110,19 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if bus is None:
         bus = BUS_DRIVERS.factory(options.event_driver)(redactor=redactor, clock=clock)
         closers.append(bus.aclose)
+    mind = await open_mind(setup.mind, Deps(artifacts=artifacts, bus=bus, clock=clock), closers, setup.summariser)
     parts = RegistryParts(bus=bus, redactor=redactor, clock=clock)
     tasks = setup.tasks
     if tasks is None:
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
     pauses = Coordinator(bus=bus, clock=clock)
-    gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
+    gates: dict[str, ApprovalGate] = {}
+    meta = BuiltInDeps(
+        artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
+    )
+    register_built_ins(catalog, options.built_in, meta)
+    gates.update(approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock))
     closers.extend(gate.aclose for gate in gates.values())
     executor = _executor(setup, catalog, artifacts, bus, tasks)
     closers.append(executor.aclose)
@@ -138,7 +148,8 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         history=history,
         engine=engine,
         effects=effects,
-        program=_program(setup, effects, catalog, artifacts, bus, gates),
+        program=_program(setup, mind, effects, catalog, artifacts, bus, gates),
+        token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
 
@@ -190,6 +201,7 @@ def _executor(
 
 def _program(
     setup: Setup,
+    mind: Mind,
     effects: AgentEffects,
     catalog: ToolCatalog,
     artifacts: ArtifactStore,
@@ -197,12 +209,12 @@ def _program(
     gates: Mapping[str, ApprovalGate],
 ) -> AgentProgram:
     contexts = ContextBuilder(
-        setup.planner,
+        mind.planner,
         catalog,
         artifacts,
         bus,
         options=setup.options,
-        summariser=setup.summariser,
+        summariser=mind.summariser,
         clock=setup.clock,
     )
     return AgentProgram(

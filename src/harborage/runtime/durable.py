@@ -29,12 +29,15 @@ __all__ = [
     "EngineError",
     "HistoryMismatchError",
     "Program",
+    "RecordRefusedError",
     "RolloverError",
     "RunFailedError",
+    "RunLeftError",
     "RunNotFoundError",
     "RunPhase",
     "RunRequest",
     "RunStatus",
+    "RunTakenError",
 ]
 
 T = TypeVar("T")
@@ -61,7 +64,27 @@ class RunFailedError(EngineError):
         super().__init__(f"run {run_id} failed: {error}: {message}")
 
 
-class HistoryMismatchError(EngineError):
+class RunLeftError(EngineError):
+    """This host carries the run no further, which is not how the run ended: it stands where its record stands."""
+
+
+class RecordRefusedError(RunLeftError):
+    """What a run did could not be recorded, so it stopped there; the cause says why. It goes on once that is mended."""
+
+    def __init__(self, run_id: str = "", reason: str = "") -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} stands where its record stands: {reason}")
+
+
+class RunTakenError(RunLeftError):
+    """Another host carries the run now; whatever this one still did for it was not recorded."""
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is carried by another host now")
+
+
+class HistoryMismatchError(RunLeftError):
     """The code asked for another step than the journal recorded; the run is kept and heals when the right code is back.
 
     `position`, `recorded` and `asked` name where they part.
@@ -75,7 +98,7 @@ class HistoryMismatchError(EngineError):
         super().__init__(f"run {run_id} at {position}: recorded step {recorded!r}, the code asks for {asked!r}")
 
 
-class RolloverError(EngineError):
+class RolloverError(RunLeftError):
     """Carries a run into a new history: the host catches it and begins again with `carry`."""
 
     def __init__(self, carry: RunRequest) -> None:

@@ -7,6 +7,7 @@ middle of a step is part of the registration: whether an intent is recorded firs
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall"]
+__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall", "Waiting"]
 
 
 class EffectUnknownError(HarborageError):
@@ -39,6 +40,13 @@ class StepCall(msgspec.Struct, frozen=True, gc=False):
         return f"{self.run_id}/{self.position}"
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """What a step that only waits waits for: a time, the end of another run, or both; a control ends it, too."""
+
+    until: datetime | None = None
+    run_id: str = ""
+
+
 class Doubt(StrEnum):
     """What to do about a step that had begun when its process died."""
 
@@ -54,7 +62,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one;
     `recalled` hears of a recorded one instead, for what must be at hand in the process that carries the run on.
     `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
-    too: for waiting, which has no effect to lose.
+    too: for waiting, which has no effect to lose. `waits_for` says of a step that only waits what for: its run may
+    leave memory meanwhile, and the step begins again when the run is back.
     """
 
     run: Callable[[StepCall], Awaitable[Any]]
@@ -66,6 +75,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     recalled: Callable[[StepCall, Any], None] | None = None
     is_interruptible: bool = False
     yields_to_cancel: bool = False
+    waits_for: Callable[[StepCall], Waiting] | None = None
 
 
 class EffectTable:

@@ -20,11 +20,12 @@ from harborage.errors import HarborageError
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.planner import TASK_ERROR_CANCELLED, Planner, Summariser
+from harborage.planner import TASK_ERROR_CANCELLED, Planner, PlannerConfig, Summariser
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.journal import Journal
+from harborage.runtime.model import ModelChoice, mind_of
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
@@ -54,18 +55,26 @@ _NOTHING_ASKED = _Asked()
 
 
 class Runtime:
-    """Runs agents: `async with Runtime(planner=…, tools=[…]) as rt: run = await rt.start("goal", who=…)`.
+    """Runs agents: `async with Runtime(model="openai:…", tools=[…]) as rt: run = await rt.start("goal", who=…)`.
 
-    `planner` decides the steps of every run, spawned tasks included. `tools` are decorated or plain typed functions, or
-    descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one a tool. Without
-    `bus`, `artifacts`, `tasks` and `journal` these live in memory, as long as the runtime; those that are given stay
-    their owner's to close. `summariser` shortens histories that outgrow `options.token_budget`.
+    Who decides the steps of every run, spawned tasks included, is either a `planner` of your own or a `model`: a string
+    such as `openai:gpt-5`, a `ConfigSnapshot`, or an open client. Over a model works the reference planner, or the one
+    that a `PlannerConfig` given as `planner` names; `instructions` go into its prompt. `tools` are decorated or plain
+    typed functions, or descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one
+    a tool. Without `bus`, `artifacts`, `tasks` and `journal` these live in memory, as long as the runtime; those that
+    are given stay their owner's to close. `summariser` shortens histories that outgrow `options.token_budget`; over a
+    model there is one.
+
+    Raises:
+        MindError: neither a planner nor a model is given, or both, or instructions for a planner of your own.
     """
 
     def __init__(
         self,
         *,
-        planner: Planner,
+        planner: Planner | PlannerConfig | None = None,
+        model: ModelChoice | None = None,
+        instructions: str = "",
         tools: Iterable[ToolDescriptor | Callable[..., Any]] = (),
         approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None,
         options: RuntimeOptions = RuntimeOptions(),  # noqa: B008 - a frozen value
@@ -79,7 +88,7 @@ class Runtime:
     ) -> None:
         self.options = options
         self._setup = Setup(
-            planner=planner,
+            mind=mind_of(planner, model, instructions),
             tools=tuple(tools),
             approvals=approvals,
             options=options,
@@ -276,7 +285,7 @@ class Runtime:
             task_id=who.run_id,
             max_steps=asked.max_steps or self.options.max_steps,
             deadline=asked.deadline,
-            token_budget=self.options.token_budget,
+            token_budget=self._parts.token_budget,
             input_artifact_ids=artifacts,
         )
 

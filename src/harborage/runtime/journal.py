@@ -29,6 +29,7 @@ __all__ = [
     "JournalCorruptError",
     "MemoryJournal",
     "Patched",
+    "Record",
     "Rolled",
     "Started",
     "Waited",
@@ -173,12 +174,16 @@ def error_text(error: BaseException) -> str:
     return str(error).encode("utf-8", "backslashreplace").decode()
 
 
-class Journal(Protocol):
-    """Keeps the entries of runs. Never: changes, reorders or drops a single one."""
+class Record(Protocol):
+    """Where a run that is being carried writes down what happens."""
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         """Add entries to the end of a run's record, all or none; they are kept once this returns."""
         ...
+
+
+class Journal(Record, Protocol):
+    """Keeps the entries of runs. Never: changes, reorders or drops a single one."""
 
     async def read(self, run_id: str) -> list[bytes]:
         """A run's entries in order; empty for an unknown run."""

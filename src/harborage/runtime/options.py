@@ -18,9 +18,10 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     artifact store. `max_spawn_depth`: how deep tasks may spawn tasks. `granted_scopes`: what the runs of this runtime
     may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
     then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
-    which it is summarised; 0 switches that off. `is_parallel_atomic`: one invalid branch keeps all branches from
-    running. `keep_finished`: ended runs that stay readable. The `…_driver` names say which part is opened where none is
-    given; `artifact_root` is the folder of the `fs` artifact driver.
+    which it is summarised; 0 switches that off, None leaves it to the model's window. `built_in`: the built-in tools
+    that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all branches from running.
+    `keep_finished`: ended runs that stay readable. The `…_driver` names say which part is opened where none is given;
+    `artifact_root` is the folder of the `fs` artifact driver.
     """
 
     max_steps: int = 64
@@ -29,7 +30,8 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     granted_scopes: frozenset[str] = frozenset()
     pause_ttl: timedelta = _WEEK
     approval_ttl: timedelta = _WEEK
-    token_budget: int = 0
+    token_budget: int | None = None
+    built_in: tuple[str, ...] = ()
     is_parallel_atomic: bool = False
     keep_finished: int = 10_000
     artifact_driver: str = "inmem"

@@ -1,22 +1,52 @@
-"""What can go wrong in a record store."""
+"""What can go wrong with what is kept: records, runs, and the database they are kept in.
+
+StateError
+├── NotFoundError · InvalidRecordError · IdempotencyConflictError      a record
+├── runs.RunStoreError                                                 a run; drawn in state.runs
+├── StoreClosedError                                                   the store is closed
+├── StorageUrlError                                                    nobody can tell what to open
+└── DatabaseError                                                      the database refused; nothing was changed
+    ├── DatabaseLockedError            somebody else held it for too long
+    ├── DatabaseFullError              no space left
+    ├── DatabaseReadOnlyError          it may not be written
+    ├── DatabaseCorruptError           damaged, or no such database at all
+    ├── DatabaseUnreachableError       it cannot be opened, or the connection broke
+    ├── DatabaseForeignError           it is somebody else's
+    ├── NetworkFileSystemError         it lies where locks do not work
+    └── MigrationError
+        ├── SchemaNewerError           written by a newer version of this package
+        └── MigrationChangedError      a migration is not what it was when it was applied
+"""
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, first_sentence
 from harborage.identity import IdentityRequiredError
 
 __all__ = [
+    "DatabaseCorruptError",
+    "DatabaseError",
+    "DatabaseForeignError",
+    "DatabaseFullError",
+    "DatabaseLockedError",
+    "DatabaseReadOnlyError",
+    "DatabaseUnreachableError",
     "IdempotencyConflictError",
     "IdentityRequiredError",
     "InvalidRecordError",
+    "MigrationChangedError",
+    "MigrationError",
+    "NetworkFileSystemError",
     "NotFoundError",
+    "SchemaNewerError",
     "StateError",
+    "StorageUrlError",
     "StoreClosedError",
 ]
 
 
 class StateError(HarborageError):
-    """A record store failed."""
+    """What is kept could not be kept or read."""
 
 
 class NotFoundError(StateError):
@@ -41,3 +71,81 @@ class IdempotencyConflictError(StateError):
             if event_id
             else ""
         )
+
+
+class StorageUrlError(StateError):
+    """A storage url says nothing that could be opened: write memory:, sqlite:PATH, a bare path, or postgres://…."""
+
+
+class DatabaseError(StateError):
+    """The database refused. Nothing was changed, and it serves again once the cause is gone.
+
+    `database` is its path or its address without a password, `run_id` the run it was about, where there is one.
+    """
+
+    advice = "look at what the database said"
+
+    def __init__(self, database: str = "", said: str = "", *, run_id: str = "") -> None:
+        self.database = database
+        self.said = said
+        self.run_id = run_id
+        about = f" (run {run_id})" if run_id else ""
+        super().__init__(f"{database}: {said or first_sentence(type(self))}{about}; {self.advice}" if database else "")
+
+
+class DatabaseLockedError(DatabaseError):
+    """Another process held the database for too long; nothing was changed."""
+
+    advice = "try again, or end the process that holds it"
+
+
+class DatabaseFullError(DatabaseError):
+    """No space is left for the database; nothing was changed."""
+
+    advice = "free some space on that disk"
+
+
+class DatabaseReadOnlyError(DatabaseError):
+    """The database may not be written; nothing was changed."""
+
+    advice = "give this process the right to write the file and its folder, or name another"
+
+
+class DatabaseCorruptError(DatabaseError):
+    """The database is damaged, or is none at all; it was left as it is."""
+
+    advice = "keep the file, and bring back a copy that is whole"
+
+
+class DatabaseUnreachableError(DatabaseError):
+    """The database cannot be opened, or the way to it broke."""
+
+    advice = "see that it is there and that this process may use it"
+
+
+class DatabaseForeignError(DatabaseError):
+    """The database holds the tables of another program; nothing was changed."""
+
+    advice = "name a file of Harborage's own"
+
+
+class NetworkFileSystemError(DatabaseError):
+    """The database would lie on a network file system, where locks cannot be relied on."""
+
+    advice = "name a path on a local disk, or use postgres://…"
+
+
+class MigrationError(DatabaseError):
+    """The tables of the database are not those that this version of the package works with; nothing was changed."""
+
+
+class SchemaNewerError(MigrationError):
+    """The database was written by a newer version of this package; nothing was changed."""
+
+    advice = "upgrade this package, or name another database"
+
+
+class MigrationChangedError(MigrationError):
+    """A migration is not what it was when it was applied; nothing was changed."""
+
+    advice = "bring back the migration as it was; a change of the tables is a new migration"

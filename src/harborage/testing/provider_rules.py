@@ -6,15 +6,27 @@ of somebody's run. Pure; it needs no test framework.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from harborage import codec
-from harborage.llm import ChatMessage, CompleteRequest, InvalidContentError, Role, TextPart, check_message
+from harborage.llm import (
+    ChatMessage,
+    CompleteRequest,
+    InvalidContentError,
+    Role,
+    TextPart,
+    ToolCallStructured,
+    check_message,
+)
 
 __all__ = ["ProviderRuleError", "broken_rules", "check_request"]
+
+_NOT_IN_AN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class ProviderRuleError(AssertionError):
@@ -46,7 +58,7 @@ def broken_rules(request: CompleteRequest) -> list[str]:
 
 
 def _order(messages: Sequence[ChatMessage]) -> Iterator[str]:
-    """System messages come first, then the user, and the model is not asked to go on from its own words."""
+    """System messages come first, then the user; the assistant never follows itself, nor is it asked to go on."""
     talk = [at for at, message in enumerate(messages) if message.role is not Role.SYSTEM]
     if not talk:
         yield "there is no message besides system messages"
@@ -54,6 +66,8 @@ def _order(messages: Sequence[ChatMessage]) -> Iterator[str]:
     for at in range(talk[0], len(messages)):
         if messages[at].role is Role.SYSTEM:
             yield f"message {at}: a system message inside the conversation"
+        if messages[at].role is messages[at - 1].role is Role.ASSISTANT:
+            yield f"message {at}: the assistant follows itself"
     if messages[talk[0]].role is not Role.USER:
         yield f"message {talk[0]}: the conversation begins with {messages[talk[0]].role}, not with user"
     if messages[-1].role is Role.ASSISTANT:
@@ -61,27 +75,39 @@ def _order(messages: Sequence[ChatMessage]) -> Iterator[str]:
 
 
 def _calls(messages: Sequence[ChatMessage]) -> Iterator[str]:
-    """Every call is answered once, directly behind the message that made it; no id comes twice."""
+    """Every call is answered once, directly behind the message that made it and in its order; no id comes twice."""
     seen: set[str] = set()
-    owed: Counter[str] = Counter()
+    owed: list[ToolCallStructured] = []
     for at, message in enumerate(messages):
         if message.role is Role.TOOL:
-            if owed[message.tool_call_id or ""] <= 0:
-                yield f"message {at}: answers {message.tool_call_id!r}, which is not open here"
-            owed[message.tool_call_id or ""] -= 1
+            yield from _answer(message, owed, at)
             continue
         yield from _unanswered(owed, at)
-        owed = Counter(call.id for call in message.tool_calls)
-        for call in message.tool_calls:
-            if call.id in seen:
+        owed = list(message.tool_calls)
+        for call in owed:
+            # Providers with a narrow alphabet get ids in it; two that differ elsewhere would be one there.
+            plain = _NOT_IN_AN_ID.sub("_", call.id)
+            if plain in seen:
                 yield f"message {at}: the call id {call.id!r} is used twice"
-            seen.add(call.id)
+            seen.add(plain)
     yield from _unanswered(owed, len(messages))
 
 
-def _unanswered(owed: Counter[str], at: int) -> Iterator[str]:
-    for call_id in +owed:
-        yield f"message {at}: comes before the answer to {call_id!r}"
+def _answer(message: ChatMessage, owed: list[ToolCallStructured], at: int) -> Iterator[str]:
+    found = next((call for call in owed if call.id == message.tool_call_id), None)
+    if found is None:
+        yield f"message {at}: answers {message.tool_call_id!r}, which is not open here"
+        return
+    if found is not owed[0]:
+        yield f"message {at}: answers {found.id!r} before {owed[0].id!r}, which was called first"
+    if message.name is not None and message.name != found.name:
+        yield f"message {at}: is named {message.name!r} and answers a call of {found.name!r}"
+    owed.remove(found)
+
+
+def _unanswered(owed: Sequence[ToolCallStructured], at: int) -> Iterator[str]:
+    for call in owed:
+        yield f"message {at}: comes before the answer to {call.id!r}"
 
 
 def _message(message: ChatMessage) -> Iterator[str]:
@@ -92,6 +118,14 @@ def _message(message: ChatMessage) -> Iterator[str]:
         check_message(message)
     except InvalidContentError as error:
         yield str(error)
+    for part in message.content.parts or ():
+        if isinstance(part, TextPart):
+            if not part.text.strip():
+                yield "a part of it is empty"
+        elif message.role is not Role.USER:
+            yield f"only a user attaches a {type(part).__name__}"
+    if not _is_unicode(message):
+        yield "its text cannot be encoded"
     if message.role is Role.ASSISTANT:
         yield from _assistant(message)
     else:
@@ -124,12 +158,27 @@ def _declarations(request: CompleteRequest) -> Iterator[str]:
             yield "a declared tool has no name"
         if count > 1:
             yield f"the tool {name!r} is declared {count} times"
+    for tool in request.tools:
+        if tool.schema.get("type") != "object":
+            yield f"the schema of the tool {tool.name!r} is not that of an object"
 
 
 def _says_something(message: ChatMessage) -> bool:
     if message.content.parts is None:
         return bool((message.content.text or "").strip())
     return any(not isinstance(part, TextPart) or part.text.strip() for part in message.content.parts)
+
+
+def _is_unicode(message: ChatMessage) -> bool:
+    parts = (part.text for part in message.content.parts or () if isinstance(part, TextPart))
+    text = "".join(parts) if message.content.text is None else message.content.text
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_object(args: bytes) -> bool:

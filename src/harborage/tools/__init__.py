@@ -20,6 +20,7 @@ from harborage.tools.errors import (
     UnsupportedTypeError,
 )
 from harborage.tools.function import ToolOptions, register_function, tool
+from harborage.tools.index import MemoryToolSearch
 from harborage.tools.invoke import Invoker, OnAttempt, run_with_policy
 from harborage.tools.model import (
     CallContext,
@@ -41,6 +42,7 @@ __all__ = [
     "ErrorClass",
     "Invoker",
     "Loading",
+    "MemoryToolSearch",
     "OnAttempt",
     "SideEffect",
     "Tool",

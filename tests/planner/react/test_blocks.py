@@ -12,7 +12,6 @@ from harborage.planner import (
     ArtifactManifestEntry,
     MemoryBlocks,
     MemoryBlockUnserializableError,
-    ResumeHint,
     RunContext,
 )
 from harborage.planner.react import MANIFEST_ROWS, DefaultPromptBuilder
@@ -169,5 +168,5 @@ def test_injected_context():
 
 def test_a_resumed_run():
     """The answer to a pause is told as JSON."""
-    text = resumed(ResumeHint(pause_token="p", resume_payload={"decision": "approve", "n": 1}))
+    text = resumed({"n": 1, "decision": "approve"})
     assert text.endswith('\n{"decision":"approve","n":1}')

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 import weakref
 
 import pytest
 
-from harborage.planner import BackgroundResult, CallTool, SteeringInjection, Step, Trajectory, TrajectorySummary
+from harborage.planner import (
+    BackgroundResult,
+    CallTool,
+    InputArtifactView,
+    SteeringInjection,
+    Step,
+    Trajectory,
+    TrajectorySummary,
+)
 from harborage.planner.react import ReActPlanner
 from harborage.planner.react.replay import Replay
 from harborage.planner.trajectory import UNSET_TIME
@@ -102,6 +111,19 @@ async def test_a_background_result_is_written_once(make_run):
         await planner.next(run)
         last.append(model.request.messages[-1])
     assert last[0] is last[1]
+
+
+async def test_a_picture_is_encoded_once(make_run, monkeypatch):
+    """What the user attached is in every request, and spelled for the first one only."""
+    spelled = []
+    spell = base64.b64encode
+    monkeypatch.setattr(base64, "b64encode", lambda data: spelled.append(data) or spell(data))
+    planner = ReActPlanner(Asked(), max_steps=99)
+    trajectory = Trajectory()
+    run = make_run(trajectory=trajectory, input_artifacts=(InputArtifactView(id="a", mime="image/png", bytes=b"png"),))
+    for number in range(20):
+        trajectory.steps.append(Step(action=await planner.next(run), observation=number))
+    assert spelled == [b"png"]
 
 
 async def test_what_is_kept_dies_with_the_history(make_run):

@@ -22,6 +22,7 @@ from harborage.planner import (
     MemoryBlocks,
     MemoryBlockUnserializableError,
     PlannerConfig,
+    PlanningNudges,
     RepairCounters,
     Step,
     ToolCallDeferred,
@@ -245,6 +246,18 @@ async def test_calls_one_at_a_time(make_run):
     assert len(llm.calls) == 1
     assert (await planner.next(run)).payload == "done"
     check_request(llm.requests[-1])
+
+
+@pytest.mark.parametrize(("most", "at_once", "waiting"), [(0, 3, 0), (2, 2, 1), (1, 1, 2)])
+async def test_the_caller_may_wish_for_fewer_calls_at_once(make_run, most, at_once, waiting):
+    """`hints.max_parallel` bounds a turn's branches; one at a time is what the model is told, too."""
+    pending = []
+    llm = ScriptedLLM([calls_tools(("a", {}), ("b", {}), ("c", {}))])
+    run = make_run(hints=PlanningNudges(max_parallel=most), on_pending_tool_calls=pending.extend)
+    decision = await ReActPlanner(llm).next(run)
+    assert len(decision.branches if isinstance(decision, CallParallel) else [decision]) == at_once
+    assert len(pending) == waiting
+    assert llm.requests[0].parallel_tool_calls is (most != 1)
 
 
 async def test_what_is_told(make_run, told):

@@ -176,3 +176,22 @@ def test_the_index_of_a_call_is_not_its_id():
     calls = (ToolCallStructured("x", "a", b"{}", 5), ToolCallStructured("", "b", b"{}", 2))
     decision = decided(CompleteResponse("", calls))
     assert [branch.call_id for branch in decision.branches] == ["x", ""]
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(50, 50), (80, 50), (3, 3), (2, 2), (1, 1), (0, 1)], ids=str)
+def test_no_more_at_once_than_may_be(most, at_once):
+    """What is over the limit, or over what the runtime runs side by side, waits for later steps in its order."""
+    answer = calls_tools(*((f"t{number}", {}) for number in range(53)))
+    projected = project(answer, is_parallel=True, most_parallel=most)
+    decision = projected.decision
+    made = decision.branches if isinstance(decision, CallParallel) else (decision,)
+    assert len(made) == at_once
+    assert [call.tool for call in made] + [call.name for call in projected.pending] == [f"t{n}" for n in range(53)]
+
+
+@pytest.mark.parametrize("why", ["length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "content_filter"])
+def test_an_answer_without_its_end(why):
+    """It is the answer all the same, and says that it was cut short; one that ended by itself does not."""
+    cut = decided(CompleteResponse("the ans", finish_reason=why))
+    assert (cut.reason, cut.payload, cut.metadata["cut_short"]) == (FinishReason.GOAL, "the ans", why)
+    assert "cut_short" not in decided(CompleteResponse("the answer", finish_reason="stop")).metadata

@@ -95,6 +95,18 @@ def test_steps_after_a_summary_are_replayed(make_run, conversation):
     assert [call.name for message in messages for call in message.tool_calls] == ["t3"]
 
 
+def test_a_summary_that_says_nothing_of_its_steps(make_run, conversation):
+    """It stands for all of them: there is no assistant's and no tool's message at all, and background results stay."""
+    trajectory = Trajectory(
+        steps=[Step(action=CallTool("a"), observation=number) for number in range(3)],
+        summary=TrajectorySummary(note="n"),
+        background={"g": background("g")},
+    )
+    request = BUILDER.build(make_run(trajectory=trajectory), "")
+    assert {message.role for message in request.messages} == {Role.SYSTEM, Role.USER}
+    assert len(conversation(request)) == 1
+
+
 def test_background_results(make_run, texts):
     """All groups that have ended are one closing message of JSON, with or without a summary."""
     trajectory = Trajectory(background={"g2": background("g2"), "g1": background("g1")})
@@ -124,6 +136,28 @@ def test_a_resumed_run(make_run, texts):
     check_request(request)
 
 
+def test_the_answer_to_a_pause_stays(make_run, texts):
+    """Where the runtime noted it, it is told once, at its place, and in every later request."""
+    answer = {"decision": "resume", "colour": "red"}
+    trajectory = Trajectory(
+        steps=[Step(action=CallTool("a"), observation=1)],
+        resume_hint=ResumeHint(pause_token="p", resume_payload=answer),
+        steering_inputs=[
+            SteeringInjection(kind="resumed", payload=answer, at_step=1),
+            SteeringInjection(kind="user_message", payload={"message": "hi"}, at_step=1),
+        ],
+    )
+    run = make_run(trajectory=trajectory)
+    told = texts(BUILDER.build(run, ""), Role.USER)
+    assert ['"colour":"red"' in text for text in told] == [False, True, False]
+    trajectory.resume_hint = None
+    trajectory.steps.append(Step(action=CallTool("b"), observation=2))
+    assert texts(BUILDER.build(run, ""), Role.USER) == told
+    # Of an earlier pause there is a note, of this one there is none.
+    trajectory.resume_hint = ResumeHint(pause_token="p2", resume_payload={"colour": "blue"})
+    assert '"colour":"blue"' in texts(BUILDER.build(run, ""), Role.USER)[-1]
+
+
 def test_attachments(make_run, catalog):
     """What the user attached is part of the message with the goal, as typed parts."""
     artifacts = (
@@ -137,6 +171,54 @@ def test_attachments(make_run, catalog):
     assert isinstance(image, ImagePart)
     assert isinstance(document, FilePart)
     assert document.artifact.fetch.tool == "read_pdf"
+
+
+def test_attachments_stay(make_run, catalog):
+    """A model keeps nothing between two requests, so what was attached is in each: the very same message."""
+    artifacts = [InputArtifactView(id="a-1", mime="image/png", bytes=b"png")]
+    shelf = catalog(Tool("read", handles_mime=("image/*",)))
+    trajectory = Trajectory()
+    run = make_run(input_artifacts=artifacts, catalog=shelf, trajectory=trajectory)
+    first = BUILDER.build(run, "").messages[1]
+    trajectory.steps.append(Step(action=CallTool("a"), observation=1))
+    assert BUILDER.build(run, "").messages[1] is first
+    run.goal = "another goal"
+    (goal, image) = BUILDER.build(run, "").messages[1].content.parts
+    assert (goal, image) == (TextPart("Goal:\nanother goal"), first.content.parts[1])
+    artifacts.append(InputArtifactView(id="a-2", mime="text/plain"))
+    stub = BUILDER.build(run, "").messages[1].content.parts[2]
+    assert "fetch" not in stub.text
+    shelf.tools.append(Tool("read_text", handles_mime=("text/plain",)))
+    stub = BUILDER.build(run, "").messages[1].content.parts[2]
+    assert '"tool":"read_text"' in stub.text
+
+
+def test_long_texts_come_in_parts(make_run, catalog):
+    """A goal, a message, memory and a list of tools may be long without being taken for raw content that leaked."""
+    long = "word " * 10_000
+    trajectory = Trajectory(
+        steps=[
+            Step(action=CallTool("artifact_fetch"), observation={"content": long}, assistant_preamble=long),
+            Step(action=CallTool("other"), observation={"content": long}),
+        ],
+        steering_inputs=[SteeringInjection(kind="user_message", payload={"message": long}, at_step=1)],
+    )
+    run = make_run(
+        goal=long,
+        trajectory=trajectory,
+        memory_blocks=MemoryBlocks(external={"m": long}),
+        catalog=catalog(*(Tool(f"t{number}", "what it does " * 20) for number in range(200))),
+        input_artifacts=[InputArtifactView(id="a-1", mime="image/png", bytes=b"png")],
+    )
+    request = BUILDER.build(run, "")
+    check_request(request)
+    whole = [message for message in request.messages if len(message.content.text or "") > 8_000]
+    # A tool's result is for the dispatcher to reduce; one that is raw must still be noticed.
+    assert [message.name for message in whole] == ["other"]
+    parts = request.messages[2].content.parts
+    assert "".join(part.text for part in parts[:-1]) == f"Goal:\n{long}"
+    assert isinstance(parts[-1], ImagePart)
+    assert all(len(part.text) <= 8_000 for part in parts[:-1])
 
 
 def test_a_build_changes_nothing(make_run):

@@ -7,11 +7,11 @@ import threading
 import msgspec
 import pytest
 
-from harborage.llm import ArtifactStub
+from harborage.llm import ArtifactStub, Content
 from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation, ParallelObservation, Step
 from harborage.planner.react.heavy import fetch_call, heavy_text
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
-from harborage.planner.react.rendering import one_line, render_result
+from harborage.planner.react.rendering import one_line, render_result, text_content
 
 
 def test_one_line():
@@ -190,3 +190,35 @@ def test_the_whole_aggregate_is_used_where_the_reduced_one_is_none():
     assert branch_bodies(Step(action=CallTool("x"), observation=whole), 1) == ["whole"]
     seen = ParallelObservation([outcome(0, value="seen")])
     assert branch_bodies(Step(observation=whole, llm_observation=seen), 1) == ["seen"]
+
+
+def test_a_short_text_is_a_text():
+    """Nothing is split that need not be."""
+    assert text_content("a\n" * 4_000) == Content(text="a\n" * 4_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 20_001, "é" * 9_000, "line\n" * 4_000, "x" * 7_999 + "\n" + "y" * 9_000, "\n" * 5 + "x" * 9_000]
+)
+def test_a_long_text_in_parts(text):
+    """The parts are the text, none is long, and each ends with a line where one ends near."""
+    parts = text_content(text).parts
+    assert "".join(part.text for part in parts) == text
+    assert all(0 < len(part.text) <= 8_000 for part in parts)
+    if "\n" in text[4_000:7_000]:
+        assert all(part.text.endswith("\n") for part in parts)
+
+
+def test_a_part_shows_something():
+    """A stretch of blanks would be refused, and nobody misses it."""
+    parts = text_content("x" * 8_000 + " " * 8_000 + "y").parts
+    assert [part.text[0] for part in parts] == ["x", "y"]
+
+
+def test_an_error_is_short():
+    """An error that quotes a whole page is cut."""
+    body = observation_body(Step(error="x" * 50_000))
+    assert body.startswith("error: xxx")
+    assert len(body) < 9_000
+    assert body.endswith("…")
+    assert branch_bodies(Step(observation=ParallelObservation([outcome(0, error="y" * 50_000)])), 1)[0].endswith("…")

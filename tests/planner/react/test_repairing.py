@@ -129,12 +129,44 @@ async def test_repairing_switched_off(make_run, told, answer):
 
 
 async def test_each_attempt_is_streamed(make_run):
-    """The person who watches sees the second answer, too."""
+    """The person who watches is told to drop the first answer, and sees the second."""
     pieces = []
     llm = ScriptedLLM([MIXED, says("done")], piece=99)
-    await ReActPlanner(llm).next(make_run(on_chunk=lambda delta, done, kind: pieces.append(delta)))
+    await ReActPlanner(llm).next(make_run(on_chunk=lambda delta, done, kind: pieces.append((delta, str(kind)))))
     assert all(request.stream for request in llm.requests)
-    assert "done" in pieces
+    assert [piece for piece in pieces if piece[0] or piece[1] == "reset"] == [
+        ("hasty", "reasoning"),
+        ("both", "content"),
+        ("", "reset"),
+        ("done", "content"),
+    ]
+
+
+async def test_giving_up_voids_nothing(make_run):
+    """A reset comes before each further attempt, and none after the last."""
+    kinds = []
+    run = make_run(on_chunk=lambda delta, done, kind: kinds.append(str(kind)))
+    await ReActPlanner(ScriptedLLM([MIXED] * 3)).next(run)
+    assert kinds.count("reset") == 2
+    assert kinds[-1] != "reset"
+
+
+async def test_a_client_that_starts_again_voids_what_it_streamed(make_run):
+    """A layer below that repeats a call says so through the same channel."""
+    pieces = []
+
+    class Repeats:
+        async def complete(self, request):
+            request.on_content("ha", False)
+            request.on_reset()
+            request.on_content("done", False)
+            request.on_content("", True)
+            return says("done")
+
+        async def close(self): ...
+
+    await ReActPlanner(Repeats()).next(make_run(on_chunk=lambda delta, done, kind: pieces.append((delta, str(kind)))))
+    assert pieces == [("ha", "content"), ("", "reset"), ("done", "content"), ("", "content")]
 
 
 async def test_a_long_call_is_cut_in_the_correction(make_run):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harborage import codec
-from harborage.planner import CallParallel, CallTool, Step, Trajectory
+from harborage.planner import (
+    CallParallel,
+    CallTool,
+    ParallelBranchObservation,
+    ParallelObservation,
+    Step,
+    Trajectory,
+)
 from harborage.planner.react.discovery import discovered_tools
 from harborage.planner.react.toolbox import NO_TOOLS, declared_tools, listed_tools
 from harborage.tools import Tool
@@ -49,11 +56,27 @@ def test_finish_is_not_declared(make_run, catalog):
     assert "_finish" not in names(make_run(catalog=catalog(Tool("a"))))
 
 
+@pytest.mark.parametrize("name", ["_finish", "_spawn_task", "_await_task"])
+def test_a_tool_cannot_take_a_reserved_name(make_run, catalog, name):
+    """Its call would mean a decision, so it is neither declared nor listed, found or not."""
+    for shelf in (catalog(Tool(name, "mine")), catalog(hidden=(Tool(name, "mine"),))):
+        run = make_run(catalog=shelf, discovered_tools=(name,))
+        assert names(run) == CONTROLS
+        assert all(tool.description != "mine" for tool in declared_tools(run))
+        assert listed_tools(run) == NO_TOOLS
+
+
 def test_a_declaration(make_run, catalog):
     """A tool is declared with its name, its whole description and its schema."""
     schema = {"type": "object", "properties": {"q": {"type": "string"}}}
     (declared,) = declared_tools(make_run(catalog=catalog(Tool("a", "does\nit", schema))))[2:]
     assert (declared.name, declared.description, declared.schema) == ("a", "does\nit", schema)
+
+
+def test_a_tool_without_arguments(make_run, catalog):
+    """Its schema is that of an empty object: providers refuse one that is none."""
+    (declared,) = declared_tools(make_run(catalog=catalog(Tool("a"))))[2:]
+    assert declared.schema == {"type": "object", "properties": {}}
 
 
 def test_the_controls(make_run, catalog):
@@ -127,15 +150,32 @@ def test_what_the_model_was_shown_counts(make_run):
 
 
 def test_searches_add_up(make_run):
-    """Over all lone calls of the search, oldest first and each name once, after what the run had already."""
+    """Over all calls of the search, oldest first and each name once, after what the run had already."""
     found = [{"tools": [{"name": name} for name in found]} for found in ("ab", "ca", "d")]
     trajectory = Trajectory(steps=[Step(action=SEARCH, observation=found[0])])
     run = make_run(trajectory=trajectory, discovered_tools=("b", "x"))
     assert discovered_tools(run) == ("b", "x", "a")
     trajectory.steps.append(Step(action=CallTool("other"), observation=found[2]))
-    trajectory.steps.append(Step(action=CallParallel((SEARCH,)), observation=found[2]))
+    trajectory.steps.append(Step(action=CallParallel((SEARCH, CallTool("other"))), observation=found[2]))
     trajectory.steps.append(Step(action=SEARCH, observation=found[1]))
     assert discovered_tools(run) == ("b", "x", "a", "c")
+
+
+@pytest.mark.parametrize("slot", ["llm_observation", "observation"])
+def test_searches_side_by_side(make_run, slot):
+    """Each branch that searches counts, matched by index; one that failed, and another tool's result, do not."""
+    observed = ParallelObservation(
+        [
+            ParallelBranchObservation(index=3, error="no index"),
+            ParallelBranchObservation(index=2, value={"tools": [{"name": "c"}]}),
+            ParallelBranchObservation(index=1, value={"tools": [{"name": "never"}]}),
+            ParallelBranchObservation(index=0, value={"tools": [{"name": "a"}, {"name": "b"}]}),
+        ]
+    )
+    step = Step(action=CallParallel((SEARCH, CallTool("other"), SEARCH, SEARCH, SEARCH)), **{slot: observed})
+    trajectory = Trajectory(steps=[step])
+    for known in (trajectory, Trajectory.deserialize(trajectory.serialize())):
+        assert discovered_tools(make_run(trajectory=known)) == ("a", "b", "c")
 
 
 def test_discovery_without_a_history(make_run):

@@ -212,12 +212,25 @@ async def test_the_answer_is_streamed(run, request_):
     await RepairLoop().run(run, llm, request_)
     assert not request_.stream
     assert all(call.request.stream for call in llm.calls)
-    assert pieces[:4] == [
+    assert pieces == [
         ("hm", False, ChunkKind.REASONING),
         ("", True, ChunkKind.REASONING),
         ("no", False, ChunkKind.CONTENT),
         ("", True, ChunkKind.CONTENT),
+        ("", False, ChunkKind.RESET),
+        ("", True, ChunkKind.REASONING),
+        (GOOD, False, ChunkKind.CONTENT),
+        ("", True, ChunkKind.CONTENT),
     ]
+
+
+async def test_giving_up_voids_nothing(run, request_):
+    """A reset comes before each further attempt, and none after the last."""
+    kinds = []
+    run.on_chunk = lambda delta, done, kind: kinds.append(kind)
+    await RepairLoop(max_consecutive_arg_failures=3).run(run, ScriptedLLM(["no"] * 3), request_)
+    assert kinds.count(ChunkKind.RESET) == 2
+    assert kinds[-1] is ChunkKind.CONTENT
 
 
 async def test_one_loop_serves_128_runs(request_):

@@ -25,6 +25,12 @@ def test_only_a_call_that_is_done_has_no_error(status: OutcomeStatus) -> None:
     assert ToolCallFailedError(outcome).outcome is outcome
 
 
+def test_an_error_can_be_recorded_and_shown() -> None:
+    """A file name in it that is no text does not hinder that, and a page that a server sent with it is cut."""
+    assert failed("no file a\udc80b").observation == {"error": "no file a?b"}
+    assert len(codec.encode(failed("x" * 100_000))) < 5_000
+
+
 @pytest.mark.parametrize("value", [None, 0, "", False, {}])
 def test_a_reduced_form_is_what_the_planner_sees(value: object) -> None:
     """Even when it is empty; without one it sees the observation."""

@@ -12,7 +12,7 @@ import pytest
 from harborage.concurrency import CancelScope, Crew
 from harborage.identity import Quadruple
 from harborage.planner import BackgroundResult, PauseReason
-from harborage.runtime.effects import Effect
+from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision, PauseNotFoundError, PauseRequest
 from harborage.runtime.steering import ControlEvent, ControlType, Inbox, InboxRegistry, Scope
@@ -136,7 +136,7 @@ async def test_what_forbids_an_effect_and_what_cuts_it(
 async def fly(mailbox: Mailbox, effect: Effect) -> None:
     """Be in flight until cut."""
     with CancelScope() as scope:
-        flight = mailbox.enter(scope, effect)
+        flight = mailbox.enter(scope, effect, StepCall("r", "1", "step", None))
         try:
             await asyncio.get_running_loop().create_future()
         finally:

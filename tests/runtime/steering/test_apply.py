@@ -177,6 +177,8 @@ def test_a_settled_pause_goes_on_or_ends_the_run(
             pause_token="p", resumed_at=at or UNSET_TIME, resume_payload={**(payload or {}), "decision": str(decision)}
         )
         assert (run.trajectory.resume_hint, run.finish) == (hint, None)
+        (note,) = run.trajectory.steering_inputs
+        assert (note.kind, note.payload, note.at_step) == ("resumed", hint.resume_payload, 0)
         return
     assert run.trajectory.resume_hint is None
     assert run.finish is not None

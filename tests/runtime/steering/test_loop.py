@@ -175,7 +175,7 @@ async def test_a_control_that_arrives_while_parked_is_applied_and_the_run_parks_
     )
     _, run = await carry(script)
     assert script.asked[3:] == ["drain", Hold("p"), "drain", "steer", Hold("p"), "drain", "plan"]
-    assert [one.kind for one in run.trajectory.steering_inputs] == ["user_message"]
+    assert [one.kind for one in run.trajectory.steering_inputs] == ["user_message", "resumed"]
 
 
 @pytest.mark.parametrize(

@@ -199,15 +199,15 @@ async def test_what_the_template_brings_is_there_at_the_first_step(bench: Any) -
     assert [step.action for step in history.steps] == [CALL, CALL]
 
 
-async def test_input_artifacts_come_with_the_first_step_only(bench: Any) -> None:
-    """A pause in between does not bring them back."""
+async def test_input_artifacts_come_with_every_step(bench: Any) -> None:
+    """A model keeps nothing between two requests: a picture that it is shown once it has forgotten afterwards."""
     inputs = (InputArtifactView(id="a", mime="image/png"),)
     planner = RecordingPlanner(ScriptedPlanner([ASK, CALL, GOAL]))
     task = bench.begin(planner, base={"input_artifacts": inputs})
     await bench.paused()
     bench.send("RESUME")
     await bench.end(task)
-    assert [tuple(one.input_artifacts) for one in planner.contexts] == [inputs, (), ()]
+    assert [tuple(one.input_artifacts) for one in planner.contexts] == [inputs] * 3
 
 
 async def test_what_a_planner_says_beside_its_decision_is_kept(bench: Any) -> None:

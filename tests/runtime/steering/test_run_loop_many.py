@@ -79,7 +79,11 @@ async def test_runs_on_one_loop_see_only_their_own(bench: Any, count: int) -> No
         args = f'"{who.tenant_id}/{who.run_id}"'
         step = (args.encode(), {"who": who.run_id, "args": args}, f"thought of {who.run_id}")
         assert finish.payload == {
-            "seen": [{"for": str(who)}, {"message": f"hello {who}"}],
+            "seen": [
+                {"for": str(who)},
+                {"message": f"hello {who}"},
+                {"of": who.run_id, "mark": str(who), "decision": "resume"},
+            ],
             "steps": [step] * 3,
             "goal": f"goal of {who}",
         }

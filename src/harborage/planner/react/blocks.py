@@ -15,7 +15,6 @@ from harborage.planner.errors import MemoryBlockUnserializableError
 from harborage.planner.react.heavy import fetch_call
 from harborage.planner.react.names import MANIFEST_ROWS
 from harborage.planner.react.rendering import one_line
-from harborage.planner.trajectory import ResumeHint
 from harborage.planner.views import ArtifactManifestEntry, MemoryBlocks
 
 __all__ = ["background_results", "context_blocks", "injected_context", "resumed"]
@@ -111,13 +110,13 @@ def injected_context(payload: Any) -> str:
     return _INJECTED.around_json("injected_context", payload)
 
 
-def resumed(hint: ResumeHint) -> str:
-    """The text that tells the model with which answer the run goes on after a pause.
+def resumed(answer: Any) -> str:
+    """The text that tells the model with which answer the run went on after a pause.
 
     Raises:
         MemoryBlockUnserializableError: the answer cannot become JSON.
     """
-    return f"The run was paused and goes on now. The answer to the pause:\n{_json('resume_hint', hint.resume_payload)}"
+    return f"The run was paused and went on with this answer:\n{_json('resume_hint', answer)}"
 
 
 def background_results(results: Sequence[str]) -> str:

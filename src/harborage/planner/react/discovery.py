@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from harborage.planner.context import RunContext
-from harborage.planner.decisions import CallTool
+from harborage.planner.decisions import CallParallel, CallTool
 from harborage.planner.react.memo import StepCursor, kept_with
 from harborage.planner.react.names import TOOL_SEARCH_TOOL_NAME
+from harborage.planner.react.observations import branch_values
 from harborage.planner.react.rendering import as_object
 from harborage.planner.trajectory import Step, Trajectory
 
@@ -43,10 +44,18 @@ class Discovery:
 
 
 def _found_by(step: Step) -> list[str]:
-    if not isinstance(step.action, CallTool) or step.action.tool != TOOL_SEARCH_TOOL_NAME:
-        return []
-    seen = step.observation if step.llm_observation is None else step.llm_observation
-    tools = (as_object(seen) or {}).get("tools")
+    match step.action:
+        case CallTool(tool=tool) if tool == TOOL_SEARCH_TOOL_NAME:
+            return _names_in(step.observation if step.llm_observation is None else step.llm_observation)
+        case CallParallel(branches=branches) if any(call.tool == TOOL_SEARCH_TOOL_NAME for call in branches):
+            values = zip(branches, branch_values(step, len(branches)), strict=True)
+            return [name for call, value in values if call.tool == TOOL_SEARCH_TOOL_NAME for name in _names_in(value)]
+        case _:
+            return []
+
+
+def _names_in(result: Any) -> list[str]:
+    tools = (as_object(result) or {}).get("tools")
     return [name for name in map(_name, tools) if name] if isinstance(tools, list | tuple) else []
 
 

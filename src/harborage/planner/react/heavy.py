@@ -12,6 +12,7 @@ import msgspec
 
 from harborage import codec
 from harborage.llm import ArtifactStub
+from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME
 from harborage.planner.react.rendering import one_line
 
 __all__ = ["fetch_call", "heavy_text"]
@@ -36,7 +37,7 @@ def heavy_text(value: Any) -> str | None:
 
 def fetch_call(ref: str) -> str:
     """The call that reads an artifact, as a model would write it."""
-    return f"artifact_fetch(ref={codec.encode_text(ref)})"
+    return f"{ARTIFACT_FETCH_TOOL_NAME}(ref={codec.encode_text(ref)})"
 
 
 def _is_wrapper(value: dict[Any, Any]) -> bool:

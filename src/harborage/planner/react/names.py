@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "ARTIFACT_FETCH_TOOL_NAME",
     "AWAIT_TASK_TOOL_NAME",
     "DECLARATIVE_ACTION_TOOL_NAME",
     "DEFAULT_MAX_STEPS",
@@ -47,6 +48,9 @@ DECLARATIVE_ACTION_TOOL_NAME: Final = "declarative_action"
 
 TOOL_SEARCH_TOOL_NAME: Final = "tool_search"
 """The tool whose results make further tools known to the run."""
+
+ARTIFACT_FETCH_TOOL_NAME: Final = "artifact_fetch"
+"""The tool that reads what is kept outside the conversation."""
 
 MANIFEST_ROWS: Final = 20
 """Rows of a session's artifacts that a prompt shows."""

@@ -7,12 +7,16 @@ from typing import Any, Final
 from harborage.planner.decisions import ParallelBranchObservation, ParallelObservation, parallel_observation
 from harborage.planner.react.heavy import heavy_text
 from harborage.planner.react.rendering import one_line, render_result
+from harborage.planner.repair.slips import cut
 from harborage.planner.trajectory import Step
 
-__all__ = ["PLACEHOLDER", "branch_bodies", "observation_body"]
+__all__ = ["PLACEHOLDER", "branch_bodies", "branch_values", "observation_body"]
 
 PLACEHOLDER: Final = "(no observation)"
 """Stands for an outcome that is missing or empty: a call without an answer would break the conversation."""
+
+
+_ERROR_BYTES: Final = 8 * 1024
 
 
 def observation_body(step: Step) -> str:
@@ -40,6 +44,13 @@ def branch_bodies(step: Step, branches: int) -> list[str]:
     return [_branch_body(by_index.get(index)) for index in range(branches)]
 
 
+def branch_values(step: Step, branches: int) -> list[Any]:
+    """What each branch of a parallel call returned, by branch; None for one that failed or left nothing."""
+    aggregate = _aggregate(step)
+    by_index = {} if aggregate is None else {outcome.index: outcome.value for outcome in aggregate.branches}
+    return [by_index.get(index) for index in range(branches)]
+
+
 def _aggregate(step: Step) -> ParallelObservation | None:
     return parallel_observation(step.llm_observation) or parallel_observation(step.observation)
 
@@ -54,7 +65,7 @@ def _branch_body(outcome: ParallelBranchObservation | None) -> str:
 
 
 def _error(text: str) -> str:
-    return f"error: {one_line(text) or 'unknown'}"
+    return f"error: {cut(one_line(text), _ERROR_BYTES) or 'unknown'}"
 
 
 def _shown_value(value: Any) -> str:

@@ -17,7 +17,7 @@ from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCall
 from harborage.planner.cancellation import raise_if_cancelled
 from harborage.planner.config import PlannerConfig
 from harborage.planner.context import RunContext
-from harborage.planner.decisions import CallTool, Decision, Finish, decision_kind
+from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
 from harborage.planner.emission import publish
 from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
@@ -41,7 +41,7 @@ from harborage.planner.repair import (
     ask,
     corrected,
 )
-from harborage.planner.repair.asking import require_identity, streamed
+from harborage.planner.repair.asking import require_identity, streamed, void_stream
 from harborage.planner.repair.slips import cut, shown_name
 
 __all__ = ["ReActPlanner", "make"]
@@ -199,7 +199,8 @@ class ReActPlanner:
             shown = copy.copy(run)
             shown.discovered_tools = known
         built = self._builder.build(shown, self._system_prompt)
-        request = replace(built, tools=declared_tools(shown), parallel_tool_calls=self._is_parallel)
+        is_parallel = self._is_parallel and run.hints.max_parallel != 1
+        request = replace(built, tools=declared_tools(shown), parallel_tool_calls=is_parallel)
         return streamed(request, run.on_chunk)
 
     async def _answer(self, run: RunContext, request: CompleteRequest) -> _Answer:
@@ -210,7 +211,7 @@ class ReActPlanner:
             response = await ask(run, self._client, asked)
             slips.attempts += 1
             try:
-                return _Answer(response, project(response, is_parallel=self._is_parallel), slips.signals)
+                return _Answer(response, self._projected(run, response), slips.signals)
             except UnusableCallError as error:
                 if not self._limits.arg_fill_enabled:
                     raise
@@ -218,6 +219,11 @@ class ReActPlanner:
                 if not slips.may_ask:
                     return _Answer(response, Projected(slips.give_up(run)), slips.signals)
                 asked = corrected(request, response.content, _correction(response, error))
+                void_stream(run)
+
+    def _projected(self, run: RunContext, response: CompleteResponse) -> Projected:
+        most = run.hints.max_parallel if run.hints.max_parallel > 0 else ABSOLUTE_MAX_PARALLEL
+        return project(response, is_parallel=self._is_parallel, most_parallel=most)
 
 
 def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:

@@ -14,6 +14,7 @@ import msgspec
 from harborage import codec
 from harborage.llm import CompleteResponse, ToolCallStructured
 from harborage.planner.decisions import (
+    ABSOLUTE_MAX_PARALLEL,
     AwaitTask,
     CallParallel,
     CallTool,
@@ -36,6 +37,7 @@ from harborage.planner.views import ToolCallDeferred
 __all__ = ["Projected", "UnusableCallError", "project"]
 
 _VIA: Final = "react.projectResponse"
+_CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter"})
 
 
 class UnusableCallError(InvalidDecisionError):
@@ -54,29 +56,35 @@ class Projected(msgspec.Struct, frozen=True):
     pending: tuple[ToolCallDeferred, ...] = ()
 
 
-def project(response: CompleteResponse, *, is_parallel: bool) -> Projected:
+def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int = ABSOLUTE_MAX_PARALLEL) -> Projected:
     """What the answer means. Text without a call is the final answer; without either the run has no path.
+
+    Of several calls, `most_parallel` are made at once and the others wait for later steps.
 
     Raises:
         UnusableCallError: a reserved call is malformed or not alone, or a call names no tool.
     """
     calls = response.tool_calls
     if not calls:
-        return Projected(_answered(response.content))
+        return Projected(_answered(response))
     if len(calls) == 1:
         return Projected(_single(calls[0]))
     for call in calls:
         if call.name in RESERVED_TOOL_NAMES:
             raise UnusableCallError(call.name, "must be the only call of its turn", is_mixed=True)
     made = tuple(_tool_call(call) for call in calls)
-    if is_parallel:
-        return Projected(CallParallel(made))
-    return Projected(made[0], tuple(ToolCallDeferred(call.tool, call.args, call.call_id) for call in made[1:]))
+    at_once = max(1, min(most_parallel, ABSOLUTE_MAX_PARALLEL)) if is_parallel else 1
+    decision = CallParallel(made[:at_once]) if at_once > 1 else made[0]
+    return Projected(decision, tuple(ToolCallDeferred(call.tool, call.args, call.call_id) for call in made[at_once:]))
 
 
-def _answered(content: str) -> Finish:
-    if content:
-        return Finish(FinishReason.GOAL, content, {"via": _VIA, "goal_reach": True})
+def _answered(response: CompleteResponse) -> Finish:
+    if response.content:
+        metadata = {"via": _VIA, "goal_reach": True}
+        if response.finish_reason.lower() in _CUT_SHORT:
+            # The answer stands, but whoever reads it must be able to tell that it has no end.
+            metadata["cut_short"] = response.finish_reason
+        return Finish(FinishReason.GOAL, response.content, metadata)
     return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": f"{_VIA}.empty"})
 
 

@@ -6,8 +6,9 @@ trajectory instead of being made again, so building costs the same at every step
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import is_
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from harborage import codec
 from harborage.events import EventType, RepairGuidanceInjectedPayload
@@ -20,11 +21,15 @@ from harborage.planner.react.blocks import background_results, context_blocks, r
 from harborage.planner.react.guidance import GuidanceLine, guidance_lines
 from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
-from harborage.planner.react.rendering import one_line
+from harborage.planner.react.rendering import one_line, text_content
 from harborage.planner.react.replay import Replay
 from harborage.planner.react.sections import default_sections, planning_constraints, section
 from harborage.planner.react.toolbox import listed_tools
 from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
+
+if TYPE_CHECKING:
+    from harborage.planner.views import InputArtifactView
+    from harborage.tools import Tool
 
 __all__ = ["DefaultPromptBuilder", "PromptBuilder"]
 
@@ -71,7 +76,7 @@ class DefaultPromptBuilder:
         guidance = guidance_lines(run.repair_counters)
         messages = [_system(self._system_text(run, system_prompt, guidance))]
         messages += [_system(text) for text in context_blocks(run)]
-        messages.append(_first_message(run))
+        messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
             messages += self._history(run, run.trajectory)
         # Told last: a prompt that could not be built was not sent.
@@ -93,8 +98,8 @@ class DefaultPromptBuilder:
     def _history(self, run: RunContext, trajectory: Trajectory) -> list[ChatMessage]:
         mode = effective_reasoning_replay(run, self._reasoning_replay)
         messages = kept_with(trajectory, f"react.replay.{mode}", lambda: Replay(mode)).messages(trajectory)
-        if trajectory.resume_hint is not None:
-            messages.append(_user(resumed(trajectory.resume_hint)))
+        if trajectory.resume_hint is not None and not _has_noted_resume(trajectory):
+            messages.append(_user(resumed(trajectory.resume_hint.resume_payload)))
         if trajectory.background:
             messages.append(kept_with(trajectory, "react.background", _Background).message(trajectory))
         return messages
@@ -111,8 +116,7 @@ class _Background:
 
     def message(self, trajectory: Trajectory) -> ChatMessage:
         results = tuple(trajectory.background.values())
-        is_known = len(results) == len(self._results) and all(map(is_, results, self._results))
-        if self._message is None or not is_known:
+        if self._message is None or not _are(results, self._results):
             members = (
                 f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
                 for name in sorted(trajectory.background)
@@ -121,13 +125,43 @@ class _Background:
         return self._message
 
 
-def _first_message(run: RunContext) -> ChatMessage:
-    """The user's message: the goal, what a summary keeps of earlier steps, and what the user attached."""
+class _First:
+    """The user's message: the goal, what a summary keeps of earlier steps, and what the user attached.
+
+    It is in every request, pictures included, so it is made anew only when something in it has changed.
+    """
+
+    __slots__ = ("_artifacts", "_message", "_text", "_tools")
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._artifacts: Sequence[InputArtifactView] = ()
+        self._tools: list[Tool] = []
+        self._message: ChatMessage | None = None
+
+    def message(self, run: RunContext) -> ChatMessage:
+        text = _first_text(run)
+        # What stands for a file names the tool that reads it.
+        tools = run.catalog.list() if run.input_artifacts and run.catalog is not None else []
+        is_known = text == self._text and _are(run.input_artifacts, self._artifacts) and _are(tools, self._tools)
+        if self._message is None or not is_known:
+            self._text, self._artifacts, self._tools = text, tuple(run.input_artifacts), tools
+            self._message = ChatMessage(Role.USER, _first_content(text, run))
+        return self._message
+
+
+def _first_content(text: str, run: RunContext) -> Content:
+    said = text_content(text)
+    if said.parts is None:
+        return materialize_input_content(text, run.input_artifacts, run.catalog)
+    attached = materialize_input_content("", run.input_artifacts, run.catalog)
+    return Content(parts=(*said.parts, *(attached.parts or ())))
+
+
+def _first_text(run: RunContext) -> str:
     text = f"Goal:\n{run.goal or run.query or _NO_GOAL}"
     summary = None if run.trajectory is None else run.trajectory.summary
-    if summary is not None:
-        text += "\n\n" + "\n".join(_summary_lines(summary))
-    return ChatMessage(Role.USER, materialize_input_content(text, run.input_artifacts, run.catalog))
+    return text if summary is None else f"{text}\n\n" + "\n".join(_summary_lines(summary))
 
 
 def _summary_lines(summary: TrajectorySummary) -> list[str]:
@@ -139,6 +173,17 @@ def _summary_lines(summary: TrajectorySummary) -> list[str]:
         ("Note", one_line(summary.note)),
     )
     return ["What earlier steps of this run came to:", *(f"{label}: {text}" for label, text in parts if text)]
+
+
+def _has_noted_resume(trajectory: Trajectory) -> bool:
+    """Whether the answer to the last pause is in the history, where it stays after the hint is gone."""
+    now = len(trajectory.steps)
+    return any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs)
+
+
+def _are(these: Sequence[object], those: Sequence[object]) -> bool:
+    """Whether both hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
 
 
 def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
@@ -154,8 +199,8 @@ def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
 
 
 def _system(text: str) -> ChatMessage:
-    return ChatMessage(Role.SYSTEM, Content(text=text))
+    return ChatMessage(Role.SYSTEM, text_content(text))
 
 
 def _user(text: str) -> ChatMessage:
-    return ChatMessage(Role.USER, Content(text=text))
+    return ChatMessage(Role.USER, text_content(text))

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from harborage import codec
+from harborage.llm import Content, TextPart
 
-__all__ = ["as_object", "one_line", "render_result"]
+__all__ = ["as_object", "one_line", "render_result", "text_content"]
+
+_PIECE_CHARS: Final = 8_000
+
+
+def text_content(text: str) -> Content:
+    """`text` as a message's content; a long one in several parts.
+
+    One heavy text would be refused as raw content that leaked into the prompt. This is for what is meant to be there.
+    """
+    if len(text) <= _PIECE_CHARS:
+        return Content(text=text)
+    # A part that shows nothing is refused by some providers.
+    return Content(parts=tuple(TextPart(piece) for piece in _pieces(text) if piece.strip()))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces, each of which ends with a line where one ends in its second half."""
+    at = 0
+    while at < len(text):
+        end = at + _PIECE_CHARS
+        if end < len(text):
+            line_end = text.rfind("\n", at + _PIECE_CHARS // 2, end)
+            end = end if line_end < 0 else line_end + 1
+        yield text[at:end]
+        at = end
 
 
 def one_line(text: str) -> str:

@@ -16,10 +16,11 @@ from harborage import codec
 from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
 from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, SpawnTask
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.react.blocks import injected_context
+from harborage.planner.react.blocks import injected_context, resumed
 from harborage.planner.react.memo import StepCursor
-from harborage.planner.react.names import AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
+from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
+from harborage.planner.react.rendering import text_content
 from harborage.planner.trajectory import SteeringInjection, Step, Trajectory
 
 __all__ = ["Replay", "steering_message"]
@@ -104,16 +105,18 @@ class Replay:
             for at, (tool, args, call_id) in enumerate(wanted)
         )
         said = self._said(step)
-        yield ChatMessage(Role.ASSISTANT, Content(text=said) if said else Content(), tool_calls=calls)
+        yield ChatMessage(Role.ASSISTANT, text_content(said) if said else Content(), tool_calls=calls)
         for call, body in zip(calls, bodies, strict=True):
             _warn_if_missing(body, index)
-            yield ChatMessage(Role.TOOL, Content(text=body), name=call.name, tool_call_id=call.id)
+            # What was fetched is meant to be read here; any other result of that size has leaked.
+            answer = text_content(body) if call.name == ARTIFACT_FETCH_TOOL_NAME else Content(text=body)
+            yield ChatMessage(Role.TOOL, answer, name=call.name, tool_call_id=call.id)
 
     def _told(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
         """A decision that is no call, in words, and what came of it."""
         deed = codec.encode_text(_deed(action))
         thought = self._thought(step)
-        yield ChatMessage(Role.ASSISTANT, Content(text=f"{thought}\n\n{deed}" if thought else deed))
+        yield ChatMessage(Role.ASSISTANT, text_content(f"{thought}\n\n{deed}" if thought else deed))
         body = observation_body(step)
         _warn_if_missing(body, index)
         yield ChatMessage(Role.USER, Content(text=body))
@@ -146,7 +149,7 @@ def steering_message(injection: SteeringInjection) -> ChatMessage:
     Raises:
         MemoryBlockUnserializableError: injected context cannot become JSON.
     """
-    return ChatMessage(Role.USER, Content(text=_steering_text(injection)))
+    return ChatMessage(Role.USER, text_content(_steering_text(injection)))
 
 
 def _steering_text(injection: SteeringInjection) -> str:
@@ -155,6 +158,8 @@ def _steering_text(injection: SteeringInjection) -> str:
             return message if message.strip() else "(an empty message)"
         case "redirect", {"goal": str(goal)}:
             return f"The goal has changed. From here on it is:\n{goal}"
+        case "resumed", answer:
+            return resumed(answer)
         case _:
             return injected_context(injection.payload)
 

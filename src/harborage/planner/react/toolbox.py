@@ -11,7 +11,7 @@ from typing import Any, Final
 from harborage.llm import ToolDeclaration
 from harborage.planner.context import RunContext
 from harborage.planner.react.memo import kept_with
-from harborage.planner.react.names import AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
+from harborage.planner.react.names import AWAIT_TASK_TOOL_NAME, RESERVED_TOOL_NAMES, SPAWN_TASK_TOOL_NAME
 from harborage.planner.react.rendering import one_line
 from harborage.planner.views import ToolCatalogView
 from harborage.tools import Tool
@@ -22,6 +22,8 @@ NO_TOOLS: Final = "(no tools are registered)"
 
 _TEXT: Final[dict[str, Any]] = {"type": "string"}
 _FLAG: Final[dict[str, Any]] = {"type": "boolean"}
+# Providers refuse a schema that is not one of an object.
+_NO_ARGS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 _CONTROLS: Final = (
     ToolDeclaration(
@@ -108,16 +110,15 @@ class _Toolbox:
         self._seen = tools
         by_name: dict[str, Tool] = {}
         for tool in tools:
-            if tool.name:
+            # A tool of a reserved name could never be called: its name means a decision.
+            if tool.name and tool.name not in RESERVED_TOOL_NAMES:
                 by_name.setdefault(tool.name, tool)
         self._tools = list(by_name.values())
         self._declared = self._listed = None
 
     def declared(self) -> tuple[ToolDeclaration, ...]:
         if self._declared is None:
-            reserved = {control.name for control in _CONTROLS}
-            own = (tool for tool in self._tools if tool.name not in reserved)
-            tools = (ToolDeclaration(tool.name, tool.description, tool.args_schema) for tool in own)
+            tools = (ToolDeclaration(tool.name, tool.description, tool.args_schema or _NO_ARGS) for tool in self._tools)
             self._declared = (*_CONTROLS, *tools)
         return self._declared
 

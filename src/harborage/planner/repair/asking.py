@@ -13,7 +13,7 @@ from harborage.planner.cancellation import raise_if_cancelled
 from harborage.planner.context import OnChunk, RunContext
 from harborage.planner.enums import ChunkKind
 
-__all__ = ["ask", "require_identity", "streamed"]
+__all__ = ["ask", "require_identity", "streamed", "void_stream"]
 
 
 async def ask(run: RunContext, client: LLMClient, request: CompleteRequest) -> CompleteResponse:
@@ -38,6 +38,12 @@ def streamed(request: CompleteRequest, on_chunk: OnChunk | None) -> CompleteRequ
         on_reasoning=partial(_pass_on, on_chunk, ChunkKind.REASONING),
         on_reset=partial(on_chunk, "", False, ChunkKind.RESET),
     )
+
+
+def void_stream(run: RunContext) -> None:
+    """Tell whoever watches that the step asks its model again, so that what was streamed in it so far is void."""
+    if run.on_chunk is not None:
+        run.on_chunk("", False, ChunkKind.RESET)
 
 
 def require_identity(run: RunContext, what: str) -> None:

@@ -16,7 +16,7 @@ from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
 from harborage.planner.emission import publish
 from harborage.planner.errors import InvalidConfigError, PlannerError
-from harborage.planner.repair.asking import ask, require_identity, streamed
+from harborage.planner.repair.asking import ask, require_identity, streamed, void_stream
 from harborage.planner.repair.limits import RepairLimits
 from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read
 from harborage.planner.repair.slips import RepairSignals, Slips, corrected, shown_name
@@ -77,6 +77,8 @@ class RepairLoop:
         slips = Slips(self.limits)
         reasoning = ""
         while slips.may_ask:
+            if slips.attempts:
+                void_stream(run)
             response = await ask(run, client, asked)
             slips.attempts += 1
             reasoning = response.reasoning

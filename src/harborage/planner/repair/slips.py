@@ -19,6 +19,7 @@ __all__ = ["RepairSignals", "Slips", "corrected", "cut", "shown_name"]
 _REASON_BYTES = 256
 _CHAIN_BYTES = 1024
 _NAME_BYTES = 64
+_ECHO_BYTES = 8 * 1024
 
 
 class RepairSignals(msgspec.Struct, frozen=True):
@@ -89,9 +90,10 @@ class Slips:
 def corrected(original: CompleteRequest, said: str, correction: str) -> CompleteRequest:
     """The original request with the model's bad answer and what was wrong with it behind it.
 
-    Corrections do not pile up: each one starts from the original again.
+    Corrections do not pile up: each one starts from the original again. Blanks are not repeated, because providers
+    refuse a message that shows nothing, and of a long answer its beginning is enough to know it again.
     """
-    echo = [ChatMessage(Role.ASSISTANT, Content(text=said))] if said else []
+    echo = [ChatMessage(Role.ASSISTANT, Content(text=cut(said, _ECHO_BYTES)))] if said.strip() else []
     return replace(original, messages=(*original.messages, *echo, ChatMessage(Role.USER, Content(text=correction))))
 
 

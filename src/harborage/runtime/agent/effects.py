@@ -239,11 +239,13 @@ class AgentEffects:
         if completion is not None:
             live.mailbox.deliver(background_result(completion))
 
-    async def _await(self, call: StepCall) -> dict[str, Any]:
+    async def _await(self, call: StepCall) -> Any:
         try:
-            return await self._executor().join(self._who(call), call.payload)
+            # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
+            _, seen = await self._executor().awaited(self._who(call), call.payload)
         except HarborageError as error:
             return {"error": str(error)}
+        return seen
 
     def _who(self, call: StepCall) -> Quadruple:
         return self._live[call.run_id].base.quadruple

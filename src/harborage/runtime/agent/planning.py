@@ -8,18 +8,8 @@ import copy
 from harborage.events import EventType
 from harborage.events.payloads import DecisionPayload, PlannerErrorPayload, PlannerFinishPayload
 from harborage.identity import Quadruple
-from harborage.planner import (
-    CallTool,
-    CompressionRunner,
-    Decision,
-    Finish,
-    RunContext,
-    Trajectory,
-    TrajectorySummary,
-    check_decision,
-    decision_kind,
-    mechanical_fold,
-)
+from harborage.planner import CallTool, ChunkKind, Decision, Finish, RunContext, check_decision, decision_kind
+from harborage.runtime.agent.compressing import is_overflow, keep_within_budget, shortened
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.steering.errors import SteeringError
@@ -49,13 +39,13 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
     notes = StepNotes(live.base.emit)
     context = _context(live, run, notes)
     live.context = context
-    summary = None
+    known = run.trajectory.summary
     if live.compression is not None and context.budget.token_budget > 0:
-        summary = await _compress(services, live.compression, context, run.trajectory)
+        await keep_within_budget(services, live.compression, context, run.trajectory)
     started_at = services.stamp.now()
     before = services.clock.monotonic()
     try:
-        answer = await live.planner.next(context)
+        answer = await _asked(services, live, context, run)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -70,10 +60,29 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
         reasoning=notes.reasoning,
         preamble=notes.preamble,
         pending=notes.pending,
-        summary=summary,
+        # Recorded, so that a run that is carried on sees the history as this one does.
+        summary=None if run.trajectory.summary is known else run.trajectory.summary,
         started_at=started_at,
         latency_ms=int((services.clock.monotonic() - before) * 1000),
     )
+
+
+async def _asked(services: AgentServices, live: LiveRun, context: RunContext, run: RunState) -> object:
+    """What the planner answers; when its model finds the prompt too long, it is asked again with a shorter history."""
+    counters = copy.copy(context.repair_counters)
+    try:
+        return await live.planner.next(context)
+    except Exception as error:
+        if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
+            raise
+    if counters is not None:
+        # The step begins again, and with it what the planner counts in it.
+        assert context.repair_counters is not None
+        for field in counters.__struct_fields__:
+            setattr(context.repair_counters, field, getattr(counters, field))
+    if context.on_chunk is not None:
+        context.on_chunk("", False, ChunkKind.RESET)
+    return await live.planner.next(context)
 
 
 def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
@@ -87,24 +96,7 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
     context.on_pending_tool_calls = notes.on_pending_tool_calls
     if live.base.emit is not None:
         context.emit = notes.emit
-    if run.steps:
-        context.input_artifacts = ()
     return context
-
-
-async def _compress(
-    services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
-) -> TrajectorySummary | None:
-    """The summary that this step's compression made, if it made one."""
-    before = trajectory.summary
-    try:
-        await compression.maybe_compress(context, trajectory, again=services.folds)
-    except Exception as error:
-        if not services.folds:
-            raise
-        services.logger.warning("run %s: compression failed, folding: %s", context.quadruple.run_id, error)
-        trajectory.summarise(mechanical_fold(trajectory))
-    return None if trajectory.summary is before else trajectory.summary
 
 
 def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes: StepNotes) -> None:

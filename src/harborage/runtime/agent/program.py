@@ -13,7 +13,7 @@ from harborage.planner import Finish, FinishReason, Trajectory
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.dispatch.dispatch import dispatch
-from harborage.runtime.durable import Durable, HistoryMismatchError, RolloverError, RunRequest
+from harborage.runtime.durable import Durable, RunLeftError, RunRequest
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.journal import error_text
 from harborage.runtime.steering.gate import steering_finish
@@ -71,8 +71,8 @@ class AgentProgram:
                 return steering_finish(run, FinishReason.CANCELLED, "task_ended")
             try:
                 finish = await run_loop(run, io, dispatch)
-            except (HistoryMismatchError, RolloverError):
-                raise  # the run goes on, with other code or another history; its task has not failed
+            except RunLeftError:
+                raise  # the run goes on, here or elsewhere; its task has not failed
             except Exception as error:
                 await io.step("task.fail", error_text(error) or type(error).__name__)
                 raise

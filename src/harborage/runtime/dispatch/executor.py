@@ -114,9 +114,9 @@ class CatalogToolExecutor:
                 handle = await self.spawn(rc.quadruple, decision, key=decision.idempotency_key)
                 if not decision.spec.retain_turn:
                     return handle, handle
-                return await self._awaited(rc.quadruple, handle["task_id"], "_spawn_task")
+                return await self.awaited(rc.quadruple, handle["task_id"], "_spawn_task")
             case AwaitTask():
-                return await self._awaited(rc.quadruple, decision.task_id, "_await_task")
+                return await self.awaited(rc.quadruple, decision.task_id)
             case _:
                 raise DecisionShapeUnsupportedError(shape=decision_kind(decision))
 
@@ -210,7 +210,8 @@ class CatalogToolExecutor:
             exempt=_EXEMPT_TAG in descriptor.tool.tags,
         )
 
-    async def _awaited(self, who: Quadruple, task_id: str, name: str) -> tuple[Any, Any]:
+    async def awaited(self, who: Quadruple, task_id: str, name: str = "_await_task") -> tuple[Any, Any]:
+        """How a task ended, once it has, as it was and as the planner sees it."""
         outcome = await self.join(who, task_id)
         projected = await project_observation(
             name, outcome, who=who, store=self._artifacts, threshold=self._threshold, logger=self._logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from harborage.errors import HarborageError
 from harborage.planner import CallTool, ParallelBranchObservation, ParallelObservation
 
 __all__ = ["OutcomeStatus", "ToolCallFailedError", "ToolOutcome", "failed", "merged"]
+
+
+_MOST_CHARS: Final = 4_000
 
 
 class OutcomeStatus(StrEnum):
@@ -55,7 +58,10 @@ class ToolCallFailedError(HarborageError):
 
 def failed(error: str, status: OutcomeStatus = OutcomeStatus.FAILED) -> ToolOutcome:
     """The outcome of a call that gave nothing, with the reason as its observation."""
-    return ToolOutcome(status, {"error": error})
+    # An error may quote a file name that is no text, or a whole page that a server sent with it: the one could not be
+    # recorded, the other would not fit into a prompt.
+    text = error.encode("utf-8", "replace").decode()
+    return ToolOutcome(status, {"error": text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"})
 
 
 def merged(

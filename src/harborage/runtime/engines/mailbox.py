@@ -10,18 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from harborage.clock import Timer, Timers
 from harborage.concurrency import CancelScope, Crew
 from harborage.planner import BackgroundResult
-from harborage.runtime.effects import Effect
+from harborage.runtime.effects import Effect, StepCall, Waiting
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.inbox import Inbox
 
-__all__ = ["Bridge", "Mailbox"]
+__all__ = ["Bridge", "Flight", "Mailbox"]
+
+
+class Flight(NamedTuple):
+    """A step in flight that can be cut short."""
+
+    scope: CancelScope
+    effect: Effect
+    call: StepCall
+
 
 Bridge = Callable[[ControlEvent], Coroutine[Any, Any, None] | None]
 """Hands an approval to the gate that waits for it: the work to do, or None when no gate owns its token."""
@@ -38,13 +47,14 @@ class Mailbox:
         "_deadline",
         "_flights",
         "_handing",
+        "_held",
         "_inbox",
         "_is_past_deadline",
         "_parked",
         "_pauses",
         "_recheck_s",
         "_unlisten",
-        "is_parked",
+        "_until",
         "reason",
         "was_cancelled",
     )
@@ -66,17 +76,35 @@ class Mailbox:
         self._bridge: Bridge | None = None
         self._recheck_s = recheck_s
         self._background: list[BackgroundResult] = []
-        self._flights: list[tuple[CancelScope, Effect]] = []
+        self._flights: list[Flight] = []
         self._handing: set[asyncio.Task[Any]] = set()
         self._parked: asyncio.Future[None] | None = None
         self._is_past_deadline = False
         self.reason: Interrupt | None = None
         self.was_cancelled = False
-        self.is_parked = False
+        self._held: Hold | None = None
+        self._until = deadline
         self._unlisten = inbox.on_enqueue(self._arrive)
         self._deadline: Timer | None = None
         if deadline is not None:
             self._arm(deadline)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the run waits on a pause."""
+        return self._held is not None
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the whole run waits for, with nothing else in flight and nothing arrived; None when it is at work."""
+        if self._inbox or self._background or self._handing or self._is_past_deadline:
+            return None
+        if self._held is not None:
+            return Waiting(earliest(self._held.until, self._until))
+        awaited = [flight.effect.waits_for(flight.call) for flight in self._flights if flight.effect.waits_for]
+        if not awaited or len(awaited) < len(self._flights):
+            return None
+        return Waiting(earliest(self._until, *(one.until for one in awaited)), next(iter(_runs(awaited)), ""))
 
     def connect(self, bridge: Bridge) -> None:
         """Hand approvals that arrive in mid step to `bridge`."""
@@ -105,13 +133,13 @@ class Mailbox:
             return self.reason
         return Interrupt.SOFT_CANCEL if effect.yields_to_cancel and self.was_cancelled else None
 
-    def enter(self, scope: CancelScope, effect: Effect) -> tuple[CancelScope, Effect]:
+    def enter(self, scope: CancelScope, effect: Effect, call: StepCall) -> Flight:
         """Register a step in flight; give what you got back to `leave`."""
-        flight = (scope, effect)
+        flight = Flight(scope, effect, call)
         self._flights.append(flight)
         return flight
 
-    def leave(self, flight: tuple[CancelScope, Effect]) -> None:
+    def leave(self, flight: Flight) -> None:
         """The step is no longer in flight."""
         self._flights.remove(flight)
 
@@ -121,7 +149,7 @@ class Mailbox:
         The coordinator is asked again every so often, so that a pause which another process settled wakes the run too.
         """
         unlisten = self._pauses.on_resolved(hold.token, lambda _: self._wake())
-        self.is_parked = True
+        self._held = hold
         try:
             while True:
                 if self._is_past_deadline:
@@ -129,11 +157,12 @@ class Mailbox:
                 pause = await self._pauses.expire(hold.token)
                 if pause.state is PauseState.RESUMED:
                     return woken_by(pause)
+                self._held = Hold(hold.token, earliest(hold.until, pause.deadline))
                 if self._inbox or self._background:
                     return Woken(at=self._clock.now())
                 await self._doze(hold.until)
         finally:
-            self.is_parked = False
+            self._held = None
             unlisten()
 
     async def _doze(self, until: datetime | None) -> None:
@@ -187,7 +216,7 @@ class Mailbox:
         is_soft = reason is Interrupt.SOFT_CANCEL
         if not is_soft and self.reason is None:
             self.reason = reason
-        for scope, effect in self._flights:
+        for scope, effect, _ in self._flights:
             if effect.yields_to_cancel if is_soft else effect.is_interruptible:
                 scope.cancel()
 
@@ -207,6 +236,15 @@ class Mailbox:
     def _wake(self) -> None:
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
+
+
+def earliest(*times: datetime | None) -> datetime | None:
+    """The first of these times; None when there is none."""
+    return min((time for time in times if time is not None), default=None)
+
+
+def _runs(awaited: Iterable[Waiting]) -> Iterable[str]:
+    return (one.run_id for one in awaited if one.run_id)
 
 
 def woken_by(pause: Pause) -> Woken:

@@ -17,14 +17,13 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.identity import bound, require_quadruple
+from harborage.identity import require_quadruple
 from harborage.planner import Finish
 from harborage.runtime.durable import (
     EngineClosedError,
     EngineError,
     HistoryMismatchError,
     Program,
-    RolloverError,
     RunFailedError,
     RunNotFoundError,
     RunPhase,
@@ -32,19 +31,17 @@ from harborage.runtime.durable import (
     RunStatus,
 )
 from harborage.runtime.effects import EffectTable
-from harborage.runtime.engines.histories import History, latest_history, read_entries, read_value, steps_of
+from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.histories import read_entries, read_value, steps_of
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
 from harborage.runtime.journal import (
     Ended,
     Entry,
     Journal,
     JournalCorruptError,
     MemoryJournal,
-    Rolled,
     Started,
     encode_entry,
-    error_text,
     raw,
 )
 from harborage.runtime.pauses import PauseCoordinator
@@ -100,7 +97,7 @@ class MemoryEngine:
         self._logger = logger or logging.getLogger(__name__)
         self._runs: dict[str, _Carried] = {}
         self._finished: deque[str] = deque()
-        self._work: tuple[Program, EffectTable, Crew] | None = None
+        self._work: tuple[Carriage, Crew] | None = None
         self._has_looked_back = False
         self._is_closed = False
 
@@ -164,7 +161,15 @@ class MemoryEngine:
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
         crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
-        self._work = (program, effects, crew)
+        carriage = Carriage(
+            program=program,
+            effects=effects,
+            pauses=self._pauses,
+            clock=self._clock,
+            recheck_s=self._recheck_s,
+            logger=self._logger,
+        )
+        self._work = (carriage, crew)
         try:
             await self._look_back()
             for run_id, run in list(self._runs.items()):
@@ -226,15 +231,15 @@ class MemoryEngine:
         """Carry a run, if there is a worker, and nobody does yet, and it has begun and not ended."""
         if self._work is None or run.is_carried or not run.is_recorded or run.phase.is_final:
             return
-        program, effects, crew = self._work
+        carriage, crew = self._work
         run.is_carried = True
-        crew.start(self._carry(run_id, run, program, effects), f"run {run_id}")
+        crew.start(self._carry(run_id, run, carriage), f"run {run_id}")
 
-    async def _carry(self, run_id: str, run: _Carried, program: Program, effects: EffectTable) -> None:
+    async def _carry(self, run_id: str, run: _Carried, carriage: Carriage) -> None:
         """Carry one run to its end, or to where this host stops."""
         run.phase, run.reason = RunPhase.RUNNING, ""
         try:
-            entry = await self._outcome(run_id, run, program, effects)
+            entry = await self._outcome(run_id, run, carriage)
             if entry is not None:
                 await self._end(run_id, run, entry)
         finally:
@@ -242,66 +247,21 @@ class MemoryEngine:
             if run.phase is RunPhase.RUNNING:
                 run.phase = RunPhase.PENDING
 
-    async def _outcome(self, run_id: str, run: _Carried, program: Program, effects: EffectTable) -> bytes | None:
+    async def _outcome(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
         """How the run ended, as its last entry; None for a run that waits for other code."""
         try:
-            finish = await self._perform(run_id, run, program, effects)
+            entries = read_entries(run_id, await self._journal.read(run_id))
+            finish = await carriage.perform(run_id, run, self._journal, entries, is_stopping=lambda: self._work is None)
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
         except (HistoryMismatchError, JournalCorruptError) as error:
             run.phase, run.reason = RunPhase.BLOCKED, str(error)
             self._logger.error("%s", error)
             return None
         except Exception as error:  # noqa: BLE001 - kept as the run's result
-            run.cause, run.failure = error, _failure(error)
+            run.cause, run.failure = error, failure_of(error)
             return encode_entry(Ended(at=self._clock.now(), error=run.failure[0], message=run.failure[1]))
         run.finish = finish
         return entry
-
-    async def _perform(self, run_id: str, run: _Carried, program: Program, effects: EffectTable) -> Finish:
-        told = latest_history(run.request, read_entries(run_id, await self._journal.read(run_id)))
-        crew = Crew(lambda name, error: self._logger.warning("run %s, %s: %s", run_id, name, error))
-        try:
-            while True:
-                try:
-                    return await self._once(run_id, run, told, (program, effects, crew))
-                except RolloverError as rollover:
-                    told = History(rollover.carry, (), told.number + 1)
-                    rolled = Rolled(at=self._clock.now(), carry=raw(told.request))
-                    await self._journal.append(run_id, [encode_entry(rolled)])
-        finally:
-            await crew.aclose()
-
-    async def _once(self, run_id: str, run: _Carried, told: History, work: tuple[Program, EffectTable, Crew]) -> Finish:
-        """Carry one history of the run to its end, or to its rollover."""
-        program, effects, crew = work
-        request = told.request
-        assert run.inbox is not None
-        mailbox = Mailbox(
-            run.inbox, self._pauses, crew, clock=self._clock, deadline=request.deadline, recheck_s=self._recheck_s
-        )
-        run.mailbox = mailbox
-        io = Recorder(
-            run_id,
-            effects,
-            self._journal,
-            mailbox,
-            clock=self._clock,
-            crew=crew,
-            past=told.entries,
-            history=told.number,
-            is_stopping=lambda: self._work is None,
-        )
-        try:
-            with bound(request.who):
-                finish = await program(io, request)
-            await io.flush()
-            return finish
-        except Exception:
-            await io.flush()
-            raise
-        finally:
-            run.mailbox = None
-            mailbox.close()
 
     async def _end(self, run_id: str, run: _Carried, entry: bytes) -> None:
         try:
@@ -335,13 +295,6 @@ class MemoryEngine:
         if run is None:
             raise RunNotFoundError(f"no run {run_id!r} on this host")
         return run
-
-
-def _failure(error: Exception) -> tuple[str, str]:
-    """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
-    if isinstance(error, RecordedFailureError):
-        return error.error, error.reason
-    return type(error).__name__, error_text(error)
 
 
 def _status(run_id: str, run: _Carried) -> RunStatus:

@@ -18,7 +18,14 @@ from harborage import codec
 from harborage.clock import Timers
 from harborage.concurrency import CancelScope, Crew, is_cancelled, take_back
 from harborage.planner import JoinSpec
-from harborage.runtime.durable import Durable, EngineError, HistoryMismatchError, RolloverError, RunRequest
+from harborage.runtime.durable import (
+    Durable,
+    EngineError,
+    HistoryMismatchError,
+    RolloverError,
+    RunLeftError,
+    RunRequest,
+)
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
 from harborage.runtime.engines.histories import history_prefix
 from harborage.runtime.engines.mailbox import Mailbox
@@ -30,8 +37,8 @@ from harborage.runtime.journal import (
     Entry,
     Failed,
     Joined,
-    Journal,
     Patched,
+    Record,
     Waited,
     encode_entry,
     error_text,
@@ -48,8 +55,6 @@ T = TypeVar("T")
 E = TypeVar("E", bound=msgspec.Struct)
 
 _LIVE = object()
-_NOT_AN_OUTCOME = (HistoryMismatchError, RolloverError)
-"""What concerns the whole run, wherever in it this comes up."""
 
 
 class RecordedFailureError(EngineError):
@@ -89,7 +94,7 @@ class Recorder:
         self,
         run_id: str,
         effects: EffectTable,
-        journal: Journal | None,
+        journal: Record | None,
         mailbox: Mailbox,
         *,
         clock: Timers,
@@ -160,7 +165,7 @@ class Recorder:
             return [await _replay(start, outcome) for start, outcome in zip(starts, joined.outcomes, strict=True)]
         outcomes = await race(starts, join, clock=self._clock, stragglers=self.crew)
         for one in outcomes:
-            if isinstance(one, BranchFailed) and isinstance(one.error, _NOT_AN_OUTCOME):
+            if isinstance(one, BranchFailed) and isinstance(one.error, RunLeftError):
                 raise one.error
         self._note(Joined(at=self._clock.now(), position=position, outcomes=[_outcome_name(one) for one in outcomes]))
         await self.flush()
@@ -258,7 +263,7 @@ class Recorder:
             if self._scope is None:
                 self._scope = CancelScope(owner=self._own_task())
             with self._scope.renew() as scope:
-                flight = mailbox.enter(scope, effect)
+                flight = mailbox.enter(scope, effect, call)
                 try:
                     return await self._attempt(call, effect)
                 finally:
@@ -375,7 +380,7 @@ async def _replay(start: Callable[[], Awaitable[T]], outcome: str) -> BranchOutc
         return Cancelled()
     try:
         return BranchDone(await start())
-    except (asyncio.CancelledError, *_NOT_AN_OUTCOME):
+    except (asyncio.CancelledError, RunLeftError):
         raise
     except Exception as error:  # noqa: BLE001 - a branch's failure is its outcome
         return BranchFailed(error)

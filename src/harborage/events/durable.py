@@ -1,0 +1,170 @@
+"""The event bus whose events outlive the process: each is kept in a log first, and told to its readers then.
+
+Numbers count the events of one session and go on where an earlier process, or another one, left off. What readers see
+without a number (0) is told beside the record: streamed chunks, and what the bus itself has to say to a reader.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.events.bus import EventBus, MemoryEventBus
+from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
+from harborage.events.event import Event, SafePayload, validate_event
+from harborage.events.fanout import BusConfig, FanOut
+from harborage.events.filters import Cursor, Filter, matches
+from harborage.events.intake import admin_audit, redacted
+from harborage.events.keeper import Keeper
+from harborage.events.log import EventLog
+from harborage.events.redaction import PatternRedactor, Redactor
+from harborage.events.stored import decode_event, encode_event
+from harborage.events.subscription import Subscription
+from harborage.events.types import EventType
+from harborage.identity import Identity
+
+__all__ = ["UNKEPT", "DurableEventBus", "make"]
+
+UNKEPT = frozenset({EventType.LLM_COMPLETION_CHUNK})
+"""What is told but not kept: the whole of it comes in another event."""
+
+_PAGE = 1_000
+_log = logging.getLogger(__name__)
+
+
+class DurableEventBus(EventBus):
+    """A bus over an event log. It must be used from the thread of one running event loop.
+
+    `publish` returns the event with its number, once it is kept; the failure of the log reaches the caller, and the
+    number goes to the next event. A caller that is cancelled meanwhile has told its event all the same.
+    `publish_nowait` returns before that, with the number still 0. An event of its that the log refuses is logged and
+    offered again, every second and with each `publish` of its session; until the log takes it, `publish_nowait` raises
+    for that session. At most `max_backlog` events may wait for the log, those beyond it `publish_nowait` refuses.
+
+    The log stays its owner's to close, after the bus, unless `owns_log`.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        redactor: Redactor | None = None,
+        config: BusConfig = BusConfig(),  # noqa: B008 - a frozen value
+        clock: Timers = SYSTEM_CLOCK,
+        max_backlog: int = 10_000,
+        owns_log: bool = False,
+    ) -> None:
+        if max_backlog < 1:
+            raise BusConfigError("max_backlog")
+        self._log = log
+        self._owns_log = owns_log
+        self._redactor: Redactor = PatternRedactor() if redactor is None else redactor
+        self._clock = clock
+        self._readers = FanOut(config, clock, self._stamped, reaps_idle=False)
+        self._keeper = Keeper(
+            log, clock, self._readers.hand_out, is_read=self._readers.readers.__contains__, max_backlog=max_backlog
+        )
+        self._is_closed = False
+
+    async def publish(self, event: Event) -> Event:
+        event = self._admitted(event)
+        if event.type in UNKEPT:
+            self._keeper.pass_by(event)
+            return event
+        return await self._keeper.add_waiting(event, encode_event(event))
+
+    def publish_nowait(self, event: Event) -> Event:
+        event = self._admitted(event)
+        if event.type in UNKEPT:
+            self._keeper.pass_by(event)
+        else:
+            self._keeper.add(event, encode_event(event))
+        return event
+
+    def subscribe(self, filter: Filter) -> Subscription:
+        if self._is_closed:
+            raise BusClosedError()
+        subscription = self._readers.subscribe(filter)
+        if filter.admin:
+            self._tell(admin_audit(filter, 0))
+        return subscription
+
+    async def replay(self, cursor: Cursor, filter: Filter) -> list[Event]:
+        """The kept events of a session after `cursor` that `filter` asks for, with what was told before the call.
+
+        Payloads come as `RedactedMap`, whatever they were. The session is the cursor's, else the filter's.
+
+        Raises:
+            BusClosedError, IdentityScopeRequiredError: in this order; admins name a whole session, too.
+            LogGapError: an event that was kept is not there.
+            EventCorruptError: one cannot be read.
+        """
+        if self._is_closed:
+            raise BusClosedError()
+        who = Identity(filter.tenant, filter.user, cursor.session_id or filter.session)
+        if not (who.tenant_id and who.user_id and who.session_id):
+            raise IdentityScopeRequiredError()
+        if filter.admin:
+            self._tell(admin_audit(filter, 0))
+        await self._keeper.settle(who)
+        return [event for event in await self._read(who, cursor.sequence) if matches(filter, event)]
+
+    async def catch_up(self) -> None:
+        """Tell the readers what other processes have kept of their sessions since this bus last looked.
+
+        For whoever learns that something happened elsewhere. Readers who see every session are not served by it.
+        """
+        if not self._is_closed:
+            await self._keeper.catch_up(list(self._readers.readers))
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._keeper.aclose()
+        self._readers.close()
+        if self._owns_log:
+            await self._log.aclose()
+
+    def _admitted(self, event: Event) -> Event:
+        if self._is_closed:
+            raise BusClosedError()
+        validate_event(event)
+        if not isinstance(event.payload, SafePayload):
+            event = redacted(self._redactor, event, self._tell)
+        return self._stamped(event)
+
+    def _stamped(self, event: Event) -> Event:
+        at = event.occurred_at or self._clock.now()
+        return Event(event.type, event.identity, event.payload, at, extra=event.extra)
+
+    def _tell(self, event: Event) -> None:
+        """Tell what the bus itself has to say. It is not kept, and a number that is not kept would be given twice."""
+        self._readers.hand_out(self._stamped(event))
+
+    async def _read(self, who: Identity, after: int) -> list[Event]:
+        events: list[Event] = []
+        number = max(0, after)
+        while found := await self._log.read(who, after=number, limit=_PAGE):
+            for kept in found:
+                if kept.sequence != number + 1:
+                    raise LogGapError(who.session_id, number + 1)
+                number = kept.sequence
+                events.append(decode_event(kept))
+        if events or not after:
+            self._keeper.note(who, number)
+        return events
+
+
+def make(
+    *,
+    log: EventLog | None = None,
+    redactor: Redactor | None = None,
+    config: BusConfig = BusConfig(),  # noqa: B008 - a frozen value
+    clock: Timers = SYSTEM_CLOCK,
+) -> EventBus:
+    """A bus over `log`; without one the bus keeps its events in memory, and says so loudly."""
+    if log is None:
+        _log.warning("events: the durable bus was given no log; what happens is forgotten with this process")
+        return MemoryEventBus(redactor=redactor, config=config, clock=clock)
+    return DurableEventBus(log, redactor=redactor, config=config, clock=clock)

@@ -1,0 +1,209 @@
+"""What the Messages API answers: a stream of events about blocks, or one message made of the same blocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from harborage import codec
+from harborage.llm.anthropic.request import ANSWER_TOOL
+from harborage.llm.client import Usage
+from harborage.llm.streaming import AnswerBuilder
+
+__all__ = ["Reading"]
+
+
+class _Block(msgspec.Struct):
+    """One block of the answer, whole or as it begins."""
+
+    type: str = ""
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    input: Any = None
+
+
+class _Delta(msgspec.Struct):
+    """What is added to a block, or said of the whole message."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+
+
+class _Message(msgspec.Struct):
+    """The whole answer, or what is known of it when it begins."""
+
+    type: str = ""
+    content: list[_Block] = []
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class _Event(msgspec.Struct):
+    """One event of a stream; each kind has its own few of these fields."""
+
+    type: str = ""
+    index: int = 0
+    message: _Message | str | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    usage: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+_message = msgspec.json.Decoder(_Message)
+
+_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+ErrorOf = Callable[[bytes, str], Exception]
+"""Makes an error of what the provider said and of the model's name."""
+
+
+class Reading:
+    """Feeds one answer to its builder; `event` and `message` are the two ways it may come."""
+
+    __slots__ = ("_answer", "_begun", "_broke_off", "_kinds", "_malformed", "_model", "_thoughts", "_usage")
+
+    def __init__(self, answer: AnswerBuilder, broke_off: ErrorOf, malformed: ErrorOf, *, model: str) -> None:
+        self._answer = answer
+        self._broke_off = broke_off
+        self._malformed = malformed
+        self._model = model
+        self._kinds: dict[int, str] = {}  # what each block is; a call of the answer tool is an "answer"
+        self._begun: dict[int, str] = {}  # the input that calls began with; what follows replaces it
+        self._thoughts: dict[int, list[str]] = {}
+        self._usage: dict[str, Any] = {}
+
+    def event(self, data: bytes) -> bool:
+        """Take one event of a stream; true when the answer is whole.
+
+        Raises:
+            ProviderError: the provider reports a failure, or sends what is none of its events.
+        """
+        try:
+            event = _event.decode(data)
+        except (msgspec.DecodeError, UnicodeError):
+            raise self._malformed(data, self._model) from None
+        match event:
+            case _Event(type="message_start", message=_Message(usage=usage)):
+                self._count(usage)
+            case _Event(type="content_block_start", content_block=_Block() as block):
+                self._begin(event.index, block)
+            case _Event(type="content_block_delta", delta=_Delta() as delta):
+                self._add(event.index, delta)
+            case _Event(type="content_block_stop"):
+                self._finish_block(event.index)
+            case _Event(type="message_delta"):
+                self._count(event.usage)
+                self._stop(event.delta.stop_reason if event.delta else None)
+            case _Event(type="error") | _Event(type="", error=dict()):
+                raise self._broke_off(data, self._model)
+            case _:
+                pass  # a ping, or a kind of event that is newer than this file
+        return event.type == "message_stop"
+
+    def message(self, data: bytes) -> None:
+        """Take an answer that came in one piece.
+
+        Raises:
+            ProviderError: as for `event`.
+        """
+        try:
+            message = _message.decode(data)
+        except (msgspec.DecodeError, UnicodeError):
+            raise self._malformed(data, self._model) from None
+        if message.error is not None:
+            raise self._broke_off(data, self._model)
+        for index, block in enumerate(message.content):
+            self._begin(index, block)
+            self._finish_block(index)
+        self._count(message.usage)
+        self._stop(message.stop_reason)
+
+    def _begin(self, index: int, block: _Block) -> None:
+        kind = "answer" if block.type == "tool_use" and block.name == ANSWER_TOOL else block.type
+        self._kinds[index] = kind
+        match kind:
+            case "text":
+                self._answer.content(block.text)
+            case "thinking":
+                self._thoughts[index] = [block.thinking]
+                self._answer.reasoning(block.thinking)
+            case "tool_use" | "answer":
+                self._begun[index] = codec.encode(block.input).decode() if block.input else ""
+                if kind == "tool_use":
+                    self._answer.tool_call(index, id=block.id, name=block.name)
+            case _:
+                pass  # hidden thinking, and what the provider's own tools do
+
+    def _add(self, index: int, delta: _Delta) -> None:
+        match delta.type:
+            case "text_delta":
+                self._answer.content(delta.text)
+            case "thinking_delta":
+                self._thoughts.setdefault(index, []).append(delta.thinking)
+                self._answer.reasoning(delta.thinking)
+            case "input_json_delta" if delta.partial_json:
+                self._begun[index] = ""
+                self._input(index, delta.partial_json)
+            case _:
+                pass  # signatures and citations
+
+    def _input(self, index: int, text: str) -> None:
+        if self._kinds.get(index) == "answer":
+            self._answer.content(text)
+        elif self._kinds.get(index) == "tool_use":
+            self._answer.tool_call(index, args=text)
+
+    def _finish_block(self, index: int) -> None:
+        if thoughts := self._thoughts.pop(index, None):
+            self._answer.reasoning_detail("".join(thoughts))
+        if whole := self._begun.pop(index, ""):
+            self._input(index, whole)
+
+    def _count(self, usage: dict[str, Any] | None) -> None:
+        """The later report completes the earlier one: the counts are of the whole answer, not of its parts."""
+        if not usage:
+            return
+        self._usage.update({name: value for name, value in usage.items() if value is not None})
+        self._answer.usage(_usage(self._usage))
+
+    def _stop(self, reason: str | None) -> None:
+        if reason == "tool_use" and "tool_use" not in self._kinds.values():
+            self._answer.finish("stop")  # only the answer was called
+        elif reason:
+            self._answer.finish(_REASONS.get(reason, reason))
+
+
+def _usage(told: dict[str, Any]) -> Usage:
+    """The provider counts what it read from its cache, and wrote there, beside the rest of the prompt."""
+    read, written = told.get("cache_read_input_tokens") or 0, told.get("cache_creation_input_tokens") or 0
+    prompt = (told.get("input_tokens") or 0) + read + written
+    completion = told.get("output_tokens") or 0
+    extras = {
+        name: value
+        for name, value in told.items()
+        if value and name not in ("input_tokens", "output_tokens", "output_tokens_details")
+    }
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        reasoning_tokens=(told.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+        total_tokens=prompt + completion,
+        provider_extras=extras,
+    )

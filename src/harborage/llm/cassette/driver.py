@@ -1,0 +1,76 @@
+"""Cassettes as a driver of the chain: `cassette:path.json` plays one, and records one where the environment says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from harborage.llm.cassette.clients import Recording, Replaying
+from harborage.llm.cassette.errors import CassetteInvalidError
+from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
+from harborage.llm.cassette.tape import Cassette
+from harborage.llm.client import LLMClient
+from harborage.llm.config import ConfigSnapshot, Deps
+from harborage.llm.drivers import LLM_DRIVERS
+from harborage.llm.errors import LLMError
+from harborage.llm.models import profile_for
+from harborage.llm.providers import config_for, parse_model
+
+__all__ = ["RECORD_VARIABLE", "cassette_config", "make"]
+
+RECORD_VARIABLE: Final = "HARBORAGE_RECORD"
+"""The environment variable that names the model to record, such as `openai:gpt-5-mini`."""
+
+_DRIVER: Final = "cassette"
+
+
+def cassette_config(path: str | os.PathLike[str], *, environ: Mapping[str, str]) -> ConfigSnapshot:
+    """The configuration of a chain over the cassette at `path`.
+
+    With `HARBORAGE_RECORD=provider:model` in `environ` it records that model, anew. Otherwise it plays, as the model
+    that was recorded: its profile shapes what is asked, so a replay under another one would ask for something else.
+
+    Raises:
+        CassetteInvalidError: there is nothing to play.
+        InvalidConfigError: the model to record cannot be configured; its key is missing, for example.
+    """
+    wanted = environ.get(RECORD_VARIABLE, "").strip()
+    if wanted:
+        real = config_for(parse_model(wanted), environ=environ)
+        return replace(real, driver=_DRIVER, extra={**real.extra, "cassette": str(path), "record": real.driver})
+    provider, _, model = Cassette.load(path).model.partition(":")
+    model = model or str(path)
+    return ConfigSnapshot(
+        driver=_DRIVER,
+        provider=provider or _DRIVER,
+        model=model,
+        profiles={model: profile_for(model, provider)},
+        extra={"cassette": str(path)},
+    )
+
+
+def make(cfg: ConfigSnapshot, deps: Deps) -> LLMClient:
+    """The driver: it plays the cassette that `extra["cassette"]`, else the model's name, says.
+
+    With the name of a driver as `extra["record"]` it records what that driver does under the rest of the configuration.
+
+    Raises:
+        CassetteInvalidError: no cassette is named, or there is none to play.
+        LLMError: the driver to record cannot be made.
+    """
+    path = str(cfg.extra.get("cassette") or cfg.model)
+    if not path:
+        raise CassetteInvalidError("name the cassette's file: cassette:path.json")
+    inner = str(cfg.extra.get("record", ""))
+    if not inner:
+        return Replaying(Cassette.load(path), Scrubber(secrets_of(os.environ)))
+    rest = {name: value for name, value in cfg.extra.items() if name not in ("cassette", "record")}
+    real = replace(cfg, driver=inner, extra=rest)
+    if inner == _DRIVER:
+        raise LLMError("a cassette cannot be recorded from a cassette; name a provider's driver")
+    client = LLM_DRIVERS.factory(inner)(real, deps)
+    secrets = [*secrets_of(os.environ), *([] if cfg.api_key.startswith("env.") else [cfg.api_key])]
+    return Recording(client, Cassette(path, model=f"{cfg.provider}:{cfg.model}"), Scrubber(secrets))

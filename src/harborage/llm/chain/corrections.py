@@ -1,0 +1,165 @@
+"""What has to be bent for a provider in a request, and mended in its answer, as the model's profile says.
+
+Nothing here is known of any provider: the profile names policies, and a policy is a pure function of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from harborage import codec
+from harborage.llm.chain.backfill import backfilled
+from harborage.llm.chain.layer import Layer
+from harborage.llm.chain.sanitise import sanitised
+from harborage.llm.client import (
+    CompleteRequest,
+    CompleteResponse,
+    ReasoningEffort,
+    ResponseFormat,
+    ResponseFormatKind,
+    Role,
+)
+from harborage.llm.errors import InvalidConfigError, InvalidJSONSchemaError
+from harborage.llm.profile import (
+    CorrectionsProfile,
+    MessageOrdering,
+    ModelProfile,
+    ReasoningRouting,
+    ResponseShape,
+    SchemaSanitising,
+)
+
+__all__ = ["Correcting", "corrected"]
+
+
+class Correcting(Layer):
+    """Applies the corrections of the model's profile; a model without a profile passes untouched.
+
+    Raises:
+        InvalidConfigError: a policy of the profile is unknown.
+        InvalidJSONSchemaError: the schema of the answer is no JSON, and a policy has to read it.
+    """
+
+    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+        if not request.model and self._cfg.model:
+            request = msgspec.structs.replace(request, model=self._cfg.model)
+        profile = self._cfg.profiles.get(request.model)
+        if profile is None:
+            return await self._inner.complete(request)
+        response = await self._inner.complete(corrected(request, profile))
+        if profile.corrections is None or not profile.corrections.usage_backfill:
+            return response
+        return backfilled(request, response, profile.cost_overrides)
+
+
+def corrected(request: CompleteRequest, profile: ModelProfile) -> CompleteRequest:
+    """`request` as this model's provider wants it. `extra` is a dictionary of its own; the rest is shared.
+
+    Raises:
+        InvalidConfigError: a policy is unknown.
+        InvalidJSONSchemaError: the schema is no JSON, and a policy has to read it.
+    """
+    policies = profile.corrections or _NONE
+    changes: dict[str, Any] = {"extra": dict(request.extra)}
+    # An effort among the caller's own extras is a choice too, which the profile's default must not overrule.
+    if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
+        changes["reasoning_effort"] = profile.reasoning_effort
+    bent = msgspec.structs.replace(request, **changes)
+    for field, table in _STEPS:
+        policy = getattr(policies, field)
+        apply = table.get(policy)
+        if apply is None:
+            known = ", ".join(repr(str(name)) for name in table)
+            raise InvalidConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
+        bent = apply(bent)
+    return bent
+
+
+_NONE: Final = CorrectionsProfile()
+_Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
+
+
+def _as_it_is(request: CompleteRequest) -> CompleteRequest:
+    return request
+
+
+def _system_first(request: CompleteRequest) -> CompleteRequest:
+    ordered = sorted(request.messages, key=lambda message: message.role != Role.SYSTEM)
+    return msgspec.structs.replace(request, messages=ordered)
+
+
+def _sanitising(policy: SchemaSanitising) -> _Step:
+    def apply(request: CompleteRequest) -> CompleteRequest:
+        wanted = request.response_format
+        if wanted is None or not wanted.json_schema:
+            return request
+        schema = sanitised(wanted.json_schema, policy)
+        return msgspec.structs.replace(request, response_format=ResponseFormat(wanted.kind, schema))
+
+    return apply
+
+
+def _effort_among_extras(request: CompleteRequest) -> CompleteRequest:
+    if request.reasoning_effort == ReasoningEffort.UNSET:
+        return request
+    extra = {**request.extra, "reasoning_effort": str(request.reasoning_effort)}
+    return msgspec.structs.replace(request, extra=extra, reasoning_effort=ReasoningEffort.UNSET)
+
+
+def _json_only(request: CompleteRequest) -> CompleteRequest:
+    wanted = request.response_format
+    if wanted is None or wanted.kind != ResponseFormatKind.JSON_SCHEMA:
+        return request
+    extra = {**request.extra, "schema_hint": _decoded_or_text(wanted.json_schema)}
+    return msgspec.structs.replace(request, extra=extra, response_format=ResponseFormat(ResponseFormatKind.JSON_OBJECT))
+
+
+def _as_tool_schema(request: CompleteRequest) -> CompleteRequest:
+    wanted = request.response_format
+    if wanted is None or wanted.kind != ResponseFormatKind.JSON_SCHEMA:
+        return request
+    extra = {**request.extra, "anthropic_tool_schema": _decoded(wanted.json_schema)}
+    return msgspec.structs.replace(request, extra=extra, response_format=None)
+
+
+def _decoded_or_text(schema: bytes) -> Any:
+    try:
+        return _decoded(schema)
+    except InvalidJSONSchemaError:
+        return schema.decode("utf-8", "replace")
+
+
+def _decoded(schema: bytes) -> Any:
+    try:
+        return codec.decode(schema)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidJSONSchemaError(f"llm: the JSON schema of the answer cannot be read: {error}") from error
+
+
+_STEPS: Final[tuple[tuple[str, Mapping[str, _Step]], ...]] = (
+    ("message_ordering", {MessageOrdering.UNSET: _as_it_is, MessageOrdering.SYSTEM_FIRST_STRICT: _system_first}),
+    (
+        "schema_sanitising",
+        {
+            SchemaSanitising.UNSET: _as_it_is,
+            SchemaSanitising.OPENAI_STRICT: _sanitising(SchemaSanitising.OPENAI_STRICT),
+            SchemaSanitising.PERMISSIVE: _sanitising(SchemaSanitising.PERMISSIVE),
+        },
+    ),
+    (
+        "reasoning_routing",
+        {ReasoningRouting.UNSET: _as_it_is, ReasoningRouting.THINKING_MODEL: _effort_among_extras},
+    ),
+    (
+        "response_shape",
+        {
+            ResponseShape.UNSET: _as_it_is,
+            ResponseShape.JSON_ONLY: _json_only,
+            ResponseShape.ANTHROPIC: _as_tool_schema,
+        },
+    ),
+)
+"""The policies of a profile in the order in which they apply."""

@@ -1,0 +1,51 @@
+"""What every layer of the chain has in common: a client inside, the configuration, and an end.
+
+Closing lives here once. A layer holds nothing of a call: hundreds of them may be in it at the same time.
+"""
+
+from __future__ import annotations
+
+from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient
+from harborage.llm.config import ConfigSnapshot, Deps
+from harborage.llm.errors import ClientClosedError, InvalidConfigError
+
+__all__ = ["Layer"]
+
+
+class Layer:
+    """An `LLMClient` around another one; a subclass says in `_complete` what it adds to a call.
+
+    Closing it closes the client inside, once, however often and by however many it is asked.
+
+    Raises:
+        InvalidConfigError: there is no client inside.
+    """
+
+    def __init__(self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps) -> None:
+        if inner is None:
+            raise InvalidConfigError(f"llm: {type(self).__name__} needs a client to stand around, not None")
+        self._inner = inner
+        self._cfg = cfg
+        self._deps = deps
+        self._is_closed = False
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        """The answer of the client inside, with what this layer adds.
+
+        Raises:
+            ClientClosedError: the layer is closed; nothing else is looked at before.
+        """
+        if self._is_closed:
+            raise ClientClosedError()
+        return await self._complete(request)
+
+    async def close(self) -> None:
+        """Refuse further calls and close the client inside. Closing twice does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._inner.close()
+
+    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+        """One call through this layer. Never: changes `request` or keeps anything of it."""
+        return await self._inner.complete(request)

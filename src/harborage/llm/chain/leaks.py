@@ -1,0 +1,55 @@
+"""The first raw content in a conversation that is too heavy for a prompt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harborage.llm.chain.data_urls import parse_data_url, utf8_size
+from harborage.llm.client import ChatMessage
+from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
+
+__all__ = ["Leak", "find_leak"]
+
+_MOST_BYTES_A_CHARACTER = 4
+_FIELDS = {ImagePart: "Image", AudioPart: "Audio", FilePart: "File"}
+
+
+class Leak(msgspec.Struct, frozen=True):
+    """Where heavy content stands, how many bytes it has decoded, and the size from which it is too heavy there."""
+
+    site: str
+    size_bytes: int
+    threshold: int
+
+
+def find_leak(messages: Sequence[ChatMessage], threshold: int, inline_limit: int) -> Leak | None:
+    """The first text of `threshold` bytes or more, or data URL of `inline_limit` or more; None without one."""
+    # A text shorter than this many characters is light however it is written, and most are.
+    light = threshold // _MOST_BYTES_A_CHARACTER
+    for index, message in enumerate(messages):
+        content = message.content
+        text = content.text
+        if text is not None:
+            if len(text) >= light and (size := utf8_size(text)) >= threshold:
+                return Leak(f"Messages[{index}].Content.Text", size, threshold)
+        elif content.parts:
+            leak = _in_parts(content.parts, index, threshold, inline_limit)
+            if leak is not None:
+                return leak
+    return None
+
+
+def _in_parts(parts: Sequence[Part], index: int, threshold: int, inline_limit: int) -> Leak | None:
+    for at, part in enumerate(parts):
+        site = f"Messages[{index}].Parts[{at}]"
+        if isinstance(part, TextPart):
+            size = utf8_size(part.text)
+            if size >= threshold:
+                return Leak(f"{site}.Text", size, threshold)
+        elif part.data_url:
+            size = parse_data_url(part.data_url).size
+            if size >= inline_limit:
+                return Leak(f"{site}.{_FIELDS[type(part)]}.DataURL", size, inline_limit)
+    return None

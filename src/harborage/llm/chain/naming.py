@@ -1,0 +1,72 @@
+"""Tool names that every provider takes: one with a dot or a slash travels under another name, and comes back as itself.
+
+Providers accept letters, digits, `_` and `-`, at most 64 of them. Most requests have no other names, and pass as they
+are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from harborage.llm.chain.layer import Layer
+from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, ToolCallStructured
+
+__all__ = ["Naming", "wire_names"]
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST: Final = 64
+_MARK_CHARS: Final = 8
+
+
+class Naming(Layer):
+    """Gives tools whose names a provider would refuse other names, for the length of a call."""
+
+    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+        names = wire_names(_names(request))
+        if not names:
+            return await self._inner.complete(request)
+        answer = await self._inner.complete(_renamed(request, names))
+        back = {wire: name for name, wire in names.items()}
+        calls = tuple(_call(call, back) for call in answer.tool_calls)
+        return replace(answer, tool_calls=calls) if calls else answer
+
+
+def wire_names(names: frozenset[str]) -> dict[str, str]:
+    """For each name that is not legal, the legal one that stands for it; never one that another tool has."""
+    illegal = sorted(name for name in names if not _LEGAL.fullmatch(name))
+    taken = set(names)
+    found: dict[str, str] = {}
+    for name in illegal:
+        wire = _OTHER.sub("_", name)
+        if wire in taken or not 0 < len(wire) <= _LONGEST:
+            mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK_CHARS]
+            wire = f"{wire[: _LONGEST - _MARK_CHARS - 1]}_{mark}"
+        taken.add(wire)
+        found[name] = wire
+    return found
+
+
+def _names(request: CompleteRequest) -> frozenset[str]:
+    called = (call.name for message in request.messages for call in message.tool_calls)
+    return frozenset((*(declared.name for declared in request.tools), *called))
+
+
+def _renamed(request: CompleteRequest, names: Mapping[str, str]) -> CompleteRequest:
+    tools = tuple(replace(one, name=names[one.name]) if one.name in names else one for one in request.tools)
+    return replace(request, tools=tools, messages=tuple(_message(one, names) for one in request.messages))
+
+
+def _message(message: ChatMessage, names: Mapping[str, str]) -> ChatMessage:
+    if not any(call.name in names for call in message.tool_calls):
+        return message
+    return replace(message, tool_calls=tuple(_call(call, names) for call in message.tool_calls))
+
+
+def _call(call: ToolCallStructured, names: Mapping[str, str]) -> ToolCallStructured:
+    return replace(call, name=names[call.name]) if call.name in names else call

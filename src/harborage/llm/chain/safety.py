@@ -1,0 +1,152 @@
+"""The layer that nobody can switch off: what is malformed, leaks or does not fit never reaches a provider.
+
+The order of the checks is part of the contract, and none of them touches the provider. Only materialising stores
+anything, and it comes after everything that can be told without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from harborage.concurrency import CancelScope
+from harborage.events import EventType, LLMContextLeakPayload, LLMContextWindowExceededPayload
+from harborage.identity import Quadruple
+from harborage.llm.chain.announce import announce, caller
+from harborage.llm.chain.layer import Layer
+from harborage.llm.chain.leaks import find_leak
+from harborage.llm.chain.materialise import Materialiser
+from harborage.llm.chain.structure import check_structure
+from harborage.llm.chain.tokens import ToolTokens, estimate_tokens, most_tokens
+from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
+from harborage.llm.config import ConfigSnapshot, Deps
+from harborage.llm.errors import (
+    ContextLeakError,
+    ContextWindowExceededError,
+    ProviderTimeoutError,
+    ToolsUnsupportedError,
+    UnsupportedModelError,
+)
+from harborage.llm.profile import ModelProfile
+from harborage.llm.settings import DEFAULT_RESERVE, DEFAULT_THRESHOLD_BYTES, DEFAULT_TIMEOUT_S
+
+__all__ = ["Safe"]
+
+
+class Safe(Layer):
+    """Checks every request, sends heavy content to the artifact store, and bounds the call in time."""
+
+    def __init__(self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps) -> None:
+        super().__init__(inner, cfg, deps)
+        reserve, threshold = cfg.context_window_reserve, cfg.heavy_output_threshold
+        self._reserve = DEFAULT_RESERVE if reserve is None else reserve
+        self._threshold = DEFAULT_THRESHOLD_BYTES if threshold is None else threshold
+        self._timeout_s = DEFAULT_TIMEOUT_S if cfg.timeout_s is None else cfg.timeout_s
+        self._materialiser = Materialiser(deps)
+        self._tool_tokens = ToolTokens()
+
+    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+        who = caller()
+        model = request.model or self._cfg.model
+        multipart = check_structure(model, request.messages)
+        profile = self._profile(model)
+        if request.tools and not profile.supports_tools:
+            raise self._without_tools(model)
+        limit = self._threshold if profile.inline_limit_bytes is None else profile.inline_limit_bytes
+        messages = request.messages
+        if multipart:
+            messages = await self._materialiser.rewrite(messages, multipart, limit, who, model)
+        self._check_leaks(messages, limit, who, model)
+        checked = _filled(request, model, messages, profile)
+        self._check_window(checked, profile.context_window_tokens, who)
+        _raise_if_cancelled()
+        return await self._answer(checked)
+
+    def _profile(self, model: str) -> ModelProfile:
+        profile = self._cfg.profiles.get(model)
+        if profile is None:
+            raise UnsupportedModelError(
+                f"llm: no profile for the model {model!r}: add llm.profiles[{model!r}] with its context_window_tokens"
+            )
+        return profile
+
+    def _without_tools(self, model: str) -> ToolsUnsupportedError:
+        return ToolsUnsupportedError(
+            f"llm: {model} takes no tools: choose a model that does, or send none; if it does take them, set "
+            f"llm.profiles[{model!r}].supports_tools",
+            provider=self._cfg.provider,
+            model=model,
+        )
+
+    def _check_leaks(self, messages: Sequence[ChatMessage], limit: int, who: Quadruple, model: str) -> None:
+        leak = find_leak(messages, self._threshold, limit)
+        if leak is None:
+            return
+        told = LLMContextLeakPayload(
+            identity=who,
+            model=model,
+            leak_site=leak.site,
+            size_bytes=leak.size_bytes,
+            threshold=leak.threshold,
+            occurred_at=self._deps.clock.now(),
+        )
+        announce(self._deps, EventType.LLM_CONTEXT_LEAK, told, who=who)
+        raise ContextLeakError(leak.site, leak.size_bytes, leak.threshold)
+
+    def _check_window(self, request: CompleteRequest, window: int, who: Quadruple) -> None:
+        effective = int(window * (1 - self._reserve))
+        # Counting the bytes of every text costs more than all the other checks; it is done when it can matter.
+        if most_tokens(request, self._tool_tokens) < effective:
+            return
+        estimate = estimate_tokens(request, self._tool_tokens)
+        if estimate < effective:
+            return
+        told = LLMContextWindowExceededPayload(
+            identity=who,
+            model=request.model,
+            estimated_tokens=estimate,
+            context_window_tokens=window,
+            context_window_reserve=self._reserve,
+            occurred_at=self._deps.clock.now(),
+        )
+        announce(self._deps, EventType.LLM_CONTEXT_WINDOW_EXCEEDED, told, who=who)
+        raise ContextWindowExceededError(estimate, window, self._reserve, effective)
+
+    async def _answer(self, request: CompleteRequest) -> CompleteResponse:
+        clock = self._deps.clock
+        seconds = self._timeout_s
+        if request.deadline is not None:
+            seconds = (request.deadline - clock.now()).total_seconds()
+            if seconds <= 0:
+                raise self._too_late(request)
+        with CancelScope(clock, seconds):
+            return await self._inner.complete(request)
+        raise self._too_late(request)
+
+    def _too_late(self, request: CompleteRequest) -> ProviderTimeoutError:
+        bound = f"within {self._timeout_s:g} s; llm.timeout_s sets how long that is"
+        if request.deadline is not None:
+            bound = f"by the caller's deadline of {request.deadline.isoformat()}"
+        provider = self._cfg.provider or self._cfg.driver or "llm"
+        return ProviderTimeoutError(
+            f"{provider}: no answer of {request.model} {bound}", provider=provider, model=request.model
+        )
+
+
+def _filled(
+    request: CompleteRequest, model: str, messages: Sequence[ChatMessage], profile: ModelProfile
+) -> CompleteRequest:
+    """The request with what it leaves to the configuration, and its messages as they may be sent."""
+    max_tokens = profile.default_max_tokens if request.max_tokens is None else request.max_tokens
+    if model == request.model and messages is request.messages and max_tokens == request.max_tokens:
+        return request
+    return msgspec.structs.replace(request, model=model, messages=messages, max_tokens=max_tokens)
+
+
+def _raise_if_cancelled() -> None:
+    """A task learns of its cancellation only at its next wait, which may lie behind a call that costs money."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

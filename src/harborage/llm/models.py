@@ -1,0 +1,149 @@
+"""What is known of models by their names: windows, structured output, tools, pictures. Pure, and written by hand.
+
+Figures are what a family surely has, not what its largest member can do: a window that is too small costs a summary,
+one that is too large costs a failed call. An operator's own profile always wins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from harborage.llm.profile import (
+    CorrectionsProfile,
+    ModelProfile,
+    OutputMode,
+    ReasoningRouting,
+    ResponseShape,
+    SchemaSanitising,
+)
+from harborage.llm.profile import MessageOrdering as Ordering
+
+__all__ = ["UNKNOWN_WINDOW_TOKENS", "known_profile", "name_defaults", "profile_for", "served_defaults"]
+
+UNKNOWN_WINDOW_TOKENS: Final = 8_192
+# What every provider of vision takes inline: 5 MB of base64.
+_INLINE_BYTES: Final = 3_750_000
+_OLLAMA_WINDOW_TOKENS: Final = 32_768
+
+
+class _Family(msgspec.Struct, frozen=True):
+    """The models whose names begin as `pattern` says; `tools` and `sees` say whether they take tools and pictures."""
+
+    pattern: str
+    window: int
+    sees: bool = False
+    tools: bool = True
+
+
+_FAMILIES: Final = (
+    _Family(r"gpt-oss", 131_072),
+    _Family(r"gpt-5", 272_000, sees=True),
+    _Family(r"gpt-4\.1", 1_047_576, sees=True),
+    _Family(r"(chat)?gpt-4o", 128_000, sees=True),
+    _Family(r"gpt-4-turbo", 128_000, sees=True),
+    _Family(r"gpt-4", 8_192),
+    _Family(r"gpt-3\.5", 16_385),
+    _Family(r"o1-(mini|preview)", 128_000, tools=False),
+    _Family(r"o3-mini", 200_000),
+    _Family(r"o[134](-|$)", 200_000, sees=True),
+    _Family(r"claude", 200_000, sees=True),
+    _Family(r"gemini", 1_048_576, sees=True),
+    _Family(r"gemma-?3", 32_768, tools=False),
+    _Family(r"gemma", 8_192, tools=False),
+    _Family(r"(mistral-(large|medium|small)|ministral|devstral)", 128_000),
+    _Family(r"magistral", 40_000),
+    _Family(r"pixtral", 128_000, sees=True),
+    _Family(r"codestral", 128_000),
+    _Family(r"(mixtral|open-mixtral|open-mistral|mistral)", 32_768),
+    _Family(r"grok-[4-9]", 256_000, sees=True),
+    _Family(r"grok", 131_072),
+    _Family(r"deepseek", 64_000),
+    _Family(r"llama-?v?4", 131_072, sees=True),
+    _Family(r"(meta-)?llama-?v?3[.p-]?[123]", 131_072),
+    _Family(r"(meta-)?llama-?3", 8_192),
+    _Family(r"qwen-?(2\.5|3).*vl", 32_768, sees=True),
+    _Family(r"(qwen-?(2\.5|3)|qwq)", 32_768),
+    _Family(r"(kimi-k2|glm-4\.[5-9]|minimax-m)", 128_000),
+    _Family(r"phi-?4", 16_384),
+    _Family(r"command-(a|r)", 128_000),
+    _Family(r"sonar", 128_000, tools=False),
+    _Family(r"smollm2", 8_192),
+    _Family(r"granite-?[3-9]", 128_000),
+)
+
+_NATIVE: Final = frozenset(
+    {"openai", "openai-responses", "anthropic", "google", "gemini", "openrouter", "mistral", "xai", "cerebras",
+     "fireworks", "ollama", "vllm", "llamacpp", "lmstudio", "local", "mock", "script", "cassette", "any"}
+)  # fmt: skip
+"""Providers that take a JSON schema for the answer, or whose driver puts it into their own form."""
+
+
+def profile_for(model: str, provider: str = "") -> ModelProfile:
+    """What is known of a model, as `provider` serves it; of an unknown family nothing but a small window."""
+    return known_profile(model, provider) or _served(
+        ModelProfile(context_window_tokens=UNKNOWN_WINDOW_TOKENS), model, provider
+    )
+
+
+def known_profile(model: str, provider: str = "") -> ModelProfile | None:
+    """What is known of a model, as `provider` serves it; None where its family is unknown.
+
+    Vendors before the name (`openai/`, `accounts/x/models/`) do not count.
+    """
+    name = model.lower().rpartition("/")[2]
+    family = next((family for family in _FAMILIES if re.match(family.pattern, name)), None)
+    if family is None:
+        return None
+    profile = ModelProfile(
+        context_window_tokens=family.window,
+        supports_tools=family.tools,
+        inline_limit_bytes=_INLINE_BYTES if family.sees else None,
+    )
+    return _served(profile, model, provider)
+
+
+def _served(profile: ModelProfile, model: str, provider: str) -> ModelProfile:
+    """The profile as a provider's own limits make it."""
+    mode, corrections = served_defaults(model, provider)
+    window = profile.context_window_tokens
+    if provider == "ollama":
+        # It cuts a prompt that is too long without a word, and its servers rarely have the whole window.
+        window = min(window, _OLLAMA_WINDOW_TOKENS)
+    return msgspec.structs.replace(profile, context_window_tokens=window, output_mode=mode, corrections=corrections)
+
+
+def served_defaults(model: str, provider: str = "") -> tuple[OutputMode, CorrectionsProfile]:
+    """As `name_defaults`, for the model of a provider that our own drivers speak to; without one, by the name alone.
+
+    Those drivers put a schema into Anthropic's form themselves, so nothing is bent for it here.
+    """
+    if not provider:
+        return name_defaults(model)
+    mode, corrections = name_defaults(model if "/" in model else f"{provider}/{model}")
+    if provider in _NATIVE and not (corrections.schema_sanitising or corrections.reasoning_routing):
+        mode = OutputMode.NATIVE
+    return mode, msgspec.structs.replace(corrections, response_shape=ResponseShape.UNSET)
+
+
+_NONE: Final = CorrectionsProfile()
+_THINKS: Final = CorrectionsProfile(reasoning_routing=ReasoningRouting.THINKING_MODEL)
+_STRICT_THINKS: Final = CorrectionsProfile(
+    schema_sanitising=SchemaSanitising.OPENAI_STRICT, reasoning_routing=ReasoningRouting.THINKING_MODEL
+)
+_DEFAULTS: Final = (
+    (r"(?:openai/)?o[13]", OutputMode.PROMPTED, _STRICT_THINKS),
+    (r".*deepseek-reasoner", OutputMode.PROMPTED, _THINKS),
+    (r"(?:openai|google)/", OutputMode.NATIVE, _NONE),
+    (r"anthropic/", OutputMode.NATIVE, CorrectionsProfile(response_shape=ResponseShape.ANTHROPIC)),
+    (r"nim/", OutputMode.PROMPTED, CorrectionsProfile(message_ordering=Ordering.SYSTEM_FIRST_STRICT)),
+)
+
+
+def name_defaults(model: str) -> tuple[OutputMode, CorrectionsProfile]:
+    """How structured output is asked for and what is corrected, by the name alone; case does not count."""
+    name = model.lower()
+    found = ((mode, corrections) for pattern, mode, corrections in _DEFAULTS if re.match(pattern, name))
+    return next(found, (OutputMode.PROMPTED, _NONE))

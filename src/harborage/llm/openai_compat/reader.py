@@ -1,0 +1,202 @@
+"""Feeds what a server sends, whole or in pieces, to the builder of the answer. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from harborage import codec
+from harborage.llm.errors import MalformedAnswerError
+from harborage.llm.http_errors import Refusal
+from harborage.llm.openai_compat.answers import (
+    Block,
+    Choice,
+    Chunk,
+    Detail,
+    Message,
+    ToolPiece,
+    decode_chunk,
+    wire_cost,
+    wire_usage,
+)
+from harborage.llm.streaming import AnswerBuilder
+
+__all__ = ["AnswerReader"]
+
+_DONE = b"[DONE]"
+
+
+class AnswerReader:
+    """Reads one answer into `answer`; `refused` makes the error for a body in which the server says that it failed."""
+
+    __slots__ = ("_answer", "_calls", "_details", "_model", "_provider", "_refused")
+
+    def __init__(
+        self, answer: AnswerBuilder, refused: Callable[[bytes], Refusal], *, provider: str, model: str
+    ) -> None:
+        self._answer = answer
+        self._refused = refused
+        self._provider = provider
+        self._model = model
+        self._calls = _CallPlaces()
+        self._details: dict[tuple[int, str], list[str]] = {}
+
+    def take(self, data: bytes) -> bool:
+        """Read one event of a stream; whether it says that nothing more comes.
+
+        Raises:
+            MalformedAnswerError: it is not what the protocol sends.
+            ProviderError: the server says that it failed.
+        """
+        if data == _DONE:
+            return True
+        chunk = self._decoded(data)
+        if chunk.choices:
+            choice = chunk.choices[0]
+            message = choice.delta or choice.message
+            if message is not None:
+                self._message(message)
+            if choice.finish_reason:
+                self._finish(choice.finish_reason, data)
+        if chunk.usage:
+            self._usage(chunk)
+        return False
+
+    def take_last(self, data: bytes) -> None:
+        """Read an event that the stream ended in the middle of: half an event is no event."""
+        try:
+            self.take(data)
+        except MalformedAnswerError:
+            return
+
+    def take_whole(self, data: bytes) -> None:
+        """Read an answer that was not streamed. It came whole, so it is finished, whatever it says.
+
+        Raises:
+            MalformedAnswerError: it is not what the protocol sends.
+            ProviderError: the server says that it failed, in spite of its status.
+        """
+        chunk = self._decoded(data)
+        choice = chunk.choices[0] if chunk.choices else Choice()
+        message = choice.message or choice.delta
+        if message is None:
+            raise self._malformed("the answer has no message")
+        for at, piece in enumerate(message.tool_calls or ()):
+            piece.index = at
+        self._message(message)
+        self._finish(choice.finish_reason or ("tool_calls" if message.tool_calls else "stop"), data)
+        self._usage(chunk)
+
+    def end(self) -> None:
+        """Nothing more comes: hand over the blocks of thinking that came in pieces."""
+        for _, pieces in sorted(self._details.items()):
+            self._answer.reasoning_detail("".join(pieces))
+        self._details.clear()
+
+    def _decoded(self, data: bytes) -> Chunk:
+        try:
+            chunk = decode_chunk(data)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise self._malformed(f"a piece of the answer cannot be read ({error})") from None
+        if chunk.is_error:
+            raise self._refused(data)
+        return chunk
+
+    def _message(self, message: Message) -> None:
+        content = message.content
+        if content:
+            if isinstance(content, str):
+                self._answer.content(content)
+            else:
+                self._blocks(content)
+        thought = message.reasoning_content or message.reasoning
+        if thought:
+            self._answer.reasoning(thought)
+        if message.reasoning_details:
+            self._thinking(message.reasoning_details, is_told=bool(thought))
+        if message.tool_calls:
+            for piece in message.tool_calls:
+                self._call(piece)
+        if message.refusal:
+            self._answer.content(message.refusal)
+
+    def _blocks(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            if block.thinking:
+                self._answer.reasoning(_thinking_text(block.thinking))
+            elif block.text:
+                self._answer.content(block.text)
+
+    def _thinking(self, details: list[Detail], *, is_told: bool) -> None:
+        """Keep the pieces of each block; what no other field has told is told to the listener as well."""
+        for at, detail in enumerate(details):
+            text = detail.text or detail.summary
+            if not text:
+                continue
+            place = (at if detail.index is None else detail.index, detail.type)
+            self._details.setdefault(place, []).append(text)
+            if not is_told:
+                self._answer.reasoning(text)
+
+    def _call(self, piece: ToolPiece) -> None:
+        function = piece.function
+        name = (function.name if function is not None else None) or ""
+        arguments = function.arguments if function is not None else None
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = codec.encode(arguments).decode()
+        self._answer.tool_call(
+            self._calls.place(piece.index, piece.id or "", name), id=piece.id or "", name=name, args=arguments or ""
+        )
+
+    def _finish(self, reason: str, data: bytes) -> None:
+        if reason == "error":
+            raise self._refused(data)
+        self._answer.finish(reason)
+
+    def _usage(self, chunk: Chunk) -> None:
+        if chunk.usage:
+            self._answer.usage(wire_usage(chunk.usage))
+            self._answer.cost(wire_cost(chunk.usage))
+
+    def _malformed(self, what: str) -> MalformedAnswerError:
+        return MalformedAnswerError(f"{self._provider}: {what}", provider=self._provider, model=self._model)
+
+
+class _CallPlaces:
+    """Which call a piece belongs to, for servers that number them, those that number them all 0, and those that do not.
+
+    A piece with a name and an id of its own begins a call; any other goes on with the call of its number.
+    """
+
+    __slots__ = ("_by_id", "_by_index", "_count")
+
+    def __init__(self) -> None:
+        self._by_index: dict[int, tuple[int, str]] = {}
+        self._by_id: dict[str, int] = {}
+        self._count = 0
+
+    def place(self, index: int | None, id: str, name: str) -> int:
+        if index is None:
+            if id in self._by_id:
+                return self._by_id[id]
+            is_new = bool(id or name) or not self._count
+            return self._begin(index, id) if is_new else self._count - 1
+        known = self._by_index.get(index)
+        if known is None or (name and id and known[1] and id != known[1]):
+            return self._begin(index, id)
+        return known[0]
+
+    def _begin(self, index: int | None, id: str) -> int:
+        place, self._count = self._count, self._count + 1
+        if index is not None:
+            self._by_index[index] = (place, id)
+        if id:
+            self._by_id[id] = place
+        return place
+
+
+def _thinking_text(thinking: str | list[object]) -> str:
+    if isinstance(thinking, str):
+        return thinking
+    return "".join(str(block.get("text") or "") for block in thinking if isinstance(block, dict))

@@ -1,0 +1,80 @@
+"""Which model a system thinks with, for a status page: no key, no header, no credential in an address."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.events import AdminScopeRequiredError, Event, EventBus, EventType, LLMPostureReadAdminPayload
+from harborage.identity import Quadruple, current_scopes, effective_quadruple, require_triple
+from harborage.llm.config import ConfigSnapshot
+from harborage.llm.settings import complete_settings
+
+__all__ = ["ADMIN", "Posture", "PostureDesk", "posture"]
+
+ADMIN: Final = "admin"
+
+
+class Posture(msgspec.Struct, frozen=True):
+    """Whose models a system uses, which one, where, and whether its answers are made up."""
+
+    provider: str
+    model: str
+    region: str
+    mock_mode: bool
+
+
+def posture(cfg: ConfigSnapshot) -> Posture:
+    """The posture of a configuration: the provider, else the driver; the region is the address that is spoken to."""
+    full = complete_settings(cfg)
+    return Posture(
+        provider=full.provider or full.driver,
+        model=full.model,
+        region=_public(full.base_url),
+        mock_mode=full.driver == "mock",
+    )
+
+
+class PostureDesk:
+    """Answers who asks for the posture, which is the one that the system was started with."""
+
+    def __init__(self, cfg: ConfigSnapshot, bus: EventBus | None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._posture = posture(cfg)
+        self._bus = bus
+        self._clock = clock
+
+    async def read(self, tenant: str = "", *, who: Quadruple | None = None) -> Posture:
+        """The posture, as the ambient identity or `who` sees it; `tenant` names another tenant than one's own.
+
+        Raises:
+            IdentityRequiredError: nobody asks.
+        AdminScopeRequiredError: somebody asks about another tenant without the `admin` scope.
+        """
+        asking = who or effective_quadruple()
+        require_triple(asking, "llm.posture")
+        assert asking is not None
+        if tenant and tenant != asking.tenant_id:
+            if ADMIN not in current_scopes():
+                raise AdminScopeRequiredError(
+                    f"llm.posture: reading another tenant's posture needs the scope {ADMIN!r}"
+                )
+            await self._tell(asking, tenant)
+        return self._posture
+
+    async def _tell(self, asking: Quadruple, tenant: str) -> None:
+        """Record the reading before it happens: one that cannot be recorded does not take place."""
+        if self._bus is None:
+            return
+        payload = LLMPostureReadAdminPayload(actor=asking, requested_tenant=tenant)
+        await self._bus.publish(Event(EventType.LLM_POSTURE_READ_ADMIN, asking, payload, self._clock.now()))
+
+
+def _public(address: str) -> str:
+    """The address without a user, a password or a query, any of which may be a secret."""
+    if not address:
+        return ""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,243 @@
+"""Who serves models: their names, addresses, keys and drivers, and the strings by which a model is named.
+
+Pure: nothing is opened or asked here. `config_for(parse_model("openai:gpt-5"), environ=os.environ)` is a whole
+configuration; a provider that is not in the table is one more `Provider` beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from harborage.llm.config import ConfigSnapshot
+from harborage.llm.errors import InvalidConfigError, MissingAPIKeyError, UnknownModelStringError
+from harborage.llm.keys import key_variable
+from harborage.llm.models import known_profile, profile_for
+from harborage.llm.profile import ModelProfile
+
+__all__ = ["PROVIDERS", "ModelRef", "Provider", "config_for", "parse_model", "with_providers"]
+
+_COMPATIBLE: Final = "openai_compat"
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """One service of models, or one way to have a model without a service.
+
+    `key_variables` are the environment variables that usually hold its key, the first of them the one that errors name;
+    without any no key is asked for. `base_url_variable` names one that holds another address. `default_model` stands
+    for an empty model name; where it is empty too, a model must be named. `models` are those that a provider of one's
+    own serves, with their profiles.
+    """
+
+    name: str
+    driver: str = _COMPATIBLE
+    base_url: str = ""
+    base_url_variable: str = ""
+    key_variables: tuple[str, ...] = ()
+    default_model: str = ""
+    models: Mapping[str, ModelProfile] = {}
+
+    @property
+    def key_variable(self) -> str:
+        """The variable to set; empty where no key is needed."""
+        return self.key_variables[0] if self.key_variables else ""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether it takes no call without a key."""
+        return bool(self.key_variables)
+
+
+class ModelRef(msgspec.Struct, frozen=True):
+    """A provider's name and a model's name there; an empty model is the provider's default one."""
+
+    provider: str
+    model: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+def _hosted(name: str, base_url: str, key: str, base_url_variable: str = "") -> Provider:
+    return Provider(name=name, base_url=base_url, key_variables=(key,), base_url_variable=base_url_variable)
+
+
+def _own(name: str, base_url: str, variable: str) -> Provider:
+    """A server that somebody runs on their own machine."""
+    return Provider(name=name, base_url=base_url, base_url_variable=variable)
+
+
+_GOOGLE_KEYS: Final = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    provider.name: provider
+    for provider in (
+        _hosted("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        Provider(
+            name="openai-responses",
+            driver="openai",
+            key_variables=("OPENAI_API_KEY",),
+            base_url_variable="OPENAI_BASE_URL",
+        ),
+        Provider(
+            name="anthropic",
+            driver="anthropic",
+            key_variables=("ANTHROPIC_API_KEY",),
+            base_url_variable="ANTHROPIC_BASE_URL",
+        ),
+        Provider(name="google", driver="google", key_variables=_GOOGLE_KEYS),
+        Provider(name="gemini", driver="google", key_variables=_GOOGLE_KEYS),
+        _hosted("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        _hosted("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        _hosted("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+        _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY"),
+        _hosted("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+        _hosted("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+        _hosted("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+        _hosted("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+        _hosted("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+        _hosted("nebius", "https://api.studio.nebius.com/v1", "NEBIUS_API_KEY"),
+        _hosted("huggingface", "https://router.huggingface.co/v1", "HF_TOKEN"),
+        _own("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_HOST"),
+        _own("vllm", "http://127.0.0.1:8000/v1", "VLLM_BASE_URL"),
+        _own("llamacpp", "http://127.0.0.1:8080/v1", "LLAMACPP_BASE_URL"),
+        _own("lmstudio", "http://127.0.0.1:1234/v1", "LMSTUDIO_BASE_URL"),
+        Provider(name="local", driver="local", default_model="smollm2"),
+        Provider(name="mock", driver="mock", default_model="mock"),
+        Provider(name="script", driver="scripted", default_model="script"),
+        Provider(name="cassette", driver="cassette"),
+        Provider(name="any", driver="any"),
+    )
+}
+"""The providers that come with Harborage, by name."""
+
+_ELSEWHERE: Final = frozenset({"azure", "bedrock", "cohere", "vertex", "replicate", "moonshotai", "github", "heroku"})
+
+
+def parse_model(text: str, *, providers: Mapping[str, Provider] = PROVIDERS) -> ModelRef:
+    """The model that `provider:model` names; what follows the first colon is the provider's own business.
+
+    Raises:
+        UnknownModelStringError: there is no colon, or nobody knows the provider; the text says what to write.
+        InvalidConfigError: no model is named where one must be.
+    """
+    name, colon, model = text.strip().partition(":")
+    name, model = name.strip().lower(), model.strip()
+    if not colon:
+        raise UnknownModelStringError(f"{text.strip()!r} names no provider; {_meant(name, providers)}")
+    provider = _known(name, providers)
+    if not model and not provider.default_model:
+        raise InvalidConfigError(f"{name}: names no model; write {name}:MODEL{_example(name)}")
+    return ModelRef(name, model)
+
+
+def _known(name: str, providers: Mapping[str, Provider]) -> Provider:
+    provider = providers.get(name)
+    if provider is not None:
+        return provider
+    if name in _ELSEWHERE:
+        raise UnknownModelStringError(f"there is no provider {name!r} here; pydantic-ai may have it: any:{name}:MODEL")
+    raise UnknownModelStringError(f"there is no provider {name!r}; known are {', '.join(sorted(providers))}")
+
+
+def _example(name: str) -> str:
+    known = {"openai": "gpt-5-mini", "anthropic": "claude-sonnet-4-5", "ollama": "qwen3", "any": "cohere:command-r"}
+    return f", such as {name}:{known[name]}" if name in known else ""
+
+
+def _meant(name: str, providers: Mapping[str, Provider]) -> str:
+    """What a string without a colon was probably meant to be."""
+    if name in providers:
+        return f"write {name}: with its colon" if providers[name].default_model else f"write {name}:MODEL"
+    vendor, slash, rest = name.partition("/")
+    if slash and vendor in providers:
+        return f"write {vendor}:{rest}, or openrouter:{name}"
+    for prefix, provider in (("gpt", "openai"), ("claude", "anthropic"), ("gemini", "google"), ("grok", "xai")):
+        if name.startswith(prefix):
+            return f"write {provider}:{name}"
+    return "write provider:model, such as openai:gpt-5-mini or ollama:qwen3"
+
+
+def config_for(
+    ref: ModelRef,
+    *,
+    environ: Mapping[str, str],
+    profiles: Mapping[str, ModelProfile] | None = None,
+    providers: Mapping[str, Provider] = PROVIDERS,
+) -> ConfigSnapshot:
+    """A whole configuration for one model: driver, address, key and profile.
+
+    The key stays where it is: the configuration names its variable. `profiles` win over what is known of the model.
+
+    Raises:
+        UnknownModelStringError: nobody knows the provider.
+        MissingAPIKeyError: the provider needs a key, and `environ` has none; it names the variable.
+    """
+    provider = _known(ref.provider, providers)
+    variable = key_variable(provider.key_variables, environ)
+    if provider.needs_key and not variable:
+        raise MissingAPIKeyError(provider.name, provider.key_variable)
+    model = ref.model or provider.default_model
+    known = dict(provider.models) or {model: _profile(model, provider, environ)}
+    return ConfigSnapshot(
+        driver=provider.driver,
+        provider=provider.name,
+        model=model,
+        api_key=f"env.{variable}" if variable else "",
+        base_url=_address(provider, environ),
+        profiles={**known, **(profiles or {})},
+    )
+
+
+def _profile(model: str, provider: Provider, environ: Mapping[str, str]) -> ModelProfile:
+    # The bridge's models are named with their own provider in front.
+    name = model.partition(":")[2] or model if provider.driver == "any" else model
+    profile = profile_for(name, provider.name)
+    if provider.driver in {"mock", "scripted"} and known_profile(name) is None:
+        return msgspec.structs.replace(profile, context_window_tokens=128_000)
+    served = environ.get("OLLAMA_CONTEXT_LENGTH", "").strip() if provider.name == "ollama" else ""
+    if served.isdecimal() and int(served) > 0:
+        return msgspec.structs.replace(profile, context_window_tokens=int(served))
+    return profile
+
+
+def _address(provider: Provider, environ: Mapping[str, str]) -> str:
+    """Where the provider is: what its variable says, else where it usually is."""
+    told = environ.get(provider.base_url_variable, "").strip().rstrip("/") if provider.base_url_variable else ""
+    if not told:
+        return provider.base_url
+    return _ollama_address(told) if provider.name == "ollama" else told
+
+
+def _ollama_address(host: str) -> str:
+    """The address behind `OLLAMA_HOST`, which may lack the scheme, the port or both, and may be one to listen on."""
+    scheme, separator, rest = host.rpartition("://")
+    port = {"http": "80", "https": "443"}.get(scheme, "11434") if separator else "11434"
+    if rest.rpartition(":")[2].isdecimal():
+        rest, _, port = rest.rpartition(":")
+    return f"{scheme or 'http'}://{'127.0.0.1' if rest in ('', '0.0.0.0') else rest}:{port}/v1"
+
+
+def with_providers(custom: Iterable[Provider]) -> Mapping[str, Provider]:
+    """The known providers and some of one's own, which speak OpenAI's API.
+
+    Raises:
+        InvalidConfigError: a name is empty or taken, or an address, key variable or model is missing; the text says
+            which, and of whom.
+    """
+    known = dict(PROVIDERS)
+    for provider in custom:
+        name = provider.name
+        if not name or name != name.strip().lower() or ":" in name:
+            raise InvalidConfigError(f"llm: a provider cannot be named {name!r}; use lower case letters and no colon")
+        if name in known or name in _ELSEWHERE:
+            raise InvalidConfigError(f"llm: the provider name {name!r} is taken; choose another")
+        for field, value in (("base_url", provider.base_url), ("key_variables", provider.key_variables)):
+            if not value:
+                raise InvalidConfigError(f"llm: the provider {name!r} needs {field}")
+        if not provider.models:
+            raise InvalidConfigError(f"llm: the provider {name!r} needs at least one model with its profile")
+        known[name] = provider
+    return known

@@ -1,0 +1,1 @@
+"""What the drivers over the providers' own client libraries share; the libraries themselves are imported by them."""

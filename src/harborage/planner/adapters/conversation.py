@@ -1,0 +1,98 @@
+"""A run's history as the conversation that a framework's agent would have had, in this package's neutral messages.
+
+Every call stands with its answer, and what steering brought stands where it came. The messages of finished steps are
+built once and kept beside the trajectory; nothing is kept on a planner.
+"""
+
+from __future__ import annotations
+
+from harborage import codec
+from harborage.llm import ArtifactStub, ChatMessage, Content, Role
+from harborage.llm.content import Part, TextPart
+from harborage.planner.context import RunContext, effective_reasoning_replay
+from harborage.planner.enums import ReasoningReplayMode
+from harborage.planner.multimodal import materialize_input_content
+from harborage.planner.react.blocks import background_results, context_blocks, resumed
+from harborage.planner.react.memo import kept_with
+from harborage.planner.react.replay import Replay
+from harborage.planner.trajectory import Trajectory, TrajectorySummary
+
+__all__ = ["conversation", "has_media", "plain_text", "stub_text"]
+
+
+def conversation(run: RunContext) -> list[ChatMessage]:
+    """The messages before the next decision: context, the user's request, the history. None of them is a system's.
+
+    Raises:
+        MemoryBlockUnserializableError: something meant for the model cannot become JSON.
+    """
+    messages = [_user(text) for text in context_blocks(run)]
+    messages.append(_request(run))
+    if run.trajectory is not None:
+        messages += _history(run, run.trajectory)
+    return messages
+
+
+def has_media(message: ChatMessage) -> bool:
+    """Whether a message holds anything besides text, which may come in several pieces."""
+    return any(not isinstance(part, TextPart) for part in message.content.parts or ())
+
+
+def plain_text(message: ChatMessage) -> str:
+    """What a message says, with stubs in place of everything that is no text."""
+    content = message.content
+    if content.parts is None:
+        return content.text or ""
+    return "".join(part.text if isinstance(part, TextPart) else f"\n{stub_text(part)}\n" for part in content.parts)
+
+
+def stub_text(part: Part) -> str:
+    """The words that stand for a part that is sent as no medium: its address, or how to read the stored artifact."""
+    if isinstance(part, TextPart):
+        return part.text
+    stub: ArtifactStub | None = part.artifact
+    if stub is not None:
+        return stub.text()
+    return part.url or f"(an attachment of type {part.mime or 'unknown'})"
+
+
+def _request(run: RunContext) -> ChatMessage:
+    """The user's first message. A redirect stands at its own place, unless a summary has swallowed that place."""
+    trajectory = run.trajectory
+    query = run.query or ("" if trajectory is None else trajectory.query)
+    summary = None if trajectory is None else trajectory.summary
+    text = (query or run.goal) if summary is None else "\n\n".join((run.goal or query, _summarised(summary)))
+    return ChatMessage(
+        Role.USER, materialize_input_content(text or "(no goal was given)", run.input_artifacts, run.catalog)
+    )
+
+
+def _history(run: RunContext, trajectory: Trajectory) -> list[ChatMessage]:
+    mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
+    messages = kept_with(trajectory, f"adapters.replay.{mode}", lambda: Replay(mode)).messages(trajectory)
+    hint, now = trajectory.resume_hint, len(trajectory.steps)
+    if hint is not None and not any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs):
+        messages.append(_user(resumed(hint.resume_payload)))
+    if trajectory.background:
+        members = [
+            f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
+            for name in sorted(trajectory.background)
+        ]
+        messages.append(_user(background_results(members)))
+    return messages
+
+
+def _summarised(summary: TrajectorySummary) -> str:
+    parts = (
+        ("Goals", "; ".join(summary.goals)),
+        ("Facts", "; ".join(summary.facts)),
+        ("Pending", "; ".join(summary.pending)),
+        ("Last output", summary.last_output_digest),
+        ("Note", summary.note),
+    )
+    lines = [f"{label}: {text}" for label, text in parts if text.strip()]
+    return "\n".join(("What earlier steps of this run came to:", *lines))
+
+
+def _user(text: str) -> ChatMessage:
+    return ChatMessage(Role.USER, Content(text=text))

@@ -1,0 +1,215 @@
+"""Runs a pydantic-ai agent as a planner: its own instructions, model, output type and tools, one turn a step.
+
+The agent's graph is walked up to the model's answer and no further: no tool of it is called here, only its output is
+validated. The framework is imported when an agent is adapted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from harborage.identity import Quadruple
+from harborage.planner.adapters.conversation import conversation
+from harborage.planner.adapters.model import Adapted, GatePolicy, adapted, always_ask, framework
+from harborage.planner.adapters.pydantic_ai_messages import as_history
+from harborage.planner.adapters.pydantic_ai_tools import ToolShelf, read_tools
+from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
+from harborage.planner.context import RunContext
+from harborage.planner.decisions import CallParallel, CallTool
+from harborage.tools import ToolOptions
+
+__all__ = ["adapt_pydantic_ai"]
+
+_NAME: Final = "pydantic_ai"
+
+
+def adapt_pydantic_ai(
+    agent: Any,
+    *,
+    deps: Any = None,
+    deps_for: Callable[[Quadruple], Any] | None = None,
+    model: Any = None,
+    usage_limits: Any = None,
+    tool_options: Mapping[str, ToolOptions] | None = None,
+) -> Adapted:
+    """A `pydantic_ai.Agent` as a planner and tools.
+
+    `deps` are the agent's dependencies, the same for every run; `deps_for` makes them for one run instead. `model`
+    stands in for the agent's own. `usage_limits` see the run's requests and tool calls so far, but only the tokens of
+    one step. `tool_options` say what the framework does not, such as side effects, by tool.
+
+    Raises:
+        MissingExtraError: pydantic-ai is not installed.
+        AdapterUnsupportedError: a part of the agent cannot be cut into steps; the message names it.
+        InvalidConfigError: `tool_options` name a tool that the agent does not have.
+    """
+    framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
+    given = deps_for or (lambda who: deps)
+    shelf = read_tools(agent, given, deps, model)
+    policies: dict[str, GatePolicy] = dict.fromkeys(shelf.held, always_ask)
+    turns = _Turns(agent, given, model, usage_limits, shelf)
+    return adapted(OneTurnPlanner(_NAME, turns.take), shelf.tools, policies, tool_options)
+
+
+class _Turns:
+    """Takes turns with one agent."""
+
+    def __init__(
+        self, agent: Any, deps_for: Callable[[Quadruple], Any], model: Any, usage_limits: Any, shelf: ToolShelf
+    ) -> None:
+        self._agent = agent
+        self._deps_for = deps_for
+        self._model = model
+        self._limits = usage_limits
+        self._own = frozenset(tool.name for tool, _ in shelf.tools)
+        self._ai = framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
+        self._capabilities = framework("pydantic_ai.capabilities", "pydantic-ai", "the pydantic-ai adapter")
+
+    async def take(self, run: RunContext, chunks: Chunks) -> Turn:
+        used: list[Used] = []
+        async with self._agent.iter(
+            message_history=as_history(conversation(run)),
+            deps=self._deps_for(run.quadruple),
+            model=self._model,
+            usage=self._usage(run),
+            usage_limits=self._limits or self._ai.UsageLimits(request_limit=None),
+            toolsets=self._others(run),
+            capabilities=[self._capabilities.ReinjectSystemPrompt(), self._visible(run)],
+            infer_name=False,
+        ) as graph:
+            node = graph.next_node
+            while True:
+                node = await self._to_the_answer(graph, node, chunks)
+                used.append(_used(node.model_response))
+                turn = await self._judged(graph, node, used)
+                if isinstance(turn, Turn):
+                    return turn
+                node = turn
+                chunks.restart()
+
+    async def _to_the_answer(self, graph: Any, node: Any, chunks: Chunks) -> Any:
+        """The node that holds the model's answer, of which nothing has been carried out."""
+        while not self._ai.Agent.is_call_tools_node(node):
+            if chunks and self._ai.Agent.is_model_request_node(node) and _can_stream(graph.ctx.deps.model):
+                async with node.stream(graph.ctx) as stream:
+                    async for event in stream:
+                        _pass_on(event, chunks)
+            node = await graph.next(node)
+        return node
+
+    async def _judged(self, graph: Any, node: Any, used: Sequence[Used]) -> Any:
+        """The turn that an answer means, or the node that asks the model again for an output that will do.
+
+        Only output is processed here. Calls of function tools are taken out before the framework could make them.
+        """
+        response = node.model_response
+        calls = [part for part in response.tool_calls if not _is_output(graph, part)]
+        has_output = len(calls) < len(response.tool_calls)
+        asked = Turn(
+            calls=[CallTool(call.tool_name, call.args_as_json_str().encode(), call.tool_call_id) for call in calls],
+            said=response.text or "",
+            thought=response.thinking or "",
+            used=tuple(used),
+        )
+        if calls:
+            # With any other strategy the framework, too, makes the calls that come beside an output.
+            if not has_output or self._agent.end_strategy != "early":
+                return asked
+            taken_out = {id(call) for call in calls}
+            node.model_response = replace(
+                response, parts=[part for part in response.parts if id(part) not in taken_out]
+            )
+        after = await graph.next(node)
+        if self._ai.Agent.is_end_node(after):
+            finish = answered(_plain(after.data.output), _NAME)
+            return Turn(finish=finish, said=asked.said, thought=asked.thought, used=asked.used)
+        return asked if calls else after
+
+    def _usage(self, run: RunContext) -> Any:
+        """What the run's steps so far count as in the framework's limits."""
+        if self._limits is None or run.trajectory is None:
+            return None
+        steps = run.trajectory.steps
+        calls = sum(len(s.action.branches) if isinstance(s.action, CallParallel) else 1 for s in steps)
+        return self._ai.RunUsage(requests=len(steps), tool_calls=calls)
+
+    def _others(self, run: RunContext) -> Any:
+        """The tools that this run may call and the agent does not know of."""
+        if run.catalog is None:
+            return None
+        definitions = [
+            self._ai.ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_json_schema=tool.args_schema or {"type": "object"},
+            )
+            for tool in run.catalog.list()
+            if tool.name not in self._own
+        ]
+        return [self._ai.ExternalToolset(definitions)] if definitions else None
+
+    def _visible(self, run: RunContext) -> Any:
+        """Keeps from the model those of the agent's tools that this run may not call."""
+        own, catalog = self._own, run.catalog
+
+        def only_visible(context: Any, definitions: list[Any]) -> list[Any]:
+            if catalog is None:
+                return definitions
+            return [one for one in definitions if one.name not in own or catalog.resolve(one.name) is not None]
+
+        return self._capabilities.PrepareTools(only_visible)
+
+
+def _is_output(graph: Any, part: Any) -> bool:
+    definition = graph.ctx.deps.tool_manager.get_tool_def(part.tool_name)
+    return definition is not None and definition.kind == "output"
+
+
+def _can_stream(model: Any) -> bool:
+    """Whether a model can stream; the framework's own answer is an error in the middle of the step."""
+    models = framework("pydantic_ai.models", "pydantic-ai", "the pydantic-ai adapter")
+    wrapped = getattr(model, "wrapped", None)
+    if isinstance(wrapped, models.Model):
+        return _can_stream(wrapped)
+    is_function = hasattr(model, "stream_function")
+    return type(model).request_stream is not models.Model.request_stream and not (
+        is_function and model.stream_function is None
+    )
+
+
+def _pass_on(event: Any, chunks: Chunks) -> None:
+    """Pass on a streamed piece of text or thinking; pieces of calls are nobody's business before they are whole."""
+    match getattr(event, "event_kind", ""):
+        case "part_start":
+            piece, kind = getattr(event.part, "content", None), event.part.part_kind
+        case "part_delta":
+            piece, kind = getattr(event.delta, "content_delta", None), event.delta.part_delta_kind
+        case _:
+            return
+    if not isinstance(piece, str):
+        return
+    if kind == "text":
+        chunks.say(piece)
+    elif kind == "thinking":
+        chunks.think(piece)
+
+
+def _plain(output: Any) -> Any:
+    """The agent's output as JSON values: what a journal can keep."""
+    if isinstance(output, str) or output is None:
+        return output
+    return framework("pydantic_core", "pydantic-ai", "the pydantic-ai adapter").to_jsonable_python(output)
+
+
+def _used(response: Any) -> Used:
+    usage = response.usage
+    cost = getattr(usage, "cost", None)
+    return Used(
+        model=response.model_name or "",
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=int(usage.details.get("reasoning_tokens", 0) or 0),
+        cost=None if cost is None else float(cost),
+    )

@@ -1,0 +1,80 @@
+"""Large values of a record, kept once by their content: an entry holds the digest in place of the value.
+
+Pure. Whoever writes entries takes large values out, whoever reads them puts them back; in between nobody sees it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from harborage.runtime.journal import Entry, decode_entry, encode_entry
+
+__all__ = ["LARGE", "digests_of", "filled", "taken_out", "with_bodies"]
+
+LARGE: Final = 8 * 1024
+"""Bytes of JSON from which a value is kept apart from its entry."""
+
+_MARK: Final = b'{"$body":"'
+_END: Final = b'"}'
+_VALUES: Final = ("request", "payload", "result", "arrivals", "carry", "woken", "finish")
+
+
+def taken_out(entries: Sequence[bytes], run_id: str) -> tuple[Sequence[bytes], Mapping[str, bytes]]:
+    """The entries with their large values taken out, and those values by SHA-256 in hex."""
+    if all(len(entry) <= LARGE for entry in entries):
+        return entries, {}
+    bodies: dict[str, bytes] = {}
+    return [_slim(entry, run_id, bodies) for entry in entries], bodies
+
+
+def _slim(data: bytes, run_id: str, bodies: dict[str, bytes]) -> bytes:
+    if len(data) <= LARGE:
+        return data
+    entry = decode_entry(data, run_id, -1)
+    slim: dict[str, msgspec.Raw] = {}
+    for field, value in _values(entry):
+        if len(value) > LARGE:
+            digest = hashlib.sha256(value).hexdigest()
+            bodies[digest] = value
+            slim[field] = msgspec.Raw(_MARK + digest.encode() + _END)
+    return encode_entry(msgspec.structs.replace(entry, **slim)) if slim else data
+
+
+def digests_of(entry: Entry) -> dict[str, str]:
+    """Which fields of an entry hold a digest in place of their value."""
+    return {
+        field: value[len(_MARK) : -len(_END)].decode() for field, value in _values(entry) if value.startswith(_MARK)
+    }
+
+
+def filled(entry: Entry, bodies: Mapping[str, bytes]) -> Entry:
+    """The entry with its values put back; `bodies` are by digest."""
+    found = {field: msgspec.Raw(bodies[digest]) for field, digest in digests_of(entry).items()}
+    return msgspec.structs.replace(entry, **found) if found else entry
+
+
+async def with_bodies(entries: Sequence[Entry], fetch: Callable[[str], Awaitable[bytes]]) -> Sequence[Entry]:
+    """The entries whole; each body is fetched once.
+
+    Raises:
+        EntryMissingError: what `fetch` raises for a body that is not there.
+    """
+    wanted = {digest: b"" for entry in entries for digest in digests_of(entry).values()}
+    if not wanted:
+        return entries
+    for digest in wanted:
+        wanted[digest] = await fetch(digest)
+    return [filled(entry, wanted) for entry in entries]
+
+
+def _values(entry: Entry) -> list[tuple[str, bytes]]:
+    """The values inside an entry, as the bytes they were recorded as."""
+    return [
+        (field, bytes(value))
+        for field in _VALUES
+        if isinstance(value := getattr(entry, field, None), msgspec.Raw) and value
+    ]

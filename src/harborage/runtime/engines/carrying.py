@@ -1,0 +1,120 @@
+"""One run carried by this process: its record read, its program run against the seam, history after history.
+
+What every host that lives in a process shares. Who may carry a run, and what becomes of its end, is the host's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from harborage.clock import Timers
+from harborage.concurrency import Crew
+from harborage.identity import bound
+from harborage.planner import Finish
+from harborage.runtime.durable import Program, RolloverError, RunRequest
+from harborage.runtime.effects import EffectTable
+from harborage.runtime.engines.histories import History, latest_history
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
+from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, error_text, raw
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.steering.inbox import Inbox
+
+__all__ = ["Carriage", "Passenger", "failure_of"]
+
+
+class Passenger(Protocol):
+    """What a host knows of a run while it carries it. The mailbox is set while there is one."""
+
+    request: RunRequest
+    inbox: Inbox | None
+    mailbox: Mailbox | None
+
+
+class Carriage(msgspec.Struct, frozen=True, kw_only=True):
+    """What carries runs: the code, the pauses they wait on, the clock. `is_stopping` as `Recorder` knows it."""
+
+    program: Program
+    effects: EffectTable
+    pauses: PauseCoordinator
+    clock: Timers
+    recheck_s: float
+    logger: logging.Logger
+
+    async def perform(
+        self,
+        run_id: str,
+        run: Passenger,
+        journal: Record,
+        entries: Sequence[Entry],
+        *,
+        is_stopping: Callable[[], bool],
+    ) -> Finish:
+        """Carry a run from where its entries stand to its finish.
+
+        Raises:
+            HistoryMismatchError, JournalCorruptError: the run waits for other code.
+            Exception: what the run failed with.
+        """
+        told = latest_history(run.request, entries)
+        crew = Crew(lambda name, error: self.logger.warning("run %s, %s: %s", run_id, name, error))
+        try:
+            while True:
+                try:
+                    return await self._once(run_id, run, journal, told, crew, is_stopping)
+                except RolloverError as rollover:
+                    told = History(rollover.carry, (), told.number + 1)
+                    rolled = Rolled(at=self.clock.now(), carry=raw(told.request))
+                    await journal.append(run_id, [encode_entry(rolled)])
+        finally:
+            await crew.aclose()
+
+    async def _once(
+        self,
+        run_id: str,
+        run: Passenger,
+        journal: Record,
+        told: History,
+        crew: Crew,
+        is_stopping: Callable[[], bool],
+    ) -> Finish:
+        """Carry one history of the run to its end, or to its rollover."""
+        request = told.request
+        assert run.inbox is not None
+        mailbox = Mailbox(
+            run.inbox, self.pauses, crew, clock=self.clock, deadline=request.deadline, recheck_s=self.recheck_s
+        )
+        run.mailbox = mailbox
+        io = Recorder(
+            run_id,
+            self.effects,
+            journal,
+            mailbox,
+            clock=self.clock,
+            crew=crew,
+            past=told.entries,
+            history=told.number,
+            is_stopping=is_stopping,
+        )
+        try:
+            with bound(request.who):
+                finish = await self.program(io, request)
+            await io.flush()
+            return finish
+        except Exception:
+            await io.flush()
+            raise
+        finally:
+            run.mailbox = None
+            mailbox.close()
+
+
+def failure_of(error: Exception) -> tuple[str, str]:
+    """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
+    if isinstance(error, RecordedFailureError):
+        return error.error, error.reason
+    return type(error).__name__, error_text(error)

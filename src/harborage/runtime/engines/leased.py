@@ -1,0 +1,73 @@
+"""A run as its worker holds it: the lease to write its record, and which controls have been handed to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from harborage.errors import HarborageError
+from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
+from harborage.runtime.engines.bodies import taken_out
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.inbox import Inbox
+from harborage.state.runs import Lease, LeaseLostError, RunStore, Standing, Write
+
+__all__ = ["Carried", "Ledger"]
+
+
+class Carried(msgspec.Struct, kw_only=True):
+    """A run that this worker carries.
+
+    `sent` are the controls that were handed to its inbox, by number, as far as they are not known to be taken; `parked`
+    is what it is given back with when it leaves memory; `is_lost` says that another worker has it.
+    """
+
+    request: RunRequest
+    inbox: Inbox | None
+    lease: Lease
+    mailbox: Mailbox | None = None
+    sent: deque[tuple[int, ControlEvent]] = msgspec.field(default_factory=deque)
+    delivered: int = 0
+    idle_since: float | None = None
+    parked: Standing | None = None
+    is_lost: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def taken(self) -> int:
+        """The number up to which controls have left the inbox; 0 when none has since this was last asked."""
+        oldest = None if self.inbox is None else self.inbox.oldest
+        number = 0
+        while self.sent and self.sent[0][1] is not oldest:
+            number, _ = self.sent.popleft()
+        return number
+
+
+class Ledger:
+    """The record of one run as it is written while it is carried: under the lease of its worker, or not at all."""
+
+    def __init__(self, store: RunStore, run: Carried) -> None:
+        self._store = store
+        self._run = run
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        slim, bodies = taken_out(entries, run_id)
+        await self.write(Write(entries=slim, bodies=bodies, taken=self._run.taken()))
+
+    async def write(self, write: Write) -> None:
+        """Change the run.
+
+        Raises:
+            RunTakenError, RecordRefusedError: nothing was written.
+        """
+        lease = self._run.lease
+        try:
+            await self._store.append(lease, write)
+        except LeaseLostError as error:
+            self._run.is_lost = True
+            raise RunTakenError(lease.run_id) from error
+        except HarborageError as error:
+            raise RecordRefusedError(lease.run_id, str(error)) from error

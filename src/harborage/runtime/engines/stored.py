@@ -1,0 +1,454 @@
+"""A host of runs over a store that outlives it, and that other processes may share.
+
+Every run is carried by one worker at a time, which holds its lease; what it records is refused once the lease is lost.
+A run that only waits leaves memory after a while, and is folded again from its record when there is a reason to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK, Timers, sleep
+from harborage.concurrency import Crew
+from harborage.errors import HarborageError
+from harborage.identity import require_quadruple
+from harborage.ids import new_id
+from harborage.planner import Finish
+from harborage.runtime.durable import (
+    EngineClosedError,
+    EngineError,
+    HistoryMismatchError,
+    Program,
+    RecordRefusedError,
+    RunFailedError,
+    RunNotFoundError,
+    RunPhase,
+    RunRequest,
+    RunStatus,
+    RunTakenError,
+)
+from harborage.runtime.effects import EffectTable, Waiting
+from harborage.runtime.engines.bodies import taken_out, with_bodies
+from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.histories import read_entries, read_value, steps_of
+from harborage.runtime.engines.leased import Carried, Ledger
+from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started, encode_entry, raw
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+from harborage.state.runs import (
+    Claim,
+    EntryMissingError,
+    Lease,
+    RunFilter,
+    RunQueue,
+    RunRecord,
+    RunRecordNotFoundError,
+    RunStore,
+    Stand,
+    Standing,
+    Write,
+)
+
+__all__ = ["StoredEngine"]
+
+_LINGER = timedelta(seconds=1)
+_RECHECK = timedelta(seconds=30)
+_PAGE = 200
+_CAUSES = 1000
+_HICCUP_S = 1.0
+_LOOK_S = 0.25
+_SHORTEST_DOZE_S = 0.05
+_LONGEST_WAIT = timedelta(days=1)
+_PHASES = {
+    Stand.READY: RunPhase.PENDING,
+    Stand.PARKED: RunPhase.PARKED,
+    Stand.BLOCKED: RunPhase.BLOCKED,
+    Stand.FINISHED: RunPhase.FINISHED,
+    Stand.FAILED: RunPhase.FAILED,
+}
+
+
+class StoredEngine:
+    """Runs of one store, carried by this process as `worker` while it serves; start, send and read work at any time.
+
+    `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
+    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        queue: RunQueue,
+        pauses: PauseCoordinator,
+        *,
+        agent: str = "",
+        worker: str = "",
+        inboxes: InboxRegistry | None = None,
+        clock: Timers = SYSTEM_CLOCK,
+        linger: timedelta = _LINGER,
+        recheck: timedelta = _RECHECK,
+        refused: Callable[[ControlEvent], None] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._pauses = pauses
+        self._agent = agent
+        self._worker = worker or new_id()
+        self._inboxes = inboxes or InboxRegistry(clock=clock)
+        self._clock = clock
+        self._linger_s = linger.total_seconds()
+        self._recheck_s = recheck.total_seconds()
+        self._refused = refused
+        self._logger = logger or logging.getLogger(__name__)
+        self._carried: dict[str, Carried] = {}
+        self._causes: OrderedDict[str, Exception] = OrderedDict()
+        self._changed = asyncio.Event()
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._work: tuple[Carriage, Crew] | None = None
+        self._is_closed = False
+
+    # ── From outside ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
+        require_quadruple(request.who, "start")
+        self._check_open()
+        now = self._clock.now()
+        started = encode_entry(Started(at=now, request=raw(request)))
+        slim, bodies = taken_out([started, *steps_of(seed, run_id)], run_id)
+        record = RunRecord(
+            run_id=run_id, who=request.who, goal=request.goal, agent=self._agent, created_at=now, updated_at=now
+        )
+        await self._store.create(record, Write(entries=slim, bodies=bodies))
+        self._changed.set()
+
+    async def send(self, run_id: str, control: ControlEvent) -> bool:
+        record = await self._record(run_id)
+        if record.standing.stand.is_final:
+            raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
+        checking = Inbox(record.who, self._clock)
+        checking.enqueue(control)
+        (stamped,) = checking.drain()
+        event_id = stamped.event_id or new_id()
+        try:
+            is_new = await self._queue.send(run_id, event_id, codec.encode(stamped))
+        except RunRecordNotFoundError as error:
+            raise RunNotFoundError(f"run {run_id} has ended; start another to go on") from error
+        self._changed.set()
+        return is_new
+
+    async def result(self, run_id: str) -> Finish:
+        while True:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.setdefault(run_id, set()).add(waiter)
+            try:
+                record = await self._record(run_id)
+                if record.standing.stand.is_final and run_id not in self._carried:
+                    return await self._ending(record)
+                self._check_open()
+                await self._told(waiter)
+            finally:
+                self._waiters[run_id].discard(waiter)
+                if not self._waiters[run_id]:
+                    del self._waiters[run_id]
+
+    async def _told(self, waiter: asyncio.Future[None]) -> None:
+        """Wait for a reason to look again; where nobody serves, there is one every so often."""
+        timer = None
+        if self._work is None:
+            timer = self._clock.call_later(_LOOK_S, partial(_set, waiter))
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def status(self, run_id: str) -> RunStatus:
+        return self._status(await self._record(run_id))
+
+    async def list(self) -> list[RunStatus]:
+        found: builtins.list[RunRecord] = []
+        while page := await self._store.list(RunFilter(), after=found[-1].run_id if found else "", limit=_PAGE):
+            found += page
+        return [self._status(record) for record in found]
+
+    async def history(self, run_id: str) -> builtins.list[bytes]:
+        await self._record(run_id)
+        return [encode_entry(entry) for entry in await self._entries(run_id)]
+
+    async def cancel(self, run_id: str, *, hard: bool = False) -> bool:
+        """Send the run a CANCEL of its own; False when it has ended already."""
+        record = await self._record(run_id)
+        who, payload = record.who, {"hard": True} if hard else None
+        try:
+            return await self.send(run_id, ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, payload))
+        except RunNotFoundError:
+            return False
+
+    async def wake(self, run_id: str) -> None:
+        """Look at a parked run again: what it waits for may have come."""
+        await self._queue.wake(run_id)
+        self._changed.set()
+
+    async def serve(self, program: Program, effects: EffectTable) -> None:
+        self._check_open()
+        if self._work is not None:
+            raise EngineError("this host is being served already; stop the other worker first")
+        crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
+        carriage = Carriage(
+            program=program,
+            effects=effects,
+            pauses=self._pauses,
+            clock=self._clock,
+            recheck_s=self._recheck_s,
+            logger=self._logger,
+        )
+        self._work = (carriage, crew)
+        unlisten = self._queue.on_change(self._changed.set)
+        alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
+        try:
+            alive.start(self._queue.keep_alive(self._worker), "sign of life")
+            await asyncio.sleep(0)
+            await self._attend()
+        finally:
+            self._work = None
+            unlisten()
+            await crew.aclose()
+            await alive.aclose()
+
+    async def aclose(self) -> None:
+        """Take nothing more; whoever waits for a result is told. Stop serving first. Closing twice does nothing."""
+        self._is_closed = True
+        for run_id in list(self._waiters):
+            self._tell(run_id)
+
+    # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attend(self) -> None:
+        """Take up what is ready, hand on what was sent, let go of what only waits; until cancelled."""
+        blocked = True  # code that was wrong may be right now
+        while True:
+            self._changed.clear()
+            try:
+                while claims := await self._queue.claim(self._worker, agent=self._agent, blocked=blocked):
+                    for claim in claims:
+                        self._take_up(claim)
+                    blocked = False
+                blocked = False
+                await self._deliver()
+                self._sweep()
+                self._tell_strangers()
+                await self._doze()
+            except HarborageError as error:
+                self._logger.error("the store of runs: %s", error)
+                await sleep(self._clock, _HICCUP_S)
+
+    def _take_up(self, claim: Claim) -> None:
+        record, lease = claim
+        assert self._work is not None
+        carriage, crew = self._work
+        request = RunRequest(who=record.who, goal=record.goal)
+        run = Carried(request=request, inbox=self._inboxes.open(record.who), lease=lease)
+        self._carried[record.run_id] = run
+        run.task = crew.start(self._carry(run, carriage), f"run {record.run_id}")
+
+    async def _carry(self, run: Carried, carriage: Carriage) -> None:
+        """Carry one run to its end, to where it waits, or to where this host stops."""
+        ledger = Ledger(self._store, run)
+        try:
+            standing = await self._outcome(run, carriage, ledger)
+        except RunTakenError as error:
+            self._logger.warning("%s", error)
+            self._let_go(run)
+        except RecordRefusedError as error:
+            self._logger.error("%s", error)
+            self._let_go(run)
+            await self._release(run.lease, Standing(), wait_s=_HICCUP_S)
+        except asyncio.CancelledError:
+            self._let_go(run)
+            await self._release(run.lease, run.parked or Standing())
+            raise
+        else:
+            left = self._let_go(run)
+            if standing.stand.is_final:
+                self._report(left)
+            else:
+                await self._release(run.lease, standing)
+        self._changed.set()
+
+    async def _outcome(self, run: Carried, carriage: Carriage, ledger: Ledger) -> Standing:
+        """How the run stands now that it is carried no further; what it ended with is recorded."""
+        run_id = run.lease.run_id
+        try:
+            entries = await self._entries(run_id)
+            run.request = _request(run_id, entries)
+            finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
+            entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
+            standing = Standing(stand=Stand.FINISHED, reason=str(finish.reason))
+        except (RunTakenError, RecordRefusedError):
+            raise
+        except (HistoryMismatchError, JournalCorruptError, EntryMissingError) as error:
+            self._logger.error("%s", error)
+            return Standing(stand=Stand.BLOCKED, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - kept as the run's result
+            self._remember(run_id, error)
+            name, message = failure_of(error)
+            entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
+            standing = Standing(stand=Stand.FAILED, reason=f"{name}: {message}")
+        slim, bodies = taken_out([entry], run_id)
+        await ledger.write(Write(entries=slim, bodies=bodies, taken=run.taken(), standing=standing))
+        return standing
+
+    def _is_leaving(self, run: Carried) -> bool:
+        return self._work is None or run.parked is not None
+
+    def _let_go(self, run: Carried) -> builtins.list[ControlEvent]:
+        """Carry the run no more; returns the controls that it never took."""
+        self._carried.pop(run.lease.run_id, None)
+        inbox, run.inbox = run.inbox, None
+        if inbox is None:
+            return []
+        left = inbox.drain()
+        self._inboxes.retire(inbox.identity)
+        self._tell(run.lease.run_id)
+        return left
+
+    async def _release(self, lease: Lease, standing: Standing, *, wait_s: float = 0.0) -> None:
+        """Give a run back; a store that refuses is asked again, for as long as this host serves."""
+        while True:
+            if wait_s:
+                await sleep(self._clock, wait_s)
+            try:
+                await self._queue.release(lease, standing)
+                return
+            except HarborageError as error:
+                self._logger.error("run %s is not given back: %s", lease.run_id, error)
+                if self._work is None:
+                    return  # the end of this worker frees its runs
+                wait_s = _HICCUP_S
+
+    def _report(self, left: Sequence[ControlEvent]) -> None:
+        if self._refused is not None:
+            for control in left:
+                self._refused(control)
+
+    async def _deliver(self) -> None:
+        """Hand what was sent, by any process, to the runs that are carried here."""
+        if not self._carried:
+            return
+        for sent in await self._queue.arrived(self._worker):
+            run = self._carried.get(sent.run_id)
+            if run is None or run.inbox is None or sent.number <= run.delivered:
+                continue
+            run.delivered = sent.number
+            control = codec.decode(sent.data, ControlEvent)
+            run.sent.append((sent.number, control))
+            run.inbox.admit(control)
+
+    def _sweep(self) -> None:
+        """Let go of runs that have only waited for a while; where they stand is in their record."""
+        now = self._clock.monotonic()
+        for run in self._carried.values():
+            waiting = None if run.mailbox is None else run.mailbox.waiting
+            if waiting is None or run.task is None:
+                run.idle_since = None
+            elif run.idle_since is None:
+                run.idle_since = now
+            elif now - run.idle_since >= self._linger_s and run.parked is None:
+                run.parked = self._parked(waiting)
+                run.task.cancel()
+
+    def _parked(self, waiting: Waiting) -> Standing:
+        wake_at = waiting.until or self._clock.now() + _LONGEST_WAIT
+        return Standing(stand=Stand.PARKED, wake_at=wake_at, waits_for=waiting.run_id)
+
+    async def _doze(self) -> None:
+        """Wait for a change, for the next time that a parked run waits for, or for the next look at those carried."""
+        if self._changed.is_set():
+            return
+        delay_s = self._recheck_s
+        if self._carried or self._waiters:
+            delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
+        wake_at = await self._queue.next_wake()
+        if wake_at is not None:
+            delay_s = min(delay_s, max(0.0, (wake_at - self._clock.now()).total_seconds()))
+        timer = self._clock.call_later(delay_s, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+
+    # ── What is known of runs ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _record(self, run_id: str) -> RunRecord:
+        found = await self._store.list(RunFilter(run_id=run_id), limit=1)
+        if not found:
+            raise RunNotFoundError(f"no run {run_id!r} on this host")
+        return found[0]
+
+    async def _entries(self, run_id: str) -> Sequence[Entry]:
+        """The run's entries, whole."""
+        entries = read_entries(run_id, await self._store.read(run_id))
+        return await with_bodies(entries, partial(self._store.body, run_id))
+
+    async def _ending(self, record: RunRecord) -> Finish:
+        run_id = record.run_id
+        entries = await self._store.read(run_id, after=max(0, record.entries - 1))
+        (last,) = await with_bodies(read_entries(run_id, entries)[-1:], partial(self._store.body, run_id))
+        if not isinstance(last, Ended):
+            raise JournalCorruptError(f"run {run_id}: it has ended, but its last entry is {type(last).__name__}")
+        if last.finish is not None:
+            finish: Finish = read_value(last.finish, Finish, f"run {run_id}, entry {record.entries - 1}")
+            return finish
+        raise RunFailedError(run_id, last.error, last.message) from self._causes.get(run_id)
+
+    def _status(self, record: RunRecord) -> RunStatus:
+        run = self._carried.get(record.run_id)
+        phase = _PHASES[record.standing.stand]
+        if run is not None and run.mailbox is not None and run.mailbox.is_parked:
+            phase = RunPhase.PARKED
+        elif phase is RunPhase.PENDING and record.owner:
+            phase = RunPhase.RUNNING
+        return RunStatus(
+            run_id=record.run_id, who=record.who, goal=record.goal, phase=phase, reason=record.standing.reason
+        )
+
+    def _remember(self, run_id: str, cause: Exception) -> None:
+        self._causes[run_id] = cause
+        while len(self._causes) > _CAUSES:
+            self._causes.popitem(last=False)
+
+    def _tell(self, run_id: str) -> None:
+        for waiter in self._waiters.get(run_id, ()):
+            _set(waiter)
+
+    def _tell_strangers(self) -> None:
+        """Let those look again who wait for a run that another worker carries."""
+        for run_id in [one for one in self._waiters if one not in self._carried]:
+            self._tell(run_id)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineClosedError()
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _request(run_id: str, entries: Sequence[Entry]) -> RunRequest:
+    """What the run was started with."""
+    if not entries or not isinstance(entries[0], Started):
+        found = type(entries[0]).__name__ if entries else "nothing"
+        raise JournalCorruptError(f"run {run_id}, entry 0: a run begins with `started`, not {found}")
+    request: RunRequest = read_value(entries[0].request, RunRequest, f"run {run_id}, entry 0")
+    return request

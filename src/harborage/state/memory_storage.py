@@ -1,0 +1,24 @@
+"""A storage in memory: every part of it ends with the process."""
+
+from __future__ import annotations
+
+from harborage.clock import Timers
+from harborage.events.memory_log import MemoryEventLog
+from harborage.state.errors import StorageUrlError
+from harborage.state.memory import MemoryStateStore
+from harborage.state.memory_runs import MemoryRuns
+from harborage.state.storage import Storage
+
+__all__ = ["open_memory"]
+
+
+async def open_memory(url: str, clock: Timers) -> Storage:
+    """An empty storage of its own.
+
+    Raises:
+        StorageUrlError: something follows `memory:`.
+    """
+    if url.partition(":")[2]:
+        raise StorageUrlError(f"nothing may follow memory: in {url!r}; a file is sqlite:PATH")
+    runs = MemoryRuns(clock=clock)
+    return Storage(state=MemoryStateStore(clock=clock), runs=runs, queue=runs, events=MemoryEventLog())

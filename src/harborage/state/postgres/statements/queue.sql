@@ -1,0 +1,126 @@
+-- Runs: which of them are ready, and what is sent to them.
+
+-- name: claim
+-- First those that nobody carries, then those of workers that are dead, then what an earlier claim took although its
+-- answer was lost.
+with signed as (
+  insert into harborage_workers as known (worker, expires_at) values ($1, clock_timestamp() + $2::interval)
+  on conflict (worker) do update set expires_at = excluded.expires_at
+  where known.expires_at < excluded.expires_at - $2::interval / 2
+),
+ready as (
+  select number from harborage_runs
+  where owner = '' and (ready_at <= $3 or ready_at = $4) and ($5 = '' or agent in ('', $5))
+  order by number limit $6
+  for no key update skip locked
+),
+orphaned as (
+  select run.number from harborage_runs as run
+  where
+    run.owner <> '' and run.owner <> $1 and (run.stand <> 'blocked' or $4::timestamptz is not null)
+    and ($5 = '' or run.agent in ('', $5))
+    and not exists (
+      select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
+    )
+  order by run.number limit $6 - (select count(*) from ready)
+  for no key update of run skip locked
+),
+taken as (
+  update harborage_runs as run set owner = $1, fence = run.fence + 1, is_woken = false, change = $7
+  from (select number from ready union all select number from orphaned) as one
+  where run.number = one.number
+  returning run.*
+)
+select
+  number, run_id, tenant_id, user_id, session_id, who_run_id, goal, agent, created_at, updated_at,
+  stand, reason, wake_at, waits_for, owner, fence, entries
+from taken
+union all
+select
+  number, run_id, tenant_id, user_id, session_id, who_run_id, goal, agent, created_at, updated_at,
+  stand, reason, wake_at, waits_for, owner, fence, entries
+from harborage_runs
+where owner = $1 and owner <> '' and change = any($8::bigint[])
+order by number;
+
+-- name: send
+-- The row of the run is locked first: it cannot end meanwhile. Then that of the counter, until this is kept, so that
+-- whoever has seen a number has seen every smaller one. Without `is_there` no such run goes on; `number` is null for an
+-- event id that is there already.
+with target as materialized (
+  select number from harborage_runs where run_id = $1 and stand not in ('finished', 'failed') for no key update
+),
+fresh as materialized (
+  select target.number from target
+  where not exists (
+    select from harborage_controls as control where control.run = target.number and control.event_id = $2
+  )
+),
+counted as (
+  update harborage_counters set last = last + 1 where name = 'controls' and exists (select from fresh) returning last
+),
+kept as (
+  insert into harborage_controls (run, number, event_id, data)
+  select fresh.number, counted.last, $2, $3 from fresh cross join counted
+  on conflict on constraint harborage_controls_event do nothing
+  returning run, number
+),
+waiting as (
+  update harborage_runs as run set sent = kept.number from kept where run.number = kept.run
+  returning pg_notify('harborage', $4)
+)
+select exists (select from target) as is_there, (select number from kept) as number, (select count(*) from waiting);
+
+-- name: arrived
+select control.number, run.run_id, control.event_id, control.data
+from
+  harborage_runs as run
+  join harborage_controls as control on control.run = run.number and control.number > greatest(run.taken, $2)
+where run.owner = $1 and run.owner <> '' and run.sent > greatest(run.taken, $2)
+order by control.number;
+
+-- name: wake
+with woken as (
+  update harborage_runs set is_woken = true
+  where run_id = $1 and (stand = 'parked' or owner <> '') and not is_woken
+  returning 1
+)
+select pg_notify('harborage', $2) from woken;
+
+-- name: next_wake
+select min(ready_at) from harborage_runs where owner = '' and ready_at > '-infinity' and ready_at < 'infinity';
+
+-- name: keep_alive
+-- The worker's sign of life; the runs of those that gave none for too long become free. Returns how many did.
+with signed as (
+  insert into harborage_workers (worker, expires_at) values ($1, clock_timestamp() + $2::interval)
+  on conflict (worker) do update set expires_at = excluded.expires_at
+),
+buried as (
+  delete from harborage_workers where worker <> $1 and expires_at < clock_timestamp() - interval '1 hour'
+),
+orphaned as (
+  select run.number from harborage_runs as run
+  where
+    run.owner <> '' and run.owner <> $1
+    and not exists (
+      select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
+    )
+  for no key update of run skip locked
+),
+freed as (
+  update harborage_runs as run set owner = '', is_woken = true
+  from orphaned where run.number = orphaned.number
+  returning 1
+)
+select count(*) from freed;
+
+-- name: free
+-- The worker carries nothing any more.
+with gone as (
+  delete from harborage_workers where worker = $1
+),
+freed as (
+  update harborage_runs set owner = '', is_woken = true where owner = $1 and owner <> '' returning 1
+)
+select count(*) from freed;

@@ -1,0 +1,104 @@
+"""Which addresses a tool may be sent to: the rules of `http_get` against being turned on the network it runs in.
+
+Pure: names are resolved elsewhere. What matters is the numeric address that a connection is made to, so every rule is
+about that, and about the texts that stand for one without looking like it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final, TypeAlias
+
+__all__ = ["is_literal", "refused_address", "refused_host"]
+
+IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
+_LOCAL_NAMES: Final = ("localhost", "local", "internal", "localdomain", "intranet", "lan")
+
+# Public numbers that clouds answer on inside their own networks.
+_METADATA: Final = frozenset({ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("192.0.0.192")})
+_NAT64: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+_SITE_LOCAL: Final = ipaddress.IPv6Network("fec0::/10")
+
+
+def is_literal(host: str) -> bool:
+    """Whether a host is an address already and needs no name server."""
+    return _literal(host) is not None
+
+
+def refused_host(host: str, *, allow_private: bool) -> str:
+    """Why a URL's host is not asked, before anything is looked up; empty when it may be."""
+    if not host:
+        return "it has no host"
+    if _literal(host) is not None:
+        return ""
+    if ":" in host or "%" in host or _NAME.fullmatch(host) is None:
+        return "its host is not a plain name or address"
+    bare = host.rstrip(".").lower()
+    if _NUMBER.fullmatch(bare.rpartition(".")[2]):
+        return "its host is a number in disguise; write an address as four decimal numbers"
+    if not allow_private and (bare.rpartition(".")[2] in _LOCAL_NAMES or bare.endswith("home.arpa")):
+        return "its host is a name of this machine or of a private network"
+    return ""
+
+
+def refused_address(address: str, *, allow_private: bool) -> str:
+    """Why a connection to this numeric address is not made; empty when it may be.
+
+    `allow_private` lets loopback and private networks through. Link-local addresses, where clouds keep credentials,
+    are refused all the same, and so is what is no single host.
+    """
+    found = _literal(address)
+    if found is None:
+        return "it is no IP address"
+    carried = _carried(found)
+    # A plain envelope is as good or bad as what is in it; tunnels also have ends of their own.
+    judged = carried if carried and not _is_tunnel(found) else (found, *carried)
+    return next((reason for each in judged if (reason := _refused(each, allow_private))), "")
+
+
+def _refused(address: IP, allow_private: bool) -> str:
+    if address.is_link_local or address in _METADATA:
+        return "it is a link-local or metadata address"
+    if address.is_multicast or address.is_unspecified or _is_broadcast(address):
+        return "it is not the address of a single host"
+    if allow_private:
+        return ""
+    if not address.is_global or address.is_private or address.is_reserved or _is_site_local(address):
+        return "it is an address of this machine or of a private network"
+    return ""
+
+
+def _is_tunnel(address: IP) -> bool:
+    return isinstance(address, ipaddress.IPv6Address) and bool(address.sixtofour or address.teredo)
+
+
+def _carried(address: IP) -> list[IP]:
+    """The IPv4 addresses that an IPv6 address carries, by every scheme that routes to them."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return []
+    carried: list[IP | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if any(address in network for network in _NAT64) or (address in _COMPATIBLE and int(address) > 1):
+        carried.append(low)
+    return [one for one in carried if one is not None]
+
+
+def _literal(text: str) -> IP | None:
+    """The address that a text spells in the usual form; a zone such as `%eth0` is not part of one."""
+    try:
+        return ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _is_broadcast(address: IP) -> bool:
+    return isinstance(address, ipaddress.IPv4Address) and int(address) == 0xFFFFFFFF
+
+
+def _is_site_local(address: IP) -> bool:
+    return isinstance(address, ipaddress.IPv6Address) and address in _SITE_LOCAL

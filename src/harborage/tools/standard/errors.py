@@ -1,0 +1,69 @@
+"""What the standard tools refuse. Each refusal comes before anything was changed and says what would be accepted.
+
+StandardToolError
+├── PathRefusedError          a path that leads out of the root, through a link, or nowhere
+├── FileRefusedError          what is there cannot be read or written by these tools
+├── AddressRefusedError       a URL whose scheme, host or address is not to be asked
+├── FetchFailedError          a server answered no, not at all, or with what is no text
+└── ExpressionRefusedError    what is no arithmetic, or too much of it
+"""
+
+from __future__ import annotations
+
+from harborage.tools.enums import ErrorClass
+from harborage.tools.errors import ToolError
+
+__all__ = [
+    "AddressRefusedError",
+    "ExpressionRefusedError",
+    "FetchFailedError",
+    "FileRefusedError",
+    "PathRefusedError",
+    "StandardToolError",
+]
+
+
+class StandardToolError(ToolError):
+    """A standard tool refused a call."""
+
+    error_class: ErrorClass | None = ErrorClass.PERMANENT  # type: ignore[misc]
+    had_no_effect = True
+
+
+class PathRefusedError(StandardToolError):
+    """A path is not one that the file tools follow. `path` is the path as it was given."""
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        self.path = path
+        super().__init__(f"{path!r}: {reason}" if reason else "")
+
+
+class FileRefusedError(StandardToolError):
+    """A file is not one that the file tools read or write. `path` is the path as it was given."""
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        self.path = path
+        super().__init__(f"{path!r}: {reason}" if reason else "")
+
+
+class AddressRefusedError(StandardToolError):
+    """A URL may not be asked. `url` is the URL without what could be a secret in it."""
+
+    def __init__(self, url: str = "", reason: str = "") -> None:
+        self.url = url
+        super().__init__(f"{url}: {reason}" if reason else "")
+
+
+class FetchFailedError(StandardToolError):
+    """A URL could not be read. `status` is the HTTP status, when there was an answer."""
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, error_class: ErrorClass = ErrorClass.PERMANENT
+    ) -> None:
+        self.status = status
+        self.error_class = error_class
+        super().__init__(message)
+
+
+class ExpressionRefusedError(StandardToolError):
+    """An expression is not arithmetic that the calculator does."""

@@ -1,0 +1,296 @@
+"""`http_get`: read a page or a document from the web, without becoming a way into the network that it runs in.
+
+A name is looked up once, every address it has is judged, and the connection is made to the very address that was
+judged, so that a second answer of the name server changes nothing. Redirects start from the beginning. No proxies, no
+cookies, no credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NotRequired, TypeAlias, TypedDict
+from urllib.parse import urljoin
+
+import msgspec
+
+from harborage.tools.enums import ErrorClass, SideEffect
+from harborage.tools.function import tool
+from harborage.tools.model import ToolDescriptor
+from harborage.tools.policy import ToolPolicy
+from harborage.tools.standard.addresses import is_literal, refused_address, refused_host
+from harborage.tools.standard.errors import AddressRefusedError, FetchFailedError
+from harborage.tools.standard.readable import readable
+from harborage.tools.windows import is_text_type, trimmed
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Resolve", "WebLimits", "WebPage", "http_get"]
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""The numeric addresses of a host, in the order in which they should be tried."""
+
+_MAX_URL_CHARS: Final = 2048
+_MAX_PORT: Final = 1 << 16
+_HEADERS: Final = {
+    "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1",
+    # Packed answers can be a thousand times their size; plain ones are what they are.
+    "Accept-Encoding": "identity",
+    "User-Agent": "harborage-http-get",
+}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_CHARSETS: Final = ("utf", "ascii", "iso8859", "cp125", "koi8", "gb", "big5", "shift_jis", "euc", "mac")
+_SHOWN_CHARS: Final = 256
+
+
+class WebLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one call may take: `max_bytes` of the body, the rest is cut; `timeout_s` for all of it."""
+
+    max_bytes: int = 512 * 1024
+    timeout_s: float = 20.0
+    max_redirects: int = 5
+
+
+class WebPage(TypedDict):
+    """What was read; `url` is where it was found in the end."""
+
+    url: str
+    status: int
+    content_type: str
+    content: str
+    truncated: bool
+    title: NotRequired[str]
+
+
+def http_get(
+    *,
+    allow_private: bool = False,
+    limits: WebLimits = WebLimits(),  # noqa: B008 - a frozen value
+    resolve: Resolve | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> ToolDescriptor:
+    """The tool that reads a URL. `allow_private` lets it reach this machine and private networks.
+
+    `resolve` and `transport` stand in for the system's name lookup and for the network.
+    """
+    fetcher = _Fetcher(limits, allow_private, resolve or _looked_up, transport)
+
+    async def get(url: str, raw: bool = False) -> WebPage:
+        """Read a web page or a text document by its address. HTML comes as readable text with the addresses of links.
+
+        Args:
+            url: the address, beginning with http:// or https://
+            raw: return HTML as it is
+        """
+        return await fetcher.fetch(url, raw=raw)
+
+    return tool(
+        get,
+        name="http_get",
+        side_effects=SideEffect.READ,
+        tags=("standard", "network"),
+        policy=ToolPolicy(timeout_ms=limits.timeout_s * 1000, max_retries=1),
+        safety_notes="Whatever is written into the address reaches the server that it names.",
+        source="standard",
+    )
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """One answer as far as it is needed: a redirect's address, or a body cut at the limit."""
+
+    status: int
+    content_type: str = ""
+    location: str = ""
+    body: bytes = b""
+    is_cut: bool = False
+
+
+class _Fetcher:
+    """Reads URLs under one set of rules; keeps nothing between calls."""
+
+    def __init__(
+        self,
+        limits: WebLimits,
+        allow_private: bool,
+        resolve: Resolve,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        self._limits = limits
+        self._allow_private = allow_private
+        self._resolve = resolve
+        self._transport = transport
+
+    async def fetch(self, url: str, *, raw: bool) -> WebPage:
+        """The page at `url`, or at the end of its redirects."""
+        async with self._client() as client:
+            for _ in range(self._limits.max_redirects + 1):
+                answer = await self._ask(client, url)
+                if not answer.location:
+                    return await _page(url, answer, raw=raw)
+                url = urljoin(url, answer.location)
+        raise FetchFailedError(f"{_shown(url)}: more than {self._limits.max_redirects} redirects")
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
+        # Costs 0.1 s once; only an agent that reads the web pays it.
+        import httpx2
+
+        async with httpx2.AsyncClient(
+            transport=self._transport,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=self._limits.timeout_s,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+        ) as client:
+            yield client
+
+    async def _ask(self, client: httpx2.AsyncClient, url: str) -> _Answer:
+        import httpx2
+
+        asked = _parsed(url)
+        address = await self._address(asked, url)
+        request = client.build_request(
+            "GET",
+            asked.copy_with(host=address, fragment=None),
+            headers={**_HEADERS, "Host": asked.netloc.decode("ascii")},
+            # The certificate is checked for the name, although the connection goes to its address.
+            extensions={"sni_hostname": asked.raw_host.decode("ascii")},
+        )
+        try:
+            response = await client.send(request, stream=True)
+            try:
+                return await self._answer(response, url)
+            finally:
+                await response.aclose()
+        except httpx2.TimeoutException as error:
+            raise FetchFailedError(f"{_shown(url)}: no answer in time", error_class=ErrorClass.TIMEOUT) from error
+        except httpx2.HTTPError as error:
+            said = str(error) or type(error).__name__
+            raise FetchFailedError(f"{_shown(url)}: {said}", error_class=ErrorClass.TRANSIENT) from error
+
+    async def _address(self, asked: httpx2.URL, url: str) -> str:
+        """The address to connect to: the first of the host's, if none of them is refused."""
+        host = asked.raw_host.decode("ascii").strip("[]")
+        reason = refused_host(host, allow_private=self._allow_private)
+        if reason:
+            raise AddressRefusedError(_shown(url), reason)
+        addresses = [host] if is_literal(host) else await self._named(host, asked, url)
+        for address in addresses:
+            reason = refused_address(address, allow_private=self._allow_private)
+            if reason:
+                raise AddressRefusedError(_shown(url), reason)
+        return addresses[0]
+
+    async def _named(self, host: str, asked: httpx2.URL, url: str) -> list[str]:
+        """All addresses that the name server knows for a host."""
+        try:
+            addresses = await self._resolve(host, asked.port or (443 if asked.scheme == "https" else 80))
+        except OSError as error:
+            unknown = f"{_shown(url)}: the name {host} is not known"
+            raise FetchFailedError(unknown, error_class=ErrorClass.TRANSIENT) from error
+        if not addresses:
+            raise FetchFailedError(f"{_shown(url)}: the name {host} has no address")
+        return addresses
+
+    async def _answer(self, response: httpx2.Response, url: str) -> _Answer:
+        status, kind = response.status_code, response.headers.get("content-type", "")
+        location = response.headers.get("location", "")
+        if status in _REDIRECTS and location:
+            return _Answer(status, location=location)
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise FetchFailedError(f"{_shown(url)}: the answer is packed, though it was asked for as it is")
+        if status < 300 and kind and not is_text_type(kind):
+            raise FetchFailedError(f"{_shown(url)}: {kind[:64]} is no text, so it is not read", status=status)
+        body, is_cut = await self._body(response)
+        if status >= 300:
+            raise _refusal(url, status, response.headers, body)
+        return _Answer(status, kind, body=body, is_cut=is_cut)
+
+    async def _body(self, response: httpx2.Response) -> tuple[bytes, bool]:
+        """The body up to the limit, and whether there is more."""
+        body = bytearray()
+        async for piece in response.aiter_raw():
+            body += piece
+            if len(body) > self._limits.max_bytes:
+                return bytes(body[: self._limits.max_bytes]), True
+        return bytes(body), False
+
+
+async def _looked_up(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _parsed(url: str) -> httpx2.URL:
+    import httpx2
+
+    if len(url) > _MAX_URL_CHARS:
+        raise AddressRefusedError(_shown(url), f"an address has at most {_MAX_URL_CHARS} characters")
+    if "\\" in url or any(character <= " " for character in url):
+        raise AddressRefusedError(_shown(url), "an address has no backslashes, blanks or control characters")
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefusedError(_shown(url), "it is not a valid address") from error
+    if parsed.scheme not in ("http", "https"):
+        raise AddressRefusedError(_shown(url), "only http:// and https:// are read")
+    if parsed.port is not None and not 0 < parsed.port < _MAX_PORT:
+        raise AddressRefusedError(_shown(url), "its port is none")
+    if parsed.userinfo:
+        raise AddressRefusedError(_shown(url), "it carries a user name or password; leave them out")
+    return parsed
+
+
+async def _page(url: str, answer: _Answer, *, raw: bool) -> WebPage:
+    text = _decoded(answer)
+    page = WebPage(
+        url=url, status=answer.status, content_type=answer.content_type, content=text, truncated=answer.is_cut
+    )
+    if "html" in answer.content_type.lower() and not raw:
+        found = await asyncio.to_thread(readable, text, url)
+        page["content"] = found.text
+        if found.title:
+            page["title"] = found.title
+    return page
+
+
+def _decoded(answer: _Answer) -> str:
+    """The body as text, in the character set that the server names, else UTF-8; what fits neither is marked."""
+    named = answer.content_type.lower().partition("charset=")[2].split(";")[0].strip(" \"'")
+    try:
+        name = codecs.lookup(named).name if named else "utf-8"
+    except LookupError:
+        name = "utf-8"
+    if not name.startswith(_CHARSETS):
+        name = "utf-8"
+    body = trimmed(answer.body) if answer.is_cut and name == "utf-8" else answer.body
+    return body.decode(name, "replace").removeprefix("\ufeff")
+
+
+def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> FetchFailedError:
+    """A status that is no success, with the beginning of what the server said about it."""
+    said = (
+        " ".join(body.decode("utf-8", "replace").split())[:_SHOWN_CHARS]
+        if is_text_type(headers.get("content-type", "text/plain"))
+        else ""
+    )
+    kind = ErrorClass.PERMANENT
+    if status >= 500:
+        kind = ErrorClass.SERVER
+    elif status == 429:
+        kind = ErrorClass.TRANSIENT
+    return FetchFailedError(
+        f"{_shown(url)}: status {status}" + (f": {said}" if said else ""), status=status, error_class=kind
+    )
+
+
+def _shown(url: str) -> str:
+    """The URL for a message: without a query, which may hold a key, and without a user or password."""
+    bare = url.partition("#")[0].partition("?")[0]
+    scheme, mark, rest = bare.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"[:_SHOWN_CHARS]

@@ -1,0 +1,177 @@
+"""Several attempts at one call are told to its listeners as one answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harborage.llm import CompleteRequest
+from harborage.llm.chain.attempts import Attempts
+
+pytestmark = pytest.mark.anyio
+
+
+def listener(heard: list, name: str):
+    """A callback that writes down what it hears."""
+    return lambda delta, done: heard.append((name, "done" if done else delta))
+
+
+def listening(heard: list, **fields) -> CompleteRequest:
+    """A streaming request whose listeners write into `heard`."""
+    return CompleteRequest(
+        stream=True,
+        on_content=listener(heard, "content"),
+        on_reasoning=listener(heard, "reasoning"),
+        on_reset=lambda: heard.append("reset"),
+        **fields,
+    )
+
+
+def play(sent: CompleteRequest, *deltas: str, reasoning: str = "", is_done: bool = True) -> None:
+    """What a driver does with a request: it streams, and says when it is done."""
+    assert sent.on_content is not None
+    assert sent.on_reasoning is not None
+    if reasoning:
+        sent.on_reasoning(reasoning, False)
+    for delta in deltas:
+        sent.on_content(delta, False)
+    if is_done:
+        if reasoning:
+            sent.on_reasoning("", True)
+        sent.on_content("", True)
+
+
+async def test_one_attempt_sounds_as_if_nothing_stood_between():
+    """Deltas and the two `done` of a single attempt arrive as the driver told them."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as attempts:
+        play(attempts.begin(request), "a", "b", reasoning="hm")
+    assert heard == [
+        ("reasoning", "hm"),
+        ("content", "a"),
+        ("content", "b"),
+        ("reasoning", "done"),
+        ("content", "done"),
+    ]
+
+
+async def test_a_second_attempt_voids_the_first():
+    """A reset stands between two attempts, and only the second one's `done` is told."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as attempts:
+        play(attempts.begin(request), "a", reasoning="hm")
+        play(attempts.begin(request), "b")
+    assert heard == [("reasoning", "hm"), ("content", "a"), "reset", ("content", "b"), ("content", "done")]
+
+
+async def test_silence_is_not_voided():
+    """An attempt that told nothing needs no reset."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as attempts:
+        play(attempts.begin(request))
+        play(attempts.begin(request), "b")
+    assert heard == [("content", "b"), ("content", "done")]
+
+
+async def test_done_comes_on_errors_too():
+    """When the last attempt fails the listeners still hear that nothing more comes."""
+    heard: list = []
+    request = listening(heard)
+
+    def fail(sent: CompleteRequest) -> None:
+        play(sent, "a")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), Attempts(request) as attempts:
+        fail(attempts.begin(request))
+    assert heard == [("content", "a"), ("content", "done")]
+
+
+async def test_nothing_reached_a_driver():
+    """When no driver spoke there is nothing to end."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as attempts:
+        attempts.begin(request)
+    assert heard == []
+
+
+async def test_attempts_within_attempts():
+    """Two layers that ask again make one reset of it, and one `done`."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as outer:
+        for word in ("x", "y"):
+            middle = outer.begin(request)
+            with Attempts(middle) as inner:
+                play(inner.begin(middle), f"{word}1", is_done=False)
+                play(inner.begin(middle), f"{word}2")
+    told = [one if one == "reset" else one[1] for one in heard]
+    assert told == ["x1", "reset", "x2", "reset", "y1", "reset", "y2", "done"]
+
+
+async def test_a_listener_that_raises():
+    """What one listener raises at the end comes out after the other one was told."""
+    heard: list = []
+
+    def broken(delta, done):
+        if done:
+            raise ValueError("listener")
+
+    request = CompleteRequest(stream=True, on_content=listener(heard, "content"), on_reasoning=broken)
+    with pytest.raises(ValueError, match="listener"), Attempts(request) as attempts:
+        play(attempts.begin(request), "a", reasoning="hm")
+    assert heard == [("content", "a"), ("content", "done")]
+
+
+@pytest.mark.parametrize("request_", [CompleteRequest(on_content=print), CompleteRequest(stream=True)])
+async def test_without_listeners_the_request_is_sent_as_it_is(request_):
+    """Callbacks without `stream`, and `stream` without callbacks, cost nothing."""
+    with Attempts(request_) as attempts:
+        assert attempts.begin(request_) is request_
+
+
+async def test_only_the_listeners_there_are():
+    """A driver is not made to tell what nobody listens to."""
+    request = CompleteRequest(stream=True, on_content=lambda delta, done: None)
+    with Attempts(request) as attempts:
+        assert attempts.begin(request).on_reasoning is None
+
+
+async def test_no_attempt_for_a_caller_that_left():
+    """A cancelled caller gets its cancellation instead of another attempt."""
+    begun = []
+
+    async def call():
+        request = CompleteRequest()
+        with Attempts(request) as attempts:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            begun.append(attempts.begin(request))
+
+    task = asyncio.ensure_future(call())
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert begun == []
+
+
+@given(st.lists(st.lists(st.text(min_size=1, max_size=3), max_size=4), min_size=1, max_size=5))
+async def test_what_counts_is_the_last_attempt(told: list[list[str]]):
+    """Whoever forgets what came before each reset is left with the last attempt, and hears `done` once, last."""
+    heard: list = []
+    request = listening(heard)
+    with Attempts(request) as attempts:
+        for deltas in told:
+            play(attempts.begin(request), *deltas)
+    kept: list = []
+    for one in heard:
+        kept = [] if one == "reset" else [*kept, one]
+    assert [delta for _, delta in kept] == [*told[-1], "done"]
+    assert [delta for one in heard if one != "reset" for delta in one[1:]].count("done") == 1

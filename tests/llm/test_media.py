@@ -1,0 +1,96 @@
+"""Data URLs and what is in them."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harborage.llm import AudioPart, FilePart, ImagePart, InvalidContentError
+from harborage.llm.media import Media, audio_format, image_type, inline, read_data_url
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+PICTURES = {
+    "image/png": PNG,
+    "image/jpeg": b"\xff\xd8\xff\xe0" + b"\0" * 8,
+    "image/gif": b"GIF89a" + b"\0" * 8,
+    "image/webp": b"RIFF\x10\0\0\0WEBPVP8 ",
+}
+LIMIT = 1000
+
+
+def url(data: bytes, mime: str = "image/png") -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+
+@given(st.binary(max_size=200), st.sampled_from(["image/png", "audio/wav", "application/pdf"]))
+def test_a_data_url_is_read_and_written(data, mime):
+    """What is in a data URL comes out, and writing it gives the same URL."""
+    media = read_data_url(url(data, mime))
+    assert media == Media(mime, data)
+    assert media.data_url == url(data, mime)
+
+
+def test_parameters_may_come_before_base64():
+    """The base64 word is found behind other parameters, in any case."""
+    assert read_data_url("data:Text/Plain;charset=utf-8;BASE64,aGk=") == Media("text/plain", b"hi")
+
+
+def test_without_base64_the_bytes_are_taken_as_they_are():
+    """A data URL that is not base64 is not decoded any further."""
+    assert read_data_url("data:text/plain,a%20b") == Media("text/plain", b"a%20b")
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "http://a/b.png", "data:image/png;base64", "data:a/b;base64,a", "data:a/b;base64,ä?"]
+)
+def test_what_is_no_data_url_is_refused(bad):
+    """Other addresses, a missing comma and broken base64 are refused."""
+    with pytest.raises(InvalidContentError):
+        read_data_url(bad)
+
+
+@pytest.mark.parametrize(("mime", "data"), PICTURES.items())
+def test_a_picture_is_known_by_its_first_bytes(mime, data):
+    """The four common formats are recognised, whatever the part claims."""
+    assert image_type(data) == mime
+    assert inline(ImagePart(data_url=url(data, "image/png")), limit_bytes=LIMIT, provider="p") == Media(mime, data)
+
+
+@pytest.mark.parametrize("mime", ["image/png", "image/jpeg", "text/plain", ""])
+@pytest.mark.parametrize("data", [b"<html>not found</html>", b""])
+def test_bytes_that_are_no_picture_are_refused(data, mime):
+    """An image part whose bytes are something else never reaches a provider."""
+    with pytest.raises(InvalidContentError, match="no PNG, JPEG, GIF or WebP"):
+        inline(ImagePart(data_url=url(data, mime)), limit_bytes=LIMIT, provider="p")
+
+
+def test_a_rarer_format_is_the_provider_s_to_judge():
+    """A picture that claims to be of another kind is passed on."""
+    part = ImagePart(data_url=url(b"<svg/>", "image/svg+xml"))
+    assert inline(part, limit_bytes=LIMIT, provider="p") == Media("image/svg+xml", b"<svg/>")
+
+
+def test_the_part_s_own_type_wins():
+    """A part that names its type is believed over the URL; without any it is a stream of bytes."""
+    part = FilePart(data_url=url(b"x", "text/plain"), mime="application/pdf")
+    assert inline(part, limit_bytes=LIMIT, provider="p").mime == "application/pdf"
+    assert inline(FilePart(data_url="data:,x"), limit_bytes=LIMIT, provider="p").mime == "application/octet-stream"
+
+
+def test_an_attachment_at_the_limit_passes_and_one_byte_more_does_not():
+    """The text of the refusal names the size, the limit and whose limit it is."""
+    assert inline(AudioPart(data_url=url(b"x" * 5, "audio/wav")), limit_bytes=5, provider="acme").data == b"xxxxx"
+    with pytest.raises(InvalidContentError, match="6 bytes is more than the 5 that acme takes"):
+        inline(AudioPart(data_url=url(b"x" * 6, "audio/wav")), limit_bytes=5, provider="acme")
+
+
+@pytest.mark.parametrize(
+    ("mime", "wanted"),
+    [("audio/wav", "wav"), ("audio/mpeg", "mp3"), ("audio/x-wav", "wav"), ("audio/ogg; codecs=opus", "ogg"), ("", "")],
+)
+def test_the_format_of_a_recording(mime, wanted):
+    """The MIME subtype, or the name that providers use for it."""
+    assert audio_format(mime) == wanted

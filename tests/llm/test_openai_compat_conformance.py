@@ -1,0 +1,25 @@
+"""The driver for Chat Completions keeps every promise of a provider."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.llm import ConfigSnapshot
+from harborage.llm.openai_compat import make
+from harborage.testing.conformance.llm import KEY, SCENARIOS, ProviderBench, check
+from harborage.testing.llm_dialects.chat import ChatDialect
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_a_provider_keeps_its_promises(scenario):
+    """Each scenario of the suite holds against a server that speaks the protocol over loopback."""
+
+    async def open_bench() -> ProviderBench:
+        def config(url: str) -> ConfigSnapshot:
+            return ConfigSnapshot(provider="openrouter", model="acme/test-model", api_key=KEY, base_url=url)
+
+        return await ProviderBench.open(make, ChatDialect(), config)
+
+    await check(scenario, open_bench)

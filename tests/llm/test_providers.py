@@ -1,0 +1,234 @@
+"""Model strings, providers, and the configuration they come to."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.llm import (
+    LLM_DRIVERS,
+    PROVIDERS,
+    InvalidConfigError,
+    MissingAPIKeyError,
+    ModelProfile,
+    ModelRef,
+    OutputMode,
+    Provider,
+    UnknownModelStringError,
+    config_for,
+    parse_model,
+    resolve_key,
+    with_providers,
+)
+
+SECRET = "sk-very-secret-0123456789"
+MINE = Provider(
+    name="acme",
+    base_url="https://llm.acme.example/v1",
+    key_variables=("ACME_KEY",),
+    models={"house": ModelProfile(context_window_tokens=5000)},
+)
+
+
+# --- model strings ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "provider", "model"),
+    [
+        ("openai:gpt-5", "openai", "gpt-5"),
+        (" OpenAI : gpt-5 ", "openai", "gpt-5"),
+        ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
+        ("openrouter:openai/gpt-5", "openrouter", "openai/gpt-5"),
+        ("any:bedrock:anthropic.claude", "any", "bedrock:anthropic.claude"),
+        ("local:", "local", ""),
+        ("local:/models/x.gguf", "local", "/models/x.gguf"),
+        ("mock:", "mock", ""),
+        ("script:", "script", ""),
+        ("cassette:tape.jsonl", "cassette", "tape.jsonl"),
+        ("gemini:gemini-3", "gemini", "gemini-3"),
+    ],
+)
+def test_a_model_string(text: str, provider: str, model: str) -> None:
+    """The first colon ends the provider; the rest is the model's name as the provider knows it."""
+    assert parse_model(text) == ModelRef(provider, model)
+
+
+def test_a_reference_reads_as_its_string() -> None:
+    """What was parsed can be written again."""
+    assert str(parse_model("ollama:qwen3:8b")) == "ollama:qwen3:8b"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("gpt-5", "write openai:gpt-5"),
+        ("claude-sonnet-4-5", "write anthropic:claude-sonnet-4-5"),
+        ("openai/gpt-5", "write openai:gpt-5, or openrouter:openai/gpt-5"),
+        ("local", "write local: with its colon"),
+        ("ollama", "write ollama:MODEL"),
+        ("house", "write provider:model, such as"),
+        ("", "names no provider"),
+        ("bedrock:x", "write any:bedrock:x|any:bedrock:MODEL"),
+        ("nobody:x", "there is no provider 'nobody'; known are anthropic, any,"),
+        (":x", "there is no provider ''; known are"),
+    ],
+)
+def test_a_string_that_names_no_provider(text: str, advice: str) -> None:
+    """The error says what was probably meant, or what there is."""
+    with pytest.raises(UnknownModelStringError, match=advice):
+        parse_model(text)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in PROVIDERS.items() if not one.default_model))
+def test_a_model_must_be_named_where_there_is_no_default(name: str) -> None:
+    """A provider alone is not enough."""
+    with pytest.raises(InvalidConfigError, match=f"write {name}:MODEL"):
+        parse_model(f"{name}:")
+
+
+# --- configurations -----------------------------------------------------------------------------------------------
+
+
+def test_a_whole_configuration() -> None:
+    """Driver, address, key by reference, and the profile of the model."""
+    cfg = config_for(parse_model("openai:gpt-4o"), environ={"OPENAI_API_KEY": SECRET})
+    assert (cfg.driver, cfg.provider, cfg.model) == ("openai_compat", "openai", "gpt-4o")
+    assert cfg.base_url == "https://api.openai.com/v1"
+    assert cfg.api_key == "env.OPENAI_API_KEY"
+    assert resolve_key(cfg, environ={"OPENAI_API_KEY": SECRET}) == SECRET
+    profile = cfg.profiles["gpt-4o"]
+    assert (profile.context_window_tokens, profile.output_mode) == (128_000, OutputMode.NATIVE)
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+def test_every_provider_has_a_driver_and_says_what_it_needs(name: str) -> None:
+    """With its key the configuration is whole; without it the error names the variable."""
+    provider = PROVIDERS[name]
+    assert provider.driver in LLM_DRIVERS.names()
+    ref = ModelRef(name, "m")
+    cfg = config_for(ref, environ=dict.fromkeys(provider.key_variables, SECRET))
+    assert (cfg.driver, cfg.provider) == (provider.driver, name)
+    assert cfg.model in cfg.profiles
+    assert SECRET not in repr(cfg)
+    if provider.needs_key:
+        with pytest.raises(MissingAPIKeyError, match=f"no API key for {name}.*{provider.key_variable}"):
+            config_for(ref, environ={})
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("openai", "OPENAI_API_KEY"),
+        ("openai-responses", "OPENAI_API_KEY"),
+        ("anthropic", "ANTHROPIC_API_KEY"),
+        ("google", "GEMINI_API_KEY"),
+        ("openrouter", "OPENROUTER_API_KEY"),
+        ("groq", "GROQ_API_KEY"),
+        ("mistral", "MISTRAL_API_KEY"),
+        ("xai", "XAI_API_KEY"),
+        ("deepseek", "DEEPSEEK_API_KEY"),
+        ("together", "TOGETHER_API_KEY"),
+        ("fireworks", "FIREWORKS_API_KEY"),
+        ("cerebras", "CEREBRAS_API_KEY"),
+        *((name, "") for name in ("ollama", "vllm", "llamacpp", "local", "mock", "script", "cassette", "any")),
+    ],
+)
+def test_the_usual_variables(name: str, variable: str) -> None:
+    """Each service's key is looked for where its own documentation puts it; one's own servers need none."""
+    assert PROVIDERS[name].key_variable == variable
+
+
+def test_a_second_variable_is_found() -> None:
+    """Google's key has two usual names; the one that is set is referred to."""
+    assert config_for(ModelRef("google", "gemini-3"), environ={"GOOGLE_API_KEY": "x"}).api_key == "env.GOOGLE_API_KEY"
+
+
+@pytest.mark.parametrize("name", ["local", "mock", "script"])
+def test_a_default_model(name: str) -> None:
+    """Where no model is named the provider's own stands for it."""
+    cfg = config_for(ModelRef(name), environ={})
+    assert cfg.model == PROVIDERS[name].default_model
+    assert cfg.model in cfg.profiles
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("", "http://127.0.0.1:11434/v1"),
+        ("box", "http://box:11434/v1"),
+        ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+        (":9000", "http://127.0.0.1:9000/v1"),
+        ("https://box.example/", "https://box.example:443/v1"),
+        ("http://box:9000", "http://box:9000/v1"),
+        ("[::1]:9000", "http://[::1]:9000/v1"),
+    ],
+)
+def test_where_ollama_is(host: str, address: str) -> None:
+    """`OLLAMA_HOST` is read as Ollama reads it."""
+    assert config_for(ModelRef("ollama", "qwen3"), environ={"OLLAMA_HOST": host}).base_url == address
+
+
+def test_another_address_by_variable() -> None:
+    """Servers of one's own, and gateways, are found by their variable."""
+    environ = {"VLLM_BASE_URL": "http://gpu:8000/v1/", "OPENAI_BASE_URL": "https://gate/v1", "OPENAI_API_KEY": "x"}
+    assert config_for(ModelRef("vllm", "m"), environ=environ).base_url == "http://gpu:8000/v1"
+    assert config_for(ModelRef("openai", "m"), environ=environ).base_url == "https://gate/v1"
+
+
+@pytest.mark.parametrize(("length", "window"), [("4096", 4096), ("many", 32_768), ("0", 32_768)])
+def test_ollamas_window_is_what_its_server_was_told(length: str, window: int) -> None:
+    """`OLLAMA_CONTEXT_LENGTH` counts when it is a number."""
+    cfg = config_for(ModelRef("ollama", "qwen3"), environ={"OLLAMA_CONTEXT_LENGTH": length})
+    assert cfg.profiles["qwen3"].context_window_tokens == window
+
+
+def test_the_operators_profile_wins() -> None:
+    """What is given is used, and may describe other models too."""
+    mine = ModelProfile(context_window_tokens=1)
+    cfg = config_for(ModelRef("mock"), environ={}, profiles={"mock": mine, "other": mine})
+    assert dict(cfg.profiles) == {"mock": mine, "other": mine}
+
+
+def test_an_unknown_provider_has_no_configuration() -> None:
+    """A reference that was not parsed is checked too."""
+    with pytest.raises(UnknownModelStringError, match="nobody"):
+        config_for(ModelRef("nobody", "m"), environ={})
+
+
+# --- providers of one's own ---------------------------------------------------------------------------------------
+
+
+def test_a_provider_of_ones_own() -> None:
+    """It is named, parsed and configured like any other."""
+    known = with_providers([MINE])
+    cfg = config_for(parse_model("acme:house", providers=known), environ={"ACME_KEY": "x"}, providers=known)
+    assert (cfg.driver, cfg.base_url, cfg.api_key) == ("openai_compat", MINE.base_url, "env.ACME_KEY")
+    assert cfg.profiles == MINE.models
+    assert "acme" not in PROVIDERS
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"name": "openai"}, "the provider name 'openai' is taken"),
+        ({"name": "bedrock"}, "the provider name 'bedrock' is taken"),
+        ({"name": ""}, "cannot be named ''"),
+        ({"name": "a:b"}, "cannot be named 'a:b'"),
+        ({"name": "Acme"}, "cannot be named 'Acme'"),
+        ({"base_url": ""}, "the provider 'acme' needs base_url"),
+        ({"key_variables": ()}, "the provider 'acme' needs key_variables"),
+        ({"models": {}}, "the provider 'acme' needs at least one model"),
+    ],
+)
+def test_a_provider_that_is_not_whole_is_refused(fields: dict, text: str) -> None:
+    """The error names the provider and what is wrong with it."""
+    import msgspec
+
+    with pytest.raises(InvalidConfigError, match=text):
+        with_providers([msgspec.structs.replace(MINE, **fields)])
+
+
+def test_two_providers_of_one_name() -> None:
+    """The second is refused."""
+    with pytest.raises(InvalidConfigError, match="'acme' is taken"):
+        with_providers([MINE, MINE])

@@ -1,0 +1,178 @@
+"""What every adapter's planner does around its framework's turn."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from harborage.events import EventType
+from harborage.identity import IdentityMissingError, Quadruple
+from harborage.planner import (
+    Budget,
+    CallParallel,
+    CallTool,
+    ChunkKind,
+    ControlSignals,
+    Finish,
+    FinishReason,
+    ParallelBranchObservation,
+    ParallelObservation,
+    RunContext,
+    SteeringInjection,
+    Step,
+    Trajectory,
+    WakeMode,
+)
+from harborage.planner.adapters.steps import last_results, results
+from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
+from harborage.planner.conformance import Capabilities, Harness, run_conformance
+
+pytestmark = pytest.mark.anyio
+
+WHO = Quadruple("tenant", "user", "session", "run")
+CALL = CallTool("look", b"{}", "c1")
+
+
+def giving(turn: Turn) -> OneTurnPlanner:
+    """A planner whose framework takes this turn."""
+
+    async def take(run: RunContext, chunks: Chunks) -> Turn:
+        chunks.say("said")
+        return turn
+
+    return OneTurnPlanner("test", take)
+
+
+def never() -> OneTurnPlanner:
+    """A planner whose framework must not be asked."""
+
+    async def take(run: RunContext, chunks: Chunks) -> Turn:
+        raise AssertionError("the model was asked")
+
+    return OneTurnPlanner("test", take)
+
+
+async def test_a_turn_is_one_decision() -> None:
+    """One call is that call, several are one parallel call, and an answer is the finish."""
+    run = RunContext(quadruple=WHO)
+    assert await giving(Turn(calls=[CALL])).next(run) == CALL
+    assert await giving(Turn(calls=[CALL, CALL])).next(run) == CallParallel((CALL, CALL))
+    finish = answered("done", "test")
+    assert await giving(Turn(finish=finish)).next(run) is finish
+
+
+async def test_a_cancelled_or_late_run_ends_without_a_turn() -> None:
+    """Steering and the deadline come before the model."""
+    cancelled = RunContext(quadruple=WHO, control=ControlSignals(cancelled=True))
+    assert (await never().next(cancelled)).reason is FinishReason.CANCELLED
+    late = RunContext(quadruple=WHO, budget=Budget(deadline=datetime(2020, 1, 1, tzinfo=UTC)))
+    assert (await never().next(late)).reason is FinishReason.DEADLINE_EXCEEDED
+
+
+async def test_an_incomplete_identity_is_refused() -> None:
+    """Nobody's run asks no model."""
+    with pytest.raises(IdentityMissingError):
+        await never().next(RunContext(quadruple=Quadruple("tenant", "", "session", "run")))
+
+
+async def test_what_came_beside_the_decision_is_handed_on() -> None:
+    """Thinking and prose go to the record, and each model call's usage to the events."""
+    noted: dict[str, str] = {}
+    events: list[Any] = []
+    run = RunContext(
+        quadruple=WHO,
+        on_reasoning=lambda text: noted.update(thought=text),
+        on_assistant_content=lambda text: noted.update(said=text),
+        emit=events.append,
+    )
+    turn = Turn(calls=[CALL], said="let me see", thought="hm", used=[Used("m", 3, 4, 1, 0.5), Used("m")])
+    await giving(turn).next(run)
+    assert noted == {"thought": "hm", "said": "let me see"}
+    assert [event.type for event in events] == [EventType.LLM_COST_RECORDED] * 2
+    first = events[0].payload
+    assert (first.usage.total_tokens, first.usage.reasoning_tokens, first.cost.total_cost) == (7, 1, 0.5)
+
+
+async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
+    """Whoever listens hears the end exactly once."""
+    heard: list[tuple[str, bool, ChunkKind]] = []
+
+    async def take(run: RunContext, chunks: Chunks) -> Turn:
+        chunks.think("hm")
+        raise ConnectionError("gone")
+
+    run = RunContext(quadruple=WHO, on_chunk=lambda *chunk: heard.append(chunk))
+    with pytest.raises(ConnectionError):
+        await OneTurnPlanner("test", take).next(run)
+    assert heard == [("hm", False, "reasoning"), ("", True, "reasoning"), ("", True, "content")]
+
+
+def test_a_restart_voids_only_what_was_streamed() -> None:
+    """Asking again is told when something had been passed on, and only then."""
+    heard: list[tuple[str, bool, ChunkKind]] = []
+    chunks = Chunks(lambda *chunk: heard.append(chunk))
+    chunks.restart()
+    chunks.say("")
+    chunks.restart()
+    assert heard == []
+    chunks.say("x")
+    chunks.restart()
+    chunks.restart()
+    assert heard == [("x", False, "content"), ("", False, "reset")]
+
+
+def test_without_a_listener_nothing_is_streamed() -> None:
+    """A run that nobody watches costs no streaming."""
+    chunks = Chunks(None)
+    chunks.say("x")
+    chunks.restart()
+    chunks.close()
+    assert not chunks
+
+
+@pytest.mark.parametrize("payload", [None, ""])
+def test_an_answer_that_says_nothing_is_no_path(payload: Any) -> None:
+    """An empty answer is not success; anything else is, an empty object too."""
+    assert answered(payload, "test").reason is FinishReason.NO_PATH
+    assert answered({}, "test").reason is FinishReason.GOAL
+    assert answered(0, "test").payload == 0
+
+
+def test_results_are_told_by_tool() -> None:
+    """Failed calls and failed branches give nothing; branches come in their order."""
+    failed = Step(action=CALL, observation={"error": "no"})
+    assert list(results(failed)) == []
+    assert list(results(Step(action=CALL, error="no", observation=1))) == []
+    assert list(results(Step(action=CALL, observation={"error": "no", "more": 1}))) == [
+        ("look", {"error": "no", "more": 1})
+    ]
+    joined = ParallelObservation(
+        (
+            ParallelBranchObservation(index=2, value="c"),
+            ParallelBranchObservation(index=0, value="a"),
+            ParallelBranchObservation(index=1, error="no"),
+        )
+    )
+    parallel = CallParallel((CallTool("one"), CallTool("two"), CallTool("three")))
+    assert list(results(Step(action=parallel, observation=joined))) == [("one", "a"), ("three", "c")]
+    assert list(results(Step(action=Finish(FinishReason.GOAL)))) == []
+
+
+def test_last_results_are_void_once_somebody_spoke() -> None:
+    """What a person said after the last step is answered by the model, not by a tool's result."""
+    trajectory = Trajectory(steps=[Step(action=CALL, observation="seen")])
+    assert last_results(trajectory) == [("look", "seen")]
+    assert last_results(None) == last_results(Trajectory()) == []
+    trajectory.steering_inputs.append(SteeringInjection(kind="user_message", payload={"message": "hi"}, at_step=1))
+    assert last_results(trajectory) == []
+
+
+async def test_it_conforms_as_a_planner() -> None:
+    """The pack of every planner passes."""
+    planner = giving(Turn(finish=answered("done", "test")))
+    report = await run_conformance(
+        Harness(planner=lambda: planner, wake_mode=WakeMode.PUSH, capabilities=Capabilities.HONOURS_CANCEL_CONTROL)
+    )
+    assert not report.failed

@@ -1,0 +1,54 @@
+"""The host over a store keeps every promise of a host, in memory and in SQLite, with a linger short and long."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from harborage.runtime.durable import Engine
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.pauses import Coordinator
+from harborage.state.memory_runs import MemoryRuns
+from harborage.testing.clock import FakeClock
+from harborage.testing.conformance.hosts import SCENARIOS, HostFactory, Scenario, check
+
+pytestmark = pytest.mark.anyio
+
+
+class Hosts:
+    """Engines over one store; each is another worker."""
+
+    keeps_queued_controls = True
+
+    def __init__(self, linger: timedelta) -> None:
+        self._clock = FakeClock()
+        self._runs = MemoryRuns(clock=self._clock)
+        self._linger = linger
+        self._last: StoredEngine | None = None
+        self.pauses = Coordinator(clock=self._clock)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def open(self) -> Engine:
+        self._last = StoredEngine(self._runs, self._runs, self.pauses, clock=self._clock, linger=self._linger)
+        return self._last
+
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.run_for(seconds)
+
+    async def aclose(self) -> None:
+        assert self._last is not None
+        await self._last.aclose()
+
+
+@pytest.mark.parametrize("linger", [timedelta(0), timedelta(hours=1)], ids=["leaves at once", "stays"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_a_host_over_a_store(scenario: Scenario, linger: timedelta) -> None:
+    """Every scenario of the suite, whether runs that wait leave memory or not."""
+
+    async def open_hosts() -> HostFactory:
+        return Hosts(linger)
+
+    await check(scenario, open_hosts)

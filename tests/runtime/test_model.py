@@ -1,0 +1,137 @@
+"""A runtime over a model: who decides, what is opened and closed, and how histories are kept within its window."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.llm import ConfigSnapshot, Deps, ModelProfile, UnknownModelStringError
+from harborage.planner import Finish, FinishReason, PlannerConfig
+from harborage.planner.finish import FinishPlanner
+from harborage.runtime.host import Runtime, RuntimeClosedError
+from harborage.runtime.model import Mind, MindError
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.run import Run
+from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+MOCK = ConfigSnapshot(driver="mock", model="m", profiles={"m": ModelProfile(context_window_tokens=1000)})
+
+
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+async def finish(runtime: Runtime, goal: str = "What is 1 + 2?") -> tuple[Run, Finish]:
+    """A run towards the goal, and how it finished."""
+    run = await runtime.start(goal, who=ME)
+    return run, await run.result()
+
+
+async def test_a_model_string_is_enough() -> None:
+    """`model="mock:"` opens that model under the reference planner; its answer is the run's."""
+    async with Runtime(model="mock:") as runtime:
+        run, result = await finish(runtime)
+        assert result.reason is FinishReason.GOAL
+        assert str(result.payload).startswith("mock:")
+        kinds = [event.type async for event in run.events()]
+    assert "llm.completion.chunk" in kinds
+
+
+async def test_an_open_client_is_used_and_stays_open() -> None:
+    """A client that was given calls the tools and is its owner's to close."""
+    client = ScriptedLLM([calls_tools(("add", {"a": 1, "b": 2})), says("3")])
+    async with Runtime(model=client, tools=[add]) as runtime:
+        _, result = await finish(runtime)
+    assert result.payload == "3"
+    assert not client.is_closed
+    assert [declared.name for declared in client.requests[0].tools][-1] == "add"
+
+
+async def test_what_the_runtime_opened_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of a configuration is open inside the runtime and closed behind it."""
+    client = ScriptedLLM([says("ok")])
+
+    async def opened(config: ConfigSnapshot, deps: Deps) -> ScriptedLLM:
+        assert config is MOCK
+        assert deps.bus is not None
+        return client
+
+    monkeypatch.setattr("harborage.llm.opening.open_llm", opened)
+    async with Runtime(model=MOCK) as runtime:
+        assert (await finish(runtime))[1].payload == "ok"
+        assert not client.is_closed
+    assert client.is_closed
+
+
+async def test_instructions_and_guidance_reach_the_prompt() -> None:
+    """What an agent is told stands in the prompt of every step, before the planner's own extra guidance."""
+    client = ScriptedLLM([says("ok")])
+    config = PlannerConfig(extra_guidance="Second.")
+    async with Runtime(model=client, planner=config, instructions="First.") as runtime:
+        await finish(runtime)
+    system = client.requests[0].messages[0].content.text or ""
+    assert system.index("First.") < system.index("Second.")
+
+
+async def test_the_runtime_limits_the_steps() -> None:
+    """The reference planner's own lower limit does not end a run before the one that the runtime was given."""
+    script = [calls_tools(("add", {"a": n, "b": 0})) for n in range(15)] + [says("done")]
+    async with Runtime(model=ScriptedLLM(script), tools=[add]) as runtime:
+        assert (await finish(runtime))[1].payload == "done"
+    async with Runtime(model=ScriptedLLM(script), planner=PlannerConfig(max_steps=3), tools=[add]) as runtime:
+        _, result = await finish(runtime)
+    assert result.reason is FinishReason.NO_PATH
+    assert result.metadata is not None
+    assert result.metadata["max_steps_exceeded"] is True
+
+
+async def test_a_history_that_outgrows_its_budget_is_summarised_by_the_model() -> None:
+    """Over a model nobody has to bring a summariser; the next prompt has the summary in place of the steps."""
+    summary = '{"goals":[],"facts":["the sum is 3"],"pending":[],"last_output_digest":"","note":""}'
+
+    def spoken(request):
+        if request.response_format is not None:
+            return says(summary)
+        return says("3") if "the sum is 3" in user_text(request) else calls_tools(("add", {"a": 1, "b": 2}))
+
+    client = ScriptedLLM([spoken] * 20)
+    async with Runtime(model=client, tools=[add], options=RuntimeOptions(token_budget=40)) as runtime:
+        run, result = await finish(runtime)
+        kinds = [event.type async for event in run.events()]
+    assert result.payload == "3"
+    assert "trajectory.compressed" in kinds
+
+
+@pytest.mark.parametrize(("window", "wanted", "budget"), [(1000, None, 600), (0, None, 0), (1000, 0, 0), (1000, 7, 7)])
+def test_the_budget_of_a_history(window: int, wanted: int | None, budget: int) -> None:
+    """As wanted, 0 for never; unset it follows the model's window, where one is known."""
+    assert Mind(planner=FinishPlanner(), window=window).token_budget(wanted) == budget
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "nobody decides"),
+        ({"planner": PlannerConfig()}, "nobody decides"),
+        ({"planner": FinishPlanner(), "model": "mock:"}, "brings its own model"),
+        ({"planner": FinishPlanner(), "instructions": "Be kind."}, "give them to your own planner"),
+    ],
+)
+def test_who_decides_is_said_once(given: dict, message: str) -> None:
+    """Nobody, two, or instructions that nobody reads: refused when the runtime is made."""
+    with pytest.raises(MindError, match=message):
+        Runtime(**given)
+
+
+async def test_a_model_that_cannot_be_opened_opens_nothing() -> None:
+    """The error is the model's own and names the fix; what was opened before it is closed again."""
+    runtime = Runtime(model="nobody:x")
+    with pytest.raises(UnknownModelStringError, match="nobody"):
+        async with runtime:
+            pass
+    with pytest.raises(RuntimeClosedError):
+        _ = runtime.bus
