@@ -35,6 +35,7 @@ WORKSHOP = LAYER["app"]
 DOORS = frozenset(
     {
         ("codec", "errors"),
+        ("state", "events"),  # a storage keeps events too; it knows them as bytes
         ("concurrency", "clock"),
         ("drivers", "errors"),
         ("identity", "errors"),
@@ -64,6 +65,12 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.planner.deterministic": frozenset({"DeterministicPlanner"}),
     "harborage.planner.finish": frozenset({"FinishPlanner", "make"}),
     "harborage.planner.react": frozenset({"ReActPlanner", "make"}),
+    "harborage.events.durable": frozenset({"DurableEventBus", "make"}),
+    "harborage.events.memory_log": frozenset({"MemoryEventLog"}),
+    "harborage.state.memory_runs": frozenset({"MemoryRuns"}),
+    "harborage.state.memory_storage": frozenset({"open_memory"}),
+    "harborage.state.postgres": frozenset({"open"}),
+    "harborage.state.sqlite": frozenset({"open_sqlite"}),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
     "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }

@@ -422,7 +422,7 @@ def test_the_default_redactor_has_a_name() -> None:
     """Configuration knows the default drivers by name, and nothing that leaks."""
     assert REDACTOR_DRIVERS.names() == ["patterns"]
     assert isinstance(REDACTOR_DRIVERS.factory("patterns")(), PatternRedactor)
-    assert BUS_DRIVERS.names() == ["inmem"]
+    assert BUS_DRIVERS.names() == ["durable", "inmem"]
 
 
 def test_both_redactors_fit_the_port() -> None:

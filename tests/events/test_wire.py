@@ -125,3 +125,9 @@ def test_frames_without_events() -> None:
     assert KEEPALIVE_FRAME == b": keepalive\n\n"
     assert comment_frame("stream.replay_unavailable why") == b": stream.replay_unavailable why\n\n"
     assert retry_frame(3000) == b"retry: 3000\n\n"
+
+
+def test_an_event_without_a_number_has_no_id() -> None:
+    """A client that resumes keeps the place of the last numbered event."""
+    event = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT)
+    assert b"id:" not in event_frame(event)

@@ -20,21 +20,30 @@ from harborage.events.drivers import (
     BUS_DRIVERS,
     REDACTOR_DRIVERS,
 )
+from harborage.events.durable import (
+    DurableEventBus,
+)
 from harborage.events.errors import (
     AdminScopeRequiredError,
     AggregateBadWindowError,
+    BusBacklogError,
     BusClosedError,
     BusConfigError,
+    BusStalledError,
     CursorTooOldError,
+    EventCorruptError,
     EventError,
     IdentityScopeRequiredError,
     InvalidEventError,
+    LogClosedError,
+    LogGapError,
     RedactionDepthExceededError,
     RedactionError,
     RedactionFailedError,
     RedactorMissingError,
     ReplayUnavailableError,
     SequenceProvidedError,
+    SequenceTakenError,
     SubscriberLimitReachedError,
     UnknownEventTypeError,
 )
@@ -54,6 +63,13 @@ from harborage.events.filters import (
     Filter,
     matches,
     require_scope,
+)
+from harborage.events.log import (
+    EventLog,
+    Logged,
+)
+from harborage.events.memory_log import (
+    MemoryEventLog,
 )
 from harborage.events.payloads import (
     PAYLOADS,
@@ -185,6 +201,9 @@ from harborage.events.redaction import (
     redactor,
     with_redactor,
 )
+from harborage.events.stored import (
+    typed_event,
+)
 from harborage.events.subscription import (
     Lost,
     Subscription,
@@ -230,11 +249,13 @@ __all__ = [
     "AuditAdminScopeUsedPayload",
     "AuditRedactionFailedPayload",
     "AuthRejectedPayload",
+    "BusBacklogError",
     "BusClosedError",
     "BusConfig",
     "BusConfigError",
     "BusDroppedPayload",
     "BusEnvelope",
+    "BusStalledError",
     "BusSubscriptionIdleClosedPayload",
     "ControlLifecyclePayload",
     "ControlRejectedPayload",
@@ -249,10 +270,13 @@ __all__ = [
     "DevHotReloadCompletedPayload",
     "DevHotReloadTriggeredPayload",
     "DistributedBusEnvelopePayload",
+    "DurableEventBus",
     "Event",
     "EventBucket",
     "EventBus",
+    "EventCorruptError",
     "EventError",
+    "EventLog",
     "EventQuery",
     "EventType",
     "Filter",
@@ -276,11 +300,15 @@ __all__ = [
     "LLMPostureReadAdminPayload",
     "LLMRetryWithFeedbackPayload",
     "LLMUsage",
+    "LogClosedError",
+    "LogGapError",
+    "Logged",
     "Lost",
     "MCPRawHtmlTrustToggledPayload",
     "MCPResourceUpdatedPayload",
     "MaxStepsExceededPayload",
     "MemoryEventBus",
+    "MemoryEventLog",
     "MemoryHealthChangedPayload",
     "MemoryIdentityRejectedPayload",
     "MemoryRecoveryDroppedPayload",
@@ -310,6 +338,7 @@ __all__ = [
     "RuntimeWarningPayload",
     "SafePayload",
     "SequenceProvidedError",
+    "SequenceTakenError",
     "SessionClosedPayload",
     "SessionGCReapedPayload",
     "SessionOpenedPayload",
@@ -376,6 +405,7 @@ __all__ = [
     "retry_frame",
     "selects",
     "to_wire",
+    "typed_event",
     "unix_ns",
     "validate_event",
     "wire_time",

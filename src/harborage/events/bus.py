@@ -43,7 +43,7 @@ class EventBus(Protocol):
         On a bus that keeps events the number is still 0: it is given when the event is kept.
 
         Raises:
-            BusStalledError, BusBacklogError: as for `publish`, and by a bus whose log does not keep up; it was not told.
+            BusStalledError, BusBacklogError: beside those of `publish`, by a bus whose log does not keep up.
         """
         ...
 

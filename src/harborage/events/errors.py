@@ -166,7 +166,7 @@ class BusBacklogError(EventError):
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
-        super().__init__(f"events: {limit} events wait for the log, which is slower than what is told; this one is lost")
+        super().__init__(f"events: {limit} events wait for a log that does not keep up; this one was not taken")
 
 
 class BusStalledError(EventError):

@@ -1,4 +1,4 @@
-"""What every bus does with an event before it is anybody's: redaction, and the notices that go with reading and failing.
+"""What every bus does with an event before it is anybody's: redaction, and the notices that go with it.
 
 Pure but for the redactor that is handed in.
 """

@@ -126,8 +126,13 @@ class Keeper:
     async def settle(self, who: Identity) -> None:
         """Wait until what the session told so far was kept, or refused."""
         line = self._lines.get((who.tenant_id, who.user_id, who.session_id))
-        if line is not None and line.items:
+        if line is None or not line.items:
+            return
+        try:
             await self._reached(line)
+        except Exception as error:  # noqa: BLE001 - logged
+            # Whoever told the events learns of it; those that are kept can be read all the same.
+            _log.warning("events: session %s: the log refuses what was told last: %s", who.session_id, error)
 
     def note(self, who: Identity, sequence: int) -> None:
         """A reader has been given the session's events up to this number; what others keep from here on is news."""
@@ -187,7 +192,8 @@ class Keeper:
             while self._due:
                 lines = list(self._due)
                 self._due.clear()
-                await asyncio.gather(*(self._open(line) for line in lines))
+                if closed := [line for line in lines if line.last is None or line.is_behind]:
+                    await asyncio.gather(*(self._open(line) for line in closed))
                 await self._write(self._batch(lines))
         finally:
             self._is_working = False

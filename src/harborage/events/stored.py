@@ -15,7 +15,6 @@ from harborage.events.errors import EventCorruptError
 from harborage.events.event import Event, Payload, RedactedMap, SafePayload, unix_ns
 from harborage.events.log import Logged
 from harborage.events.payloads import PAYLOADS
-from harborage.events.types import EventType
 
 __all__ = ["decode_event", "encode_event", "typed_event"]
 
@@ -80,5 +79,5 @@ def typed_event(event: Event) -> Event:
 _CLASSES: dict[str, type[Payload]] = {
     str(kind): classes[0]
     for kind, classes in PAYLOADS.items()
-    if isinstance(kind, EventType) and len(classes) == 1 and issubclass(classes[0], SafePayload)
+    if len(classes) == 1 and issubclass(classes[0], SafePayload)
 }

@@ -15,12 +15,14 @@ import msgspec
 
 from harborage.artifacts import ArtifactConfig, ArtifactStore, open_artifacts
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus
+from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, Redactor
+from harborage.identity import Quadruple
 from harborage.llm import Deps
 from harborage.planner import Planner, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import refuse
+from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.program import AgentProgram
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate, ApprovalPolicy
@@ -28,22 +30,30 @@ from harborage.runtime.approvals import approval_gates
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.memory import MemoryEngine
+from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
+from harborage.state.storage import Storage, open_storage
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 
 __all__ = ["Assembly", "Setup", "assemble"]
 
 Closer = Callable[[], Awaitable[None]]
+BeginChild = Callable[[str, Quadruple], Awaitable[None]]
+"""Starts the run of a task that a run has spawned, unless it was started already."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runtime is made of, before anything is opened; None stands for the configured default."""
+    """What a runtime is made of, before anything is opened; None stands for the configured default.
+
+    With a storage, runs and all that belongs to them outlive the process; `agent` is then how its agent is found again.
+    """
 
     mind: Planner | Thought
     tools: tuple[ToolDescriptor | Callable[..., Any], ...] = ()
@@ -53,6 +63,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: ArtifactStore | None = None
     tasks: TaskRegistry | None = None
     journal: Journal | None = None
+    storage: Storage | str | None = None
+    agent: str = ""
+    begin_child: BeginChild | None = None
     summariser: Summariser | None = None
     clock: Timers = SYSTEM_CLOCK
     logger: logging.Logger = logging.getLogger("harborage")
@@ -68,7 +81,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     catalog: ToolCatalog
     gates: Mapping[str, ApprovalGate]
     history: ControlHistory
-    engine: MemoryEngine
+    engine: MemoryEngine | StoredEngine
     effects: AgentEffects
     program: AgentProgram
     token_budget: int
@@ -106,17 +119,21 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if artifacts is None:
         artifacts = await open_artifacts(ArtifactConfig(options.artifact_driver, options.artifact_root))
         closers.append(artifacts.aclose)
+    storage = await _storage(setup, closers)
     bus = setup.bus
     if bus is None:
-        bus = BUS_DRIVERS.factory(options.event_driver)(redactor=redactor, clock=clock)
+        bus = _bus(options, storage, redactor, clock)
         closers.append(bus.aclose)
-    mind = await open_mind(setup.mind, Deps(artifacts=artifacts, bus=bus, clock=clock), closers, setup.summariser)
-    parts = RegistryParts(bus=bus, redactor=redactor, clock=clock)
+    hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
+    deps = Deps(artifacts=artifacts, bus=bus, clock=clock)
+    mind = await open_mind(setup.mind, deps, closers, setup.summariser, hearing=hearing)
+    state = None if storage is None else storage.state
+    parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state)
     tasks = setup.tasks
     if tasks is None:
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
-    pauses = Coordinator(bus=bus, clock=clock)
+    pauses = Coordinator(bus=bus, store=state, clock=clock)
     gates: dict[str, ApprovalGate] = {}
     meta = BuiltInDeps(
         artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
@@ -127,16 +144,18 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     executor = _executor(setup, catalog, artifacts, bus, tasks)
     closers.append(executor.aclose)
     history = ControlHistory()
-    services = _services(setup, pauses=pauses, history=history, bus=bus, tasks=tasks, executor=executor, gates=gates)
-    effects = AgentEffects(services)
-    engine = MemoryEngine(
-        pauses,
-        journal=setup.journal,
-        clock=clock,
-        keep_finished=options.keep_finished,
-        refused=partial(refuse, services),
-        logger=setup.logger,
+    services = _services(
+        setup,
+        pauses=pauses,
+        history=history,
+        bus=bus,
+        tasks=tasks,
+        executor=executor,
+        gates=gates,
+        hearing=hearing,
     )
+    effects = AgentEffects(services)
+    engine = _engine(setup, storage, pauses, partial(refuse, services))
     closers.append(engine.aclose)
     return Assembly(
         bus=bus,
@@ -154,6 +173,46 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     )
 
 
+async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
+    """The storage, opened here if only its url was given."""
+    if not isinstance(setup.storage, str):
+        return setup.storage
+    storage = await open_storage(setup.storage, clock=setup.clock)
+    closers.append(storage.aclose)
+    return storage
+
+
+def _bus(options: RuntimeOptions, storage: Storage | None, redactor: Redactor, clock: Timers) -> EventBus:
+    if storage is None:
+        return BUS_DRIVERS.factory(options.event_driver)(redactor=redactor, clock=clock)
+    return BUS_DRIVERS.factory("durable")(log=storage.events, redactor=redactor, clock=clock)
+
+
+def _engine(
+    setup: Setup, storage: Storage | None, pauses: Coordinator, refused: Callable[[ControlEvent], None]
+) -> MemoryEngine | StoredEngine:
+    """The host of runs: over the storage where there is one, else in memory."""
+    if storage is None:
+        return MemoryEngine(
+            pauses,
+            journal=setup.journal,
+            clock=setup.clock,
+            keep_finished=setup.options.keep_finished,
+            refused=refused,
+            logger=setup.logger,
+        )
+    return StoredEngine(
+        storage.runs,
+        storage.queue,
+        pauses,
+        agent=setup.agent,
+        clock=setup.clock,
+        linger=setup.options.linger,
+        refused=refused,
+        logger=setup.logger,
+    )
+
+
 def _services(
     setup: Setup,
     *,
@@ -163,6 +222,7 @@ def _services(
     tasks: TaskRegistry,
     executor: CatalogToolExecutor,
     gates: Mapping[str, ApprovalGate],
+    hearing: Hearing | None,
 ) -> AgentServices:
     """The services of an assembled runtime: nothing waits for ever, nothing is lost for one bad control."""
     return AgentServices(
@@ -172,14 +232,17 @@ def _services(
         tasks=tasks,
         executor=executor,
         gates=gates,
+        begin_child=setup.begin_child,
         clock=setup.clock,
         stamp=setup.clock,
         control_errors=ControlErrors.REJECT,
         pause_ttl=setup.options.pause_ttl,
+        approval_ttl=setup.options.approval_ttl,
         binds_answers=True,
         announces=True,
         folds=True,
         keys_pauses=True,
+        hearing=hearing,
         logger=setup.logger,
     )
 

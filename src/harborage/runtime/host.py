@@ -30,6 +30,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
+from harborage.state.storage import Storage
 from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
 
@@ -61,8 +62,13 @@ class Runtime:
     such as `openai:gpt-5`, a `ConfigSnapshot`, or an open client. Over a model works the reference planner, or the one
     that a `PlannerConfig` given as `planner` names; `instructions` go into its prompt. `tools` are decorated or plain
     typed functions, or descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one
-    a tool. Without `bus`, `artifacts`, `tasks` and `journal` these live in memory, as long as the runtime; those that
-    are given stay their owner's to close. `summariser` shortens histories that outgrow `options.token_budget`; over a
+    a tool.
+
+    Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
+    an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
+    same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
+    agent are carried here. `bus`, `artifacts`, `tasks` and `journal` replace single parts; what is given stays its
+    owner's to close. `summariser` shortens histories that outgrow `options.token_budget`; over a
     model there is one.
 
     Raises:
@@ -82,6 +88,8 @@ class Runtime:
         artifacts: ArtifactStore | None = None,
         tasks: TaskRegistry | None = None,
         journal: Journal | None = None,
+        storage: Storage | str | None = None,
+        agent: str = "",
         summariser: Summariser | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
@@ -96,6 +104,9 @@ class Runtime:
             artifacts=artifacts,
             tasks=tasks,
             journal=journal,
+            storage=storage,
+            agent=agent,
+            begin_child=self._begin_child,
             summariser=summariser,
             clock=clock,
             logger=logger or logging.getLogger("harborage"),
@@ -148,7 +159,11 @@ class Runtime:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop: runs still going are left off and their tasks marked `cancelled`. Closing twice does nothing."""
+        """Stop. Closing twice does nothing.
+
+        Without a storage runs still going are left off, and their tasks marked `cancelled`; with one they stand where
+        their record stands, for the next runtime.
+        """
         if self._open is None:
             return
         (parts, crew), self._open = self._open, None
@@ -157,9 +172,10 @@ class Runtime:
         self._spawned.clear()
         try:
             await crew.aclose()
-            for status in await parts.engine.list():
-                if not status.phase.is_final:
-                    await _abandon(parts.tasks, status)
+            if self._setup.storage is None:
+                for status in await parts.engine.list():
+                    if not status.phase.is_final:
+                        await _abandon(parts.tasks, status)
         finally:
             for close in parts.closers:
                 await close()
@@ -257,6 +273,9 @@ class Runtime:
             self._has_spawned.clear()
             while self._spawned:
                 await self._take_up(self._spawned.popleft())
+
+    async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
+        await self._take_up(await self._parts.tasks.get(task_id, who=parent))
 
     async def _take_up(self, task: Task) -> None:
         """Start the run of a spawned task; one that cannot be started fails alone."""

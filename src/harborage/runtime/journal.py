@@ -73,12 +73,20 @@ class Done(_Entry, frozen=True, kw_only=True):
     result: msgspec.Raw
 
 
+if TYPE_CHECKING:
+    _Maybe: TypeAlias = msgspec.Raw | None
+else:
+    # Of a union with None msgspec would read only the null; a plain Raw is left at its default when it is not there.
+    _Maybe = msgspec.Raw
+
+
 class Failed(_Entry, frozen=True, kw_only=True):
-    """A step raised: `error` is the class name."""
+    """A step raised: `error` is the class name, `notes` what the error had to say for the record (`for_record`)."""
 
     name: str
     error: str
     message: str
+    notes: _Maybe = None
 
 
 class Cut(_Entry, frozen=True, kw_only=True):
@@ -116,13 +124,6 @@ class Waited(_Entry, frozen=True, kw_only=True):
     """The run was parked and went on."""
 
     woken: msgspec.Raw
-
-
-if TYPE_CHECKING:
-    _Maybe: TypeAlias = msgspec.Raw | None
-else:
-    # Of a union with None msgspec would read only the null; a plain Raw is left at its default when it is not there.
-    _Maybe = msgspec.Raw
 
 
 class Ended(_Entry, frozen=True, kw_only=True):

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from harborage.errors import HarborageError
+from harborage.llm import ConfigSnapshot, Deps, LLMClient
 from harborage.planner import FactoryDeps, Planner, PlannerConfig, Summariser, TrajectorySummariser, resolve
-
-if TYPE_CHECKING:
-    from harborage.llm import ConfigSnapshot, Deps, LLMClient
+from harborage.runtime.agent.hearing import Hearing
 
 __all__ = ["Mind", "MindError", "ModelChoice", "Thought", "mind_of", "open_mind"]
 
-ModelChoice: TypeAlias = "str | ConfigSnapshot | LLMClient"
+ModelChoice: TypeAlias = str | ConfigSnapshot | LLMClient
 """Which model decides: a string such as `openai:gpt-5`, a whole configuration, or a client that is open already."""
 
 _NO_LIMIT: Final = 1 << 30
@@ -82,9 +81,16 @@ def _instructed(config: PlannerConfig, instructions: str) -> PlannerConfig:
 
 
 async def open_mind(
-    who: Planner | Thought, deps: Deps, closers: list[Callable[[], Awaitable[None]]], summariser: Summariser | None
+    who: Planner | Thought,
+    deps: Deps,
+    closers: list[Callable[[], Awaitable[None]]],
+    summariser: Summariser | None,
+    *,
+    hearing: Hearing | None = None,
 ) -> Mind:
     """A planner as it is, or the one over a model that is opened now; what has to be closed is added to `closers`.
+
+    What is asked of the model is heard by `hearing`, if there is one.
 
     Raises:
         LLMError: the model cannot be opened; the text names the setting and the fix.
@@ -93,6 +99,8 @@ async def open_mind(
     if not isinstance(who, Thought):
         return Mind(planner=who, summariser=summariser)
     client, window = await _opened(who.model, deps, closers)
+    if hearing is not None:
+        client = hearing.wrap(client)
     planner = await resolve(who.config, FactoryDeps(llm=client))
     return Mind(planner=planner, summariser=summariser or TrajectorySummariser(client), window=window)
 
@@ -101,7 +109,6 @@ async def _opened(
     model: ModelChoice, deps: Deps, closers: list[Callable[[], Awaitable[None]]]
 ) -> tuple[LLMClient, int]:
     """The open client, and the tokens that its model's window holds; 0 when nobody knows."""
-    from harborage.llm import ConfigSnapshot
     from harborage.llm.configure import configure
     from harborage.llm.opening import open_llm
 

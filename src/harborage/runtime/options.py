@@ -20,8 +20,10 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
     which it is summarised; 0 switches that off, None leaves it to the model's window. `built_in`: the built-in tools
     that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all branches from running.
-    `keep_finished`: ended runs that stay readable. The `…_driver` names say which part is opened where none is given;
-    `artifact_root` is the folder of the `fs` artifact driver.
+    `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run that only waits stays in memory,
+    where there is a storage to fold it from again. The `…_driver` names say which part is opened where none is given;
+    `artifact_root` is the folder of the `fs` artifact driver. `records_model`: a run's record holds what its model was
+    asked and answered, so that it can be replayed offline; without, only its loop can.
     """
 
     max_steps: int = 64
@@ -34,8 +36,10 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     built_in: tuple[str, ...] = ()
     is_parallel_atomic: bool = False
     keep_finished: int = 10_000
+    linger: timedelta = timedelta(seconds=1)
     artifact_driver: str = "inmem"
     artifact_root: str = ""
     event_driver: str = "inmem"
     task_driver: str = "inprocess"
     redactor: str = "patterns"
+    records_model: bool = True

@@ -18,7 +18,7 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.local.constrained import DEFAULT_MAX_TOKENS, constrained, is_constrained, unconstrained
+from harborage.llm.local.constrained import DEFAULT_MAX_TOKENS, answering, constrained, is_constrained, unconstrained
 from harborage.llm.local.decisions import Answer, Call
 
 ADD = ToolDeclaration(
@@ -106,12 +106,29 @@ def test_only_turns_that_may_call_are_constrained() -> None:
     assert not is_constrained(asked(tools=[]))
 
 
-def test_the_answer_alone_keeps_the_prompt() -> None:
-    """The second question after a repeat is answered from what the server has kept."""
-    turn, last = constrained(asked(), WINDOW), constrained(asked(), WINDOW, only_answer=True)
-    assert last.request.messages == turn.request.messages
-    assert names_of(last.request) == ["final_answer"]
-    assert last.read('{"name": "final_answer", "arguments": {"text": "3"}}') == Answer("3")
+def test_an_answer_is_asked_for_in_a_prompt_of_its_own() -> None:
+    """The question, what was found, and what the operator says; nothing that looks like a call."""
+    call = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured("1", "now")])
+    result = ChatMessage(Role.TOOL, Content('{"time":"noon"}'), tool_call_id="1")
+    wanted = ResponseFormat(ResponseFormatKind.JSON_SCHEMA, b"{}")
+    system, user = said(Role.SYSTEM, "Be kind."), said(Role.USER, "Goal:\nWhen?")
+    request = answering(asked(system, user, call, result, response_format=wanted), WINDOW)
+    assert [message.content.text for message in request.messages] == [
+        "You are a helpful assistant. Answer the question in one sentence, from what was found.\nBe kind.",
+        "Question: When?\n\nFound:\ntime: noon",
+    ]
+    assert (request.tools, request.response_format, request.temperature) == ((), wanted, 0.0)
+    nothing = answering(asked(), WINDOW)
+    assert [message.content.text for message in nothing.messages] == [
+        "You are a helpful assistant. Answer the question in one sentence.",
+        "Question: 1 + 2?",
+    ]
+
+
+def test_a_reply_is_read_by_the_turn_it_answers() -> None:
+    """The turn knows what it allowed."""
+    turn = constrained(asked(), WINDOW)
+    assert turn.read('{"name": "final_answer", "arguments": {"text": "3"}}') == Answer("3")
     assert turn.read('{"name": "add", "arguments": {"a": 1}}') == Call("add", b'{"a": 1}')
 
 

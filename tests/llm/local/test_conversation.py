@@ -7,7 +7,16 @@ import json
 import pytest
 
 from harborage.llm import ArtifactStub, ChatMessage, Content, ImagePart, Role, TextPart, ToolCallStructured
-from harborage.llm.local.conversation import clipped, compacted, is_repeat, notes, plain
+from harborage.llm.local.conversation import (
+    clipped,
+    compacted,
+    found,
+    is_answerable,
+    is_repeat,
+    notes,
+    plain,
+    readable,
+)
 
 
 def said(role: Role, text: str) -> ChatMessage:
@@ -130,3 +139,43 @@ def test_a_repeat_is_the_same_call_since_the_user_spoke() -> None:
     assert not is_repeat([*history, said(Role.USER, "once more")], "add", again)
     assert is_repeat([*history, called(("2", "now", b"")), result("2", "noon")], "add", again)
     assert not is_repeat([], "add", again)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("plain words", "plain words"),
+        ("391", "391"),
+        ("{}", "{}"),
+        ("[" * 5_000, "[" * 5_000),
+        ('{"expression":"17 * 23","result":391}', "expression: 17 * 23\nresult: 391"),
+        ('{"size_bytes":8,"is_new":true,"by":null,"tags":[]}', "size bytes: 8\nis new: true\nby: null\ntags: []"),
+        ('{"entries":[{"path":"a","size":1},{"path":"b"}]}', "entries:\n  - path: a, size: 1\n  - path: b"),
+        ('["a",["b"]]', "- a\n-\n  - b"),
+    ],
+)
+def test_results_are_told_in_words(text: str, lines: str) -> None:
+    """A small model reads lines better than JSON; what is no JSON stays as it is."""
+    assert readable(text) == lines
+
+
+def test_what_was_found_is_what_came_since_the_user_spoke() -> None:
+    """Earlier results belong to earlier questions."""
+    messages = [
+        said(Role.USER, "1"),
+        result("1", "old"),
+        said(Role.USER, "Goal:\n2"),
+        result("2", "a"),
+        result("3", "b"),
+    ]
+    assert found(messages, 99) == ("2", "a\n\nb")
+    assert found(messages, 3)[1] == "a\n\n"[:3]
+    assert found(messages[1:2], 99) == ("", "old")
+
+
+def test_only_a_result_that_is_none_of_a_failure_can_be_answered_from() -> None:
+    """A call that failed may be mended by another."""
+    assert is_answerable([result("1", "3")])
+    assert not is_answerable([result("1", "error: no such file")])
+    assert not is_answerable([said(Role.USER, "?")])
+    assert not is_answerable([])

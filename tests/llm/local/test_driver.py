@@ -50,6 +50,7 @@ class Server:
     def __init__(self, path: Path, *, context_tokens: int, name: str) -> None:
         self.context_tokens = context_tokens
         self.base_url, self.key = "http://127.0.0.1:1/v1", "secret"
+        self.parameters = 0
         self.starts = self.stops = 0
         self.fault: Exception | None = None
 
@@ -164,7 +165,8 @@ async def test_a_call_streams_nothing_but_its_end(opened: Opened) -> None:
 @pytest.mark.parametrize("first", [CALL, '{"name": "add", "arguments": {"a": 11111'])
 async def test_what_leads_nowhere_is_followed_by_the_answer(opened: Opened, first: str) -> None:
     """A call that has its result already, and one that was not finished, are answered by a second question."""
-    driver, inner, _ = opened(first, ANSWER)
+    driver, inner, server = opened(first, "It is 3.")
+    server.parameters = 500_000_000
     heard: list[tuple[str, bool]] = []
     response = await ask(driver, asked(*DONE, stream=True, on_content=lambda delta, done: heard.append((delta, done))))
     assert response.content == "It is 3."
@@ -172,7 +174,19 @@ async def test_what_leads_nowhere_is_followed_by_the_answer(opened: Opened, firs
     assert response.usage == Usage(6, 4, 0, 10)
     assert "".join(delta for delta, _ in heard) == "It is 3."
     assert [done for _, done in heard].count(True) == 1
-    assert inner.asked[1].messages == inner.asked[0].messages
+    assert inner.asked[1].messages[-1].content.text == "Question: 1 + 2?\n\nFound:\n3"
+    assert inner.asked[1].response_format is None
+
+
+async def test_a_tiny_model_answers_as_soon_as_it_can(opened: Opened) -> None:
+    """After a result that is no failure it is asked for words; after a failure it may call again."""
+    driver, inner, _ = opened("It is 3.", CALL, CALL)
+    assert (await ask(driver, asked(*DONE))).content == "It is 3."
+    failed = ChatMessage(Role.TOOL, Content("error: too large"), tool_call_id="1")
+    other = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured("1", "add", b'{"a":7}')])
+    assert (await ask(driver, asked(other, failed))).tool_calls
+    assert (await ask(driver, asked(*DONE, tool_choice=ToolChoice.REQUIRED))).tool_calls
+    assert [request.response_format is None for request in inner.asked] == [True, False, False]
 
 
 async def test_a_demanded_call_is_made_again_or_fails(opened: Opened) -> None:
@@ -186,7 +200,7 @@ async def test_a_demanded_call_is_made_again_or_fails(opened: Opened) -> None:
 
 async def test_an_answer_that_was_cut_off_says_so(opened: Opened) -> None:
     """Its words are kept, and the reason is its length."""
-    driver, _, _ = opened(ANSWER[:-5])
+    driver, _, _ = opened(ANSWER[:-4])
     response = await ask(driver, asked())
     assert (response.content, response.finish_reason) == ("It is 3", "length")
 

@@ -28,7 +28,7 @@ SERVICES = AgentServices(pauses=Coordinator(), history=ControlHistory())
 RULES = {
     "plan": (False, True, False),
     "steer": (False, False, False),
-    "pause.request": (False, False, False),
+    "pause.request": (True, False, False),
     "pause.abandon": (False, False, False),
     "dispatch": (False, True, False),
     "parallel.check": (False, False, False),

@@ -21,18 +21,20 @@ from harborage.llm.client import (
     ToolDeclaration,
 )
 from harborage.llm.content import Content
-from harborage.llm.local.conversation import notes, plain
+from harborage.llm.local.conversation import found, notes, plain
 from harborage.llm.local.decisions import Decision, read_decision
 from harborage.llm.local.examples import MOST_EXAMPLES, Example, worked_examples
 from harborage.llm.local.schemas import answer_name, decision_schema, offered
 
-__all__ = ["DEFAULT_MAX_TOKENS", "Turn", "constrained", "is_constrained", "unconstrained"]
+__all__ = ["DEFAULT_MAX_TOKENS", "Turn", "answering", "constrained", "is_constrained", "unconstrained"]
 
 DEFAULT_MAX_TOKENS: Final = 512
 """How long a reply may get when nobody says: a small model that rambles does so for ever."""
 
 _INSTRUCTION: Final = "Choose the one tool that fits the request. Answer with JSON."
 _MORE: Final = "More tools:"
+_ANSWER_FROM: Final = "You are a helpful assistant. Answer the question in one sentence, from what was found."
+_ANSWER: Final = "You are a helpful assistant. Answer the question in one sentence."
 # What a token of such a vocabulary is about, in characters; JSON takes more of them than prose.
 _CHARACTERS_A_TOKEN: Final = 3
 _LONGEST_ANSWER: Final = 1_200
@@ -74,19 +76,34 @@ def unconstrained(request: CompleteRequest, window: int) -> CompleteRequest:
     )
 
 
-def constrained(request: CompleteRequest, window: int, *, only_answer: bool = False) -> Turn:
-    """The turn for a request with tools; `window` is how many tokens the model sees.
+def answering(request: CompleteRequest, window: int) -> CompleteRequest:
+    """The request for an answer in words, from the user's last words and what tools have said since.
 
-    With `only_answer` the schema leaves nothing but the answer; the prompt is the same.
+    A short prompt of its own: a small model that has seen calls goes on making calls.
     """
+    question, results = found(request.messages, _share(window, 2))
+    said = notes(request.messages, _share(window, 8))
+    system = "\n".join(text for text in (_ANSWER_FROM if results else _ANSWER, said) if text)
+    user = f"Question: {question}\n\nFound:\n{results}" if results else f"Question: {question}"
+    return msgspec.structs.replace(
+        request,
+        messages=[ChatMessage(Role.SYSTEM, Content(text=system)), ChatMessage(Role.USER, Content(text=user))],
+        tools=(),
+        tool_choice=ToolChoice.UNSET,
+        parallel_tool_calls=False,
+        temperature=0.0 if request.temperature is None else request.temperature,
+        max_tokens=_most_tokens(request),
+    )
+
+
+def constrained(request: CompleteRequest, window: int) -> Turn:
+    """The turn for a request with tools; `window` is how many tokens the model sees."""
     tools = offered(request.tools)
     name = answer_name(tools)
-    has_answer = only_answer or request.tool_choice is not ToolChoice.REQUIRED
+    has_answer = request.tool_choice is not ToolChoice.REQUIRED
     asked = _asked_schema(request.response_format)
     longest = min(_LONGEST_ANSWER, _most_tokens(request) * _CHARACTERS_A_TOKEN // 2)
-    schema = decision_schema(
-        () if only_answer else tools, answer=name if has_answer else "", answer_schema=asked, longest=longest
-    )
+    schema = decision_schema(tools, answer=name if has_answer else "", answer_schema=asked, longest=longest)
     sent = msgspec.structs.replace(
         request,
         messages=_fitting(request, tools, name, window),
@@ -99,8 +116,7 @@ def constrained(request: CompleteRequest, window: int, *, only_answer: bool = Fa
         max_tokens=_most_tokens(request),
         validator=None,
     )
-    names = () if only_answer else tuple(tool.name for tool in tools)
-    return Turn(sent, names, name if has_answer else "", asked is not None)
+    return Turn(sent, tuple(tool.name for tool in tools), name if has_answer else "", asked is not None)
 
 
 def _most_tokens(request: CompleteRequest) -> int:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from harborage import codec
 from harborage.llm.client import ChatMessage, Role, ToolCallStructured
 from harborage.llm.content import Content, TextPart
 from harborage.llm.local.decisions import written_answer, written_call
 
-__all__ = ["clipped", "compacted", "is_repeat", "notes", "plain"]
+__all__ = ["clipped", "compacted", "found", "is_answerable", "is_repeat", "notes", "plain", "readable"]
 
 # Sections of a system prompt that say how native calls work, which here the examples and the schema say.
 _DROPPED: Final = (
@@ -30,6 +33,7 @@ _DROPPED: Final = (
 _SECTION: Final = re.compile(rf"<({'|'.join(_DROPPED)})>\n.*?\n</\1>\s*", re.DOTALL)
 _TAG: Final = re.compile(r"^</?[a-z_]+>\s*$", re.MULTILINE)
 _GOAL: Final = "Goal:\n"
+_FAILED: Final = "error:"
 _CUT: Final = " […] "
 
 
@@ -94,6 +98,45 @@ def is_repeat(messages: Sequence[ChatMessage], name: str, args: bytes) -> bool:
         if any(call.id in answered and written_call(call.name, call.args) == wanted for call in message.tool_calls):
             return True
     return False
+
+
+def is_answerable(messages: Sequence[ChatMessage]) -> bool:
+    """Whether the last thing said is a tool's result, and not of a call that failed."""
+    return bool(messages) and messages[-1].role is Role.TOOL and not _text(messages[-1]).startswith(_FAILED)
+
+
+def found(messages: Sequence[ChatMessage], most: int) -> tuple[str, str]:
+    """The user's last words, and what tools have said since, made readable, in at most `most` characters."""
+    results: list[str] = []
+    for message in reversed(messages):
+        if message.role is Role.USER:
+            return _text(message).removeprefix(_GOAL), clipped("\n\n".join(reversed(results)), most)
+        if message.role is Role.TOOL:
+            results.append(readable(_text(message)))
+    return "", clipped("\n\n".join(reversed(results)), most)
+
+
+def readable(text: str) -> str:
+    """JSON as lines of words; what is no JSON object or list stays as it is."""
+    try:
+        value = codec.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+    return "\n".join(_lines(value, 0)) if isinstance(value, dict | list) and value else text
+
+
+def _lines(value: Any, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    members = value.items() if isinstance(value, dict) else (("-", inner) for inner in value)
+    for name, inner in members:
+        label = name if name == "-" else f"{name.replace('_', ' ')}:"
+        if not isinstance(inner, dict | list) or not inner:
+            yield f"{indent}{label} {inner if isinstance(inner, str) else codec.encode_text(inner)}"
+        elif name == "-" and isinstance(inner, dict):
+            yield f"{indent}- {', '.join(line.strip() for line in _lines(inner, 0))}"
+        else:
+            yield f"{indent}{label}"
+            yield from _lines(inner, depth + 1)
 
 
 def _without_label(message: ChatMessage) -> ChatMessage:

@@ -17,11 +17,18 @@ import msgspec
 from harborage.concurrency import CancelScope
 from harborage.identity import effective_quadruple
 from harborage.ids import new_id
-from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured, Usage
+from harborage.llm.client import (
+    CompleteRequest,
+    CompleteResponse,
+    LLMClient,
+    ToolCallStructured,
+    ToolChoice,
+    Usage,
+)
 from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import ClientClosedError, ContextOverflowError, IdentityMissingError, MalformedAnswerError
-from harborage.llm.local.constrained import Turn, constrained, is_constrained, unconstrained
-from harborage.llm.local.conversation import is_repeat
+from harborage.llm.local.constrained import Turn, answering, constrained, is_constrained, unconstrained
+from harborage.llm.local.conversation import is_answerable, is_repeat
 from harborage.llm.local.decisions import Answer, AnswerStream, Call, CutOff, Decision
 from harborage.llm.local.server import LocalServer
 from harborage.llm.openai_compat import make as make_compatible
@@ -32,6 +39,9 @@ DEFAULT_CONTEXT_TOKENS: Final = 4096
 """The window of a model that has no profile."""
 
 PROVIDER: Final = "local"
+
+# Below this many parameters a model that has seen a result calls the next tool at random.
+_TINY: Final = 300_000_000
 
 # A long prompt may take minutes on a slow machine before the first word of the answer; the caller's deadline holds.
 _PATIENCE_S: Final = 900.0
@@ -66,7 +76,8 @@ class LocalDriver:
         """The model's answer. The listeners hear `done` exactly once, whatever happens.
 
         A turn with tools is answered by at most one call. A call that was made before, with the same arguments and
-        since the user last spoke, is not made again: the model is asked for its answer instead.
+        since the user last spoke, is not made again: the model is asked for its answer instead. One with fewer than
+        300 million parameters is asked for it as soon as a call has succeeded.
 
         Raises:
             ClientClosedError: the driver is closed, or was closed while it worked on this call.
@@ -146,18 +157,20 @@ class LocalDriver:
         window = self._server.context_tokens
         if not is_constrained(heard.request):
             return await inner.complete(heard.passing(unconstrained(heard.request, window)))
+        may_answer = heard.request.tool_choice is not ToolChoice.REQUIRED
+        if may_answer and self._server.parameters < _TINY and is_answerable(heard.request.messages):
+            return await inner.complete(heard.passing(answering(heard.request, window)))
         turn = constrained(heard.request, window)
         response = await inner.complete(heard.extracting(turn))
         decision = turn.read(response.content)
         if self._is_done(decision, heard.request):
             return heard.told(_native(decision, response), turn)
         _log.debug("the model repeated a call or did not finish one; it is asked for its answer")
-        if not turn.answer:
+        if not may_answer:
             return self._demanded(decision, response)
-        last = constrained(heard.request, window, only_answer=True)
-        again = await inner.complete(heard.extracting(last, is_second=True))
-        whole = msgspec.structs.replace(again, usage=_sum(response.usage, again.usage))
-        return heard.told(_native(last.read(again.content), whole), last)
+        last = msgspec.structs.replace(answering(heard.request, window), on_reasoning=None)
+        again = await inner.complete(heard.passing(last))
+        return msgspec.structs.replace(again, usage=_sum(response.usage, again.usage))
 
     def _is_done(self, decision: Decision, request: CompleteRequest) -> bool:
         match decision:
@@ -209,9 +222,9 @@ class _Listening:
         """A request whose deltas are passed on as they are."""
         return msgspec.structs.replace(request, on_content=self._pass if request.on_content is not None else None)
 
-    def extracting(self, turn: Turn, *, is_second: bool = False) -> CompleteRequest:
+    def extracting(self, turn: Turn) -> CompleteRequest:
         """A request of whose deltas only the words of an answer are passed on."""
-        request = msgspec.structs.replace(turn.request, on_reasoning=None) if is_second else turn.request
+        request = turn.request
         if not request.stream or request.on_content is None or not turn.answer or turn.is_object:
             return msgspec.structs.replace(request, on_content=None)
         words = AnswerStream(turn.answer)

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import secrets
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +20,8 @@ from harborage.errors import MissingExtraError
 from harborage.llm.local.errors import LocalServerError
 
 __all__ = ["LocalServer", "check_installed", "default_threads"]
+
+T = TypeVar("T")
 
 _MODULE: Final = "xllamacpp"
 _WHAT: Final = "the embedded model"
@@ -46,13 +48,17 @@ def default_threads() -> int:
 
 
 class LocalServer:
-    """A model that is served, from `start` until `stop`. One call is worked on at a time, the others wait."""
+    """A model that is served, from `start` until `stop`. One call is worked on at a time, the others wait.
+
+    Once it runs, `context_tokens` and `parameters` are what the server says of the model.
+    """
 
     def __init__(self, path: Path, *, context_tokens: int, threads: int | None = None, name: str = "local") -> None:
         self.path = path
         self.key = secrets.token_urlsafe(32)
         self.address = ""
         self.context_tokens = context_tokens
+        self.parameters = 0
         self._threads = default_threads() if threads is None else threads
         self._name = name
         self._native: Any = None
@@ -67,7 +73,7 @@ class LocalServer:
         return f"{self.address}/v1"
 
     def start(self) -> None:
-        """Load the model and listen; afterwards `context_tokens` is what the server says it is.
+        """Load the model and listen.
 
         Raises:
             MissingExtraError: the server is not installed.
@@ -86,6 +92,7 @@ class LocalServer:
             # Asking for the slots goes through the server's queue. Stopped before its loop has begun to work on that
             # queue, it would never end.
             self.context_tokens = self._slots()[0].n_ctx
+            self.parameters = self._asked("/v1/models", _Models).data[0].meta.n_params
         except (OSError, http.client.HTTPException, msgspec.MsgspecError, IndexError) as error:
             raise LocalServerError(f"the server of {self.path} does not answer: {error}") from error
 
@@ -124,16 +131,19 @@ class LocalServer:
         return settings
 
     def _slots(self) -> list[_Slot]:
+        return self._asked("/slots", list[_Slot])
+
+    def _asked(self, path: str, type: type[T]) -> T:
         connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=_WAIT_S)
         try:
-            connection.request("GET", "/slots", headers={"authorization": f"Bearer {self.key}"})
+            connection.request("GET", path, headers={"authorization": f"Bearer {self.key}"})
             response = connection.getresponse()
             body = response.read()
         finally:
             connection.close()
         if response.status != 200:
             raise OSError(f"status {response.status}")
-        return msgspec.json.decode(body, type=list[_Slot])
+        return msgspec.json.decode(body, type=type)
 
 
 class _Slot(msgspec.Struct):
@@ -141,3 +151,19 @@ class _Slot(msgspec.Struct):
 
     n_ctx: int
     is_processing: bool = False
+
+
+class _Meta(msgspec.Struct):
+    """What is known of a model's file."""
+
+    n_params: int
+
+
+class _Model(msgspec.Struct):
+    meta: _Meta
+
+
+class _Models(msgspec.Struct):
+    """The models that are served: one."""
+
+    data: list[_Model]

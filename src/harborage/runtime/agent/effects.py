@@ -25,14 +25,14 @@ from harborage.planner import (
 from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
 from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.planning import plan
+from harborage.runtime.agent.planning import plan, recall
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
-from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.engines.mailbox import Bridge
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.payload import validate_payload
@@ -84,15 +84,17 @@ class AgentEffects:
         """All effects by the names that the loop and the dispatch use."""
         return EffectTable(
             {
-                "plan": Effect(run=self._plan, result=Planned, is_interruptible=True),
+                "plan": Effect(run=self._plan, result=Planned, recalled=self._planned_before, is_interruptible=True),
                 "steer": Effect(run=self._steer, result=list[Steered]),
-                "pause.request": Effect(run=self._request_pause, result=OpenPause),
+                "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
                 "pause.abandon": Effect(run=self._abandon_pause),
                 "dispatch": Effect(
                     run=self._dispatch, result=_Dispatched, after=self._dispatched, is_interruptible=True
                 ),
                 "parallel.check": Effect(run=self._check),
-                "approve.": Effect(run=self._approve, result=Approval, is_interruptible=True),
+                "approve.": Effect(
+                    run=self._approve, result=Approval, is_interruptible=True, waits_for=self._answer_due
+                ),
                 "tool.": Effect(
                     run=self._tool,
                     result=ToolOutcome,
@@ -106,7 +108,9 @@ class AgentEffects:
                 "task.end": Effect(run=self._end),
                 "task.fail": Effect(run=self._fail),
                 "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before),
-                "task.await": Effect(run=self._await, is_interruptible=True, yields_to_cancel=True),
+                "task.await": Effect(
+                    run=self._await, is_interruptible=True, yields_to_cancel=True, waits_for=_task_awaited
+                ),
             }
         )
 
@@ -121,6 +125,10 @@ class AgentEffects:
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
         return plan(self._services, self._live[call.run_id], call.payload)
+
+    def _planned_before(self, call: StepCall, planned: Planned) -> None:
+        """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""
+        recall(self._live[call.run_id], planned)
 
     async def _steer(self, call: StepCall) -> list[Steered]:
         return await steer(self._services, self._who(call), call.payload, key=call.key)
@@ -178,13 +186,18 @@ class AgentEffects:
             key=call.key,
         )
         try:
-            return Approval(args=await gate.run_guarded(request))
+            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer))
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)
             raise
         except HarborageError as error:
             return Approval(refusal=str(error))
+
+    def _answer_due(self, call: StepCall) -> Waiting:
+        """A call that waits for a yes waits no longer than approvals may."""
+        ttl = self._services.approval_ttl
+        return Waiting(None if ttl is None else self._services.clock.now() + ttl)
 
     def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
         view = self._live[call.run_id].base.catalog
@@ -208,6 +221,9 @@ class AgentEffects:
             handle = await self._executor().spawn(self._who(call), spawn, key=key)
         except HarborageError as error:
             return {"error": str(error)}
+        if self._services.begin_child is not None:
+            # Before the spawn is recorded: a task that a record knows of has a run.
+            await self._services.begin_child(handle["task_id"], self._who(call))
         if not spawn.spec.retain_turn:
             self._follow(call.run_id, handle["group_id"])
         return {name: handle[name] for name in ("task_id", "kind", "status")}
@@ -255,6 +271,10 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
+
+
+def _task_awaited(call: StepCall) -> Waiting:
+    return Waiting(run_id=call.payload)
 
 
 def _unknown(call: StepCall) -> ToolOutcome:

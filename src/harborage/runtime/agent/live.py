@@ -8,8 +8,9 @@ import msgspec
 
 from harborage.concurrency import Crew
 from harborage.events import Event, EventType
-from harborage.planner import CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.planner import ArtifactManifestEntry, CompressionRunner, Planner, RunContext, ToolCallDeferred
 from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.exchanges import Transcript
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import RunState
 
@@ -18,7 +19,8 @@ __all__ = ["LiveRun", "StepNotes"]
 
 class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
-    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more."""
+    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more. `transcript` and
+    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown."""
 
     base: RunContext
     planner: Planner
@@ -30,6 +32,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     context: RunContext | None = None
     state: RunState | None = None
     unanswered: list[str] = []
+    transcript: Transcript = msgspec.field(default_factory=Transcript)
+    manifest: tuple[ArtifactManifestEntry, ...] = ()
 
 
 class StepNotes:

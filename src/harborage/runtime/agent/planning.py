@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 import copy
 
+from msgspec.structs import replace
+
 from harborage.events import EventType
 from harborage.events.payloads import DecisionPayload, PlannerErrorPayload, PlannerFinishPayload
 from harborage.identity import Quadruple
-from harborage.planner import CallTool, ChunkKind, Decision, Finish, RunContext, check_decision, decision_kind
+from harborage.planner import (
+    ArtifactManifestEntry,
+    CallTool,
+    ChunkKind,
+    Decision,
+    Finish,
+    RunContext,
+    check_decision,
+    decision_kind,
+)
 from harborage.runtime.agent.compressing import is_overflow, keep_within_budget, shortened
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.state import Planned, RunState
 
-__all__ = ["PlannerStepError", "plan"]
+__all__ = ["PlannerStepError", "plan", "recall"]
 
 _MAX_ERROR_TEXT = 256
 
@@ -34,8 +45,29 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
     Raises:
         PlannerStepError: the planner raised.
         InvalidDecisionError: it returned what is no decision, or none that can be acted on.
-        Exception: compression failed, where that ends the run.
+        Exception: compression failed, where that ends the run. What was heard of the model is its `for_record`.
     """
+    if services.hearing is None:
+        return await _plan(services, live, run)
+    with services.hearing.step(run.who) as heard:
+        try:
+            planned = await _plan(services, live, run)
+        except Exception as error:
+            vars(error)["for_record"] = heard.told(live.transcript, services.logger) or None
+            raise
+    told = heard.told(live.transcript, services.logger)
+    return replace(planned, heard=told) if told else planned
+
+
+def recall(live: LiveRun, planned: Planned) -> None:
+    """Heed a step that was planned before this process carried the run."""
+    if planned.heard:
+        live.transcript.recall(bytes(planned.heard))
+    if planned.manifest is not None:
+        live.manifest = planned.manifest
+
+
+async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
     notes = StepNotes(live.base.emit)
     context = _context(live, run, notes)
     live.context = context
@@ -64,7 +96,17 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
         summary=None if run.trajectory.summary is known else run.trajectory.summary,
         started_at=started_at,
         latency_ms=int((services.clock.monotonic() - before) * 1000),
+        manifest=_manifest(live),
     )
+
+
+def _manifest(live: LiveRun) -> tuple[ArtifactManifestEntry, ...] | None:
+    """The session's artifacts as the planner was shown them, if the record does not have them so yet."""
+    shown = live.base.session_artifacts
+    if shown is live.manifest or tuple(shown) == live.manifest:
+        return None
+    live.manifest = tuple(shown)
+    return live.manifest
 
 
 async def _asked(services: AgentServices, live: LiveRun, context: RunContext, run: RunState) -> object:

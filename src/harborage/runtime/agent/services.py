@@ -11,6 +11,7 @@ import msgspec
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
 from harborage.events import Event, EventBus, EventType, Payload
 from harborage.identity import Quadruple
+from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.approval import ApprovalGate
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.pauses import PauseCoordinator
@@ -22,13 +23,15 @@ __all__ = ["AgentServices"]
 
 
 class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What effects need. `pause_ttl` is how long a pause may stay open; None lets it wait for ever.
+    """What effects need. `pause_ttl` is how long a pause may stay open, `approval_ttl` how long a call that waits for a
+    yes; None lets it wait for ever.
 
     `binds_answers` refuses an approval or rejection that names another token than the open pause has.
     `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
-    used twice.
+    used twice. `hearing` hears what planners ask of their models, for the record. `begin_child` starts the run of a
+    spawned task, unless it was started before.
     """
 
     pauses: PauseCoordinator
@@ -42,10 +45,13 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     control_errors: ControlErrors = ControlErrors.FAIL
     hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None
     pause_ttl: timedelta | None = None
+    approval_ttl: timedelta | None = None
     binds_answers: bool = False
     announces: bool = False
     folds: bool = False
     keys_pauses: bool = False
+    hearing: Hearing | None = None
+    begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:

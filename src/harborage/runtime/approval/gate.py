@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, assert_never
@@ -119,10 +119,11 @@ class ApprovalGate:
         call = self._waiting.get(token)
         return None if call is None or call.is_being_answered else call.request.identity
 
-    async def run_guarded(self, request: ApprovalRequest) -> bytes:
+    async def run_guarded(self, request: ApprovalRequest, *, on_waiting: Callable[[], None] | None = None) -> bytes:
         """The arguments that the call may run with: its own, or those that its approver put in their place.
 
-        A cancellation while waiting passes through, with `ApprovalCancelledError` as its cause; the pause stays open.
+        `on_waiting` is called once the call can be answered here. A cancellation while waiting passes through, with
+        `ApprovalCancelledError` as its cause; the pause stays open.
 
         Raises:
             GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
@@ -140,6 +141,8 @@ class ApprovalGate:
         pause = await self._open(request, reason, summary)
         with self._place(request, pause) as call:
             try:
+                if on_waiting is not None:
+                    on_waiting()
                 if pause.is_paused:
                     await self._announce(request, pause.token, reason, summary)
                 settled = await call.outcome()

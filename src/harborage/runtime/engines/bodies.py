@@ -20,7 +20,7 @@ LARGE: Final = 8 * 1024
 
 _MARK: Final = b'{"$body":"'
 _END: Final = b'"}'
-_VALUES: Final = ("request", "payload", "result", "arrivals", "carry", "woken", "finish")
+_VALUES: Final = ("request", "payload", "result", "arrivals", "carry", "woken", "finish", "notes")
 
 
 def taken_out(entries: Sequence[bytes], run_id: str) -> tuple[Sequence[bytes], Mapping[str, bytes]]:

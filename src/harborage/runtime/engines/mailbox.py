@@ -178,6 +178,12 @@ class Mailbox:
             timer.cancel()
             self._parked = None
 
+    def offer(self) -> None:
+        """Hand over the approvals that came before the call they are for waited here: this run was not carried then."""
+        for control in self._inbox.peek():
+            if control.type in {ControlType.APPROVE, ControlType.REJECT}:
+                self._hand_over(control)
+
     async def handed_over(self) -> None:
         """Wait until every approval that was handed to its gate has been applied, or has failed."""
         while self._handing:

@@ -141,6 +141,8 @@ class Recorder:
             at = self._stamp or self._clock.now()
             self._note(Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload)))
             await self.flush()
+        elif effect.waits_for is not None:
+            await self.flush()  # it may take days, and what it waits for is about what led to it
         result = await self._perform(call, effect)
         self._stamp = self._clock.now()
         self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
@@ -323,7 +325,9 @@ class Recorder:
 
     def _note_failure(self, call: StepCall, error: Exception) -> None:
         at, kind = self._clock.now(), type(error).__name__
-        self._note(Failed(at=at, position=call.position, name=call.name, error=kind, message=error_text(error)))
+        notes = getattr(error, "for_record", None)
+        text = error_text(error)
+        self._note(Failed(at=at, position=call.position, name=call.name, error=kind, message=text, notes=notes))
 
     def _recall(self, call: StepCall, effect: Effect) -> Any:
         entries = self._past.pop(call.position, None)

@@ -53,6 +53,10 @@ class Inbox:
         """Whether nothing is queued; the cheap question to ask before `drain`."""
         return not self._queue
 
+    def peek(self) -> tuple[ControlEvent, ...]:
+        """Everything queued, oldest first; nothing is taken."""
+        return tuple(self._queue)
+
     @property
     def oldest(self) -> ControlEvent | None:
         """What has been queued longest; None when nothing is."""

@@ -13,6 +13,7 @@ import msgspec
 
 from harborage.identity import Quadruple
 from harborage.planner import (
+    ArtifactManifestEntry,
     ControlSignals,
     Decision,
     Finish,
@@ -51,8 +52,15 @@ class OpenPause(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: datetime | None = None
 
 
+_NOTHING = msgspec.Raw(b"")
+
+
 class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one call of the planner gave: its decision, and the notes it made on the way."""
+    """What one call of the planner gave: its decision, and the notes it made on the way.
+
+    The rest is for a replay alone. `heard` is what its model was asked and answered; `manifest` the session's artifacts
+    as it was shown them, where they were others than at the step before.
+    """
 
     decision: Decision
     reasoning: str = ""
@@ -61,6 +69,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: TrajectorySummary | None = None
     started_at: datetime | None = None
     latency_ms: int = 0
+    manifest: tuple[ArtifactManifestEntry, ...] | None = None
+    heard: msgspec.Raw = _NOTHING
 
 
 class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,19 +10,22 @@ with signed as (
 ),
 ready as (
   select number from harborage_runs
-  where owner = '' and (ready_at <= $3 or ready_at = $4) and ($5 = '' or agent in ('', $5))
-  order by number limit $6
+  where
+    owner = ''
+    and (ready_at <= $3 or (ready_at = case when $4::boolean then timestamptz 'infinity' end and stand = 'blocked'))
+    and ($5 = '' or agent in ('', $5))
+  order by number + 0 limit $6 -- not by the index on number, which would pass every run there ever was
   for no key update skip locked
 ),
 orphaned as (
   select run.number from harborage_runs as run
   where
-    run.owner <> '' and run.owner <> $1 and (run.stand <> 'blocked' or $4::timestamptz is not null)
+    run.owner <> '' and run.owner <> $1 and (run.stand <> 'blocked' or $4::boolean)
     and ($5 = '' or run.agent in ('', $5))
     and not exists (
       select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
     )
-  order by run.number limit $6 - (select count(*) from ready)
+  order by run.number + 0 limit $6 - (select count(*) from ready)
   for no key update of run skip locked
 ),
 taken as (

@@ -95,7 +95,14 @@ select
   run_id, tenant_id, user_id, session_id, who_run_id, goal, agent, created_at, updated_at,
   stand, reason, wake_at, waits_for, owner, fence, entries
 from harborage_runs
-where run_id = $1;
+where
+  run_id = $1
+  and number > $2
+  and ($3 = '' or tenant_id = $3)
+  and ($4 = '' or user_id = $4)
+  and ($5 = '' or session_id = $5)
+  and ($6 = '' or agent = $6)
+  and (cardinality($7::text[]) = 0 or stand = any($7));
 
 -- name: list
 select

@@ -1,0 +1,344 @@
+"""What a model was asked and what it answered, as a run's record keeps it: each message once, however often it is sent.
+
+A request is told by what it does not share with an earlier request of the same run, so that a record grows by what a
+step adds. Pure: values in, values out; inline pictures are told by their hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.errors import HarborageError
+from harborage.llm import (
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    Content,
+    Cost,
+    LLMError,
+    ProviderError,
+    ReasoningEffort,
+    ResponseFormat,
+    Role,
+    TextPart,
+    ToolCallStructured,
+    ToolChoice,
+    ToolDeclaration,
+    Usage,
+)
+from harborage.llm import errors as llm_errors
+
+__all__ = [
+    "Answered",
+    "Asked",
+    "Exchange",
+    "Failure",
+    "Prompt",
+    "RecordedModelError",
+    "Settings",
+    "Transcript",
+    "answered",
+    "error_of",
+    "failure_of",
+    "prompt_of",
+    "prompts_of",
+    "response_of",
+    "slim",
+]
+
+_CANDIDATES: Final = 3
+_MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
+_KINDS: Final = {
+    name: kind
+    for name, kind in vars(llm_errors).items()
+    if isinstance(kind, type) and issubclass(kind, LLMError) and name in llm_errors.__all__
+}
+
+
+class RecordedModelError(LLMError):
+    """The model's client raised when the run was recorded; this is its text."""
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a request sets besides its messages and tools; what does not change the answer is left out."""
+
+    response_format: ResponseFormat | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    reasoning_effort: ReasoningEffort = ReasoningEffort.UNSET
+    extra: dict[str, Any] = {}
+    tool_choice: ToolChoice = ToolChoice.UNSET
+    parallel_tool_calls: bool = False
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A whole request, without what differs from one call to the next without meaning anything."""
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolDeclaration, ...] = ()
+    settings: Settings = Settings()
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request on record: `count` messages, those in the ranges `kept` as in the exchange that is `follows` back.
+
+    The other messages are new. Tools and settings that are None are those of that exchange; 0 back is none.
+    """
+
+    count: int
+    follows: int = 0
+    kept: tuple[tuple[int, int], ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
+    tools: tuple[ToolDeclaration, ...] | None = None
+    settings: Settings | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the model answered. Of usage and cost only the figures that are not nothing."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallStructured, ...] = ()
+    finish_reason: str = ""
+    usage: dict[str, Any] = {}
+    cost: dict[str, Any] = {}
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the call failed with: the nearest class of error that is known everywhere, its text, and what it carries."""
+
+    kind: str
+    message: str = ""
+    fields: dict[str, Any] = {}
+
+
+class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call of the model on record: what was asked, and the answer or the failure; neither says it was not kept."""
+
+    asked: Asked
+    answer: Answered | None = None
+    failure: Failure | None = None
+
+
+class Transcript:
+    """The exchanges of one run so far, as far as they are needed to tell the next ones by what is new in them."""
+
+    __slots__ = ("_count", "_earlier", "_recent")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._recent: list[tuple[int, Prompt]] = []
+        self._earlier: list[bytes] = []
+
+    def recall(self, heard: bytes) -> None:
+        """Heed exchanges that were recorded before this process carried the run; they are read when they are needed."""
+        self._earlier.append(heard)
+
+    def told(self, prompt: Prompt) -> Asked:
+        """A request by what is new in it; from here on it is one of those that others follow."""
+        if self._earlier:
+            self._catch_up()
+        found = self._nearest(prompt)
+        at, self._count = self._count, self._count + 1
+        self._recent = [(at, prompt), *(one for one in self._recent if found is None or one[0] != found[0])]
+        del self._recent[_CANDIDATES:]
+        if found is None:
+            return Asked(
+                len(prompt.messages), messages=_slim(prompt.messages), tools=prompt.tools, settings=prompt.settings
+            )
+        earlier, model, kept = found
+        return Asked(
+            len(prompt.messages),
+            at - earlier,
+            kept,
+            _slim(_others(prompt.messages, kept)),
+            None if prompt.tools == model.tools else prompt.tools,
+            None if prompt.settings == model.settings else prompt.settings,
+        )
+
+    def lose(self) -> None:
+        """The last request could not be recorded, so nothing may follow it."""
+        self._recent = [one for one in self._recent if one[0] != self._count - 1]
+
+    def _nearest(self, prompt: Prompt) -> tuple[int, Prompt, tuple[tuple[int, int], ...]] | None:
+        """The recent exchange that shares most messages with this one, if it shares any; the latest where it is even."""
+        best: tuple[int, Prompt, tuple[tuple[int, int], ...]] | None = None
+        most = 0
+        for at, model in self._recent:
+            kept = _shared(model.messages, prompt.messages)
+            count = sum(end - begin for begin, end in kept)
+            if count > most:
+                best, most = (at, model, kept), count
+            if 2 * count > len(model.messages):
+                break  # it goes on where that one was; nothing else can share more
+        return best
+
+    def _catch_up(self) -> None:
+        earlier, self._earlier = self._earlier, []
+        try:
+            prompts = prompts_of([one for heard in earlier for one in codec.decode(heard, list[Exchange])])
+        except ValueError:
+            return  # what is on record cannot be followed, so what comes now is told whole
+        self._count = len(prompts)
+        self._recent = [(at, prompts[at]) for at in range(len(prompts) - 1, -1, -1)][:_CANDIDATES]
+
+
+def prompt_of(request: CompleteRequest) -> Prompt:
+    """What a request asks."""
+    settings = Settings(
+        response_format=request.response_format,
+        temperature=request.temperature,
+        max_tokens=request.max_tokens,
+        stops=tuple(request.stops),
+        reasoning_effort=request.reasoning_effort,
+        extra=request.extra,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+    )
+    return Prompt(tuple(request.messages), tuple(request.tools), settings)
+
+
+def prompts_of(exchanges: Sequence[Exchange]) -> list[Prompt]:
+    """The requests of a run's exchanges, whole.
+
+    Raises:
+        ValueError: one follows an exchange that is not before it, or that is shorter than what is kept of it.
+    """
+    prompts: list[Prompt] = []
+    for at, exchange in enumerate(exchanges):
+        asked = exchange.asked
+        if not 0 <= asked.follows <= at:
+            raise ValueError(f"exchange {at} follows one {asked.follows} before it, where there is none")
+        model = prompts[at - asked.follows] if asked.follows else Prompt(())
+        messages: list[ChatMessage | None] = [None] * asked.count
+        for begin, end in asked.kept:
+            if not 0 <= begin < end <= min(asked.count, len(model.messages)):
+                raise ValueError(f"exchange {at} keeps messages {begin} to {end} of a shorter one")
+            messages[begin:end] = model.messages[begin:end]
+        new = iter(asked.messages)
+        whole = tuple(next(new, _MISSING) if one is None else one for one in messages)
+        tools = model.tools if asked.tools is None else asked.tools
+        prompts.append(Prompt(whole, tools, asked.settings or model.settings))
+    return prompts
+
+
+def answered(response: CompleteResponse) -> Answered:
+    """An answer as it is recorded."""
+    return Answered(
+        content=response.content,
+        reasoning=response.reasoning,
+        tool_calls=tuple(response.tool_calls),
+        finish_reason=response.finish_reason,
+        usage=_said(response.usage),
+        cost=_said(response.cost),
+    )
+
+
+def response_of(answer: Answered) -> CompleteResponse:
+    """A recorded answer as a client gives it."""
+    return CompleteResponse(
+        content=answer.content,
+        tool_calls=answer.tool_calls,
+        reasoning=answer.reasoning,
+        cost=msgspec.convert(answer.cost, Cost),
+        usage=msgspec.convert(answer.usage, Usage),
+        finish_reason=answer.finish_reason,
+    )
+
+
+def failure_of(error: Exception) -> Failure:
+    """An error as it is recorded."""
+    kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), "")
+    told = vars(error).items() if kind else ()
+    fields = {name: value for name, value in told if value is None or isinstance(value, str | int | float | bool)}
+    return Failure(kind or type(error).__name__, str(error) or type(error).__name__, fields)
+
+
+def error_of(failure: Failure) -> LLMError:
+    """A recorded error as a client raises it."""
+    kind = _KINDS.get(failure.kind)
+    if kind is None:
+        return RecordedModelError(failure.message)
+    error = kind.__new__(kind)
+    HarborageError.__init__(error, failure.message)
+    if isinstance(error, ProviderError):
+        ProviderError.__init__(error, failure.message)
+    vars(error).update(failure.fields)
+    return error
+
+
+def _shared(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> tuple[tuple[int, int], ...]:
+    """The ranges in which two requests have equal messages at equal places, in order."""
+    found: list[tuple[int, int]] = []
+    _collect(old, new, 0, min(len(old), len(new)), found)
+    return tuple(found)
+
+
+def _collect(
+    old: Sequence[ChatMessage], new: Sequence[ChatMessage], begin: int, end: int, found: list[tuple[int, int]]
+) -> None:
+    if begin >= end:
+        return
+    # Slices are compared without a Python call for each message: those of finished steps are the very same objects.
+    if old[begin:end] == new[begin:end]:
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+        return
+    if end - begin > 1:
+        middle = (begin + end) // 2
+        _collect(old, new, begin, middle, found)
+        _collect(old, new, middle, end, found)
+
+
+def _others(messages: tuple[ChatMessage, ...], kept: tuple[tuple[int, int], ...]) -> tuple[ChatMessage, ...]:
+    """The messages outside the ranges."""
+    others: tuple[ChatMessage, ...] = ()
+    at = 0
+    for begin, end in kept:
+        others += messages[at:begin]
+        at = end
+    return others + messages[at:]
+
+
+def _slim(messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
+    if all(one.content.parts is None for one in messages):
+        return messages
+    return tuple(_without_bytes(one) for one in messages)
+
+
+def _without_bytes(message: ChatMessage) -> ChatMessage:
+    """The message with the hash of every inline picture, recording or file in place of its bytes."""
+    if message.content.parts is None:
+        return message
+    parts = tuple(
+        one
+        if isinstance(one, TextPart) or not one.data_url or one.data_url.startswith(_HASHED)
+        else replace(one, data_url=_hashed(one.data_url))
+        for one in message.content.parts
+    )
+    return replace(message, content=Content(parts=parts))
+
+
+_HASHED: Final = "sha256:"
+
+
+def _hashed(data_url: str) -> str:
+    return f"{_HASHED}{hashlib.sha256(data_url.encode()).hexdigest()} {data_url.partition(',')[0][:64]}"
+
+
+def slim(prompt: Prompt) -> Prompt:
+    """A request as it would be read from a record."""
+    return replace(prompt, messages=_slim(prompt.messages))
+
+
+def _said(figures: Usage | Cost) -> dict[str, Any]:
+    return {name: value for name in figures.__struct_fields__ if (value := getattr(figures, name))}

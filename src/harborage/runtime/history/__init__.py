@@ -1,0 +1,58 @@
+"""What can be done with a run's record after the fact: read it, replay it, freeze it as a test, fork it.
+
+Everything here starts from the entries of a record, as `Run.history()` gives them, and never changes them.
+"""
+
+from __future__ import annotations
+
+from harborage.runtime.history.differences import Difference, DifferenceKind, compare
+from harborage.runtime.history.fold import history_of
+from harborage.runtime.history.forking import ForkError, fork_at
+from harborage.runtime.history.freezing import FreezeError, Frozen, FrozenRun, freeze
+from harborage.runtime.history.model import (
+    CallMade,
+    CallStatus,
+    ChildSpawned,
+    ControlTaken,
+    ModelAsked,
+    PauseTaken,
+    RunHistory,
+    StepTaken,
+    Totals,
+)
+from harborage.runtime.history.offline import OfflineError, offline
+from harborage.runtime.history.reading import RunPrefixError, RunUnknownError, find_run, read_run
+from harborage.runtime.history.replaying import Replayed, ReplayError, replay
+from harborage.runtime.history.told import told
+
+__all__ = [
+    "CallMade",
+    "CallStatus",
+    "ChildSpawned",
+    "ControlTaken",
+    "Difference",
+    "DifferenceKind",
+    "ForkError",
+    "FreezeError",
+    "Frozen",
+    "FrozenRun",
+    "ModelAsked",
+    "OfflineError",
+    "PauseTaken",
+    "ReplayError",
+    "Replayed",
+    "RunHistory",
+    "RunPrefixError",
+    "RunUnknownError",
+    "StepTaken",
+    "Totals",
+    "compare",
+    "find_run",
+    "fork_at",
+    "freeze",
+    "history_of",
+    "offline",
+    "read_run",
+    "replay",
+    "told",
+]

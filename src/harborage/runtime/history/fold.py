@@ -1,0 +1,404 @@
+"""The entries of a record folded into a run's history. Pure; it reads what code of any age has recorded.
+
+Nothing of the agent is needed, and nothing is run again: a record that today's code would not go on with can be shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage.planner import CallParallel, CallTool, Decision, Finish, RequestPause, SpawnSpec, SpawnTask
+from harborage.runtime.dispatch.dispatch import Approval
+from harborage.runtime.dispatch.outcome import ToolOutcome
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.engines.histories import read_value
+from harborage.runtime.history.model import (
+    CallMade,
+    CallStatus,
+    ChildSpawned,
+    ControlTaken,
+    ModelAsked,
+    PauseTaken,
+    RunHistory,
+    StepTaken,
+    Totals,
+)
+from harborage.runtime.history.record import Place, exchanges_in, open_record, place_of
+from harborage.runtime.journal import (
+    Arrived,
+    Begun,
+    Cut,
+    Done,
+    Ended,
+    Entry,
+    Failed,
+    Joined,
+    Patched,
+    Rolled,
+    Started,
+    Waited,
+)
+from harborage.runtime.steering.arrivals import Arrivals, Woken
+from harborage.runtime.steering.state import OpenPause, Planned, Steered
+
+__all__ = ["history_of"]
+
+_TOOL: Final = "tool."
+_APPROVE: Final = "approve."
+_ABANDONED: Final = "abandoned"
+
+
+def history_of(record: Sequence[bytes]) -> RunHistory:
+    """The history that a record tells, as far as it goes; `record` is what `Run.history()` gives.
+
+    Raises:
+        JournalCorruptError: an entry cannot be read; the text names it.
+    """
+    opened = open_record(record)
+    fold = _Fold(opened.run_id)
+    for index, entry in enumerate(opened.entries):
+        fold.take(entry, index)
+    last, began = opened.entries[-1].at, opened.entries[0].at
+    steps = tuple(step.told() for step in fold.steps)
+    return RunHistory(
+        run_id=opened.run_id,
+        who=opened.request.who,
+        goal=opened.request.goal,
+        request=opened.request,
+        started_at=began,
+        ended_at=last if fold.ended is not None else None,
+        seconds=(last - began).total_seconds(),
+        finish=fold.finish,
+        error="" if fold.ended is None else fold.ended.error,
+        message="" if fold.ended is None else fold.ended.message,
+        steps=steps,
+        controls=tuple(fold.controls),
+        pauses=tuple(fold.pauses),
+        background=tuple(fold.background),
+        patches=tuple(fold.patches),
+        totals=_totals(steps),
+        entries=len(opened.entries),
+    )
+
+
+class _Step(msgspec.Struct, kw_only=True):
+    """A step while its entries come in; calls by their position, since branches write as they go."""
+
+    step: StepTaken
+    calls: dict[str, CallMade] = {}
+    children: list[ChildSpawned] = []
+    observation: Any = None
+    ended_at: datetime | None = None
+
+    def told(self) -> StepTaken:
+        ordered = sorted(self.calls.values(), key=lambda call: (call.branch or 0, call.position))
+        return replace(
+            self.step,
+            calls=tuple(ordered),
+            children=tuple(self.children),
+            observation=self.observation,
+            ended_at=self.ended_at,
+        )
+
+
+class _Fold:
+    """What is known after the entries so far."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._where = ""
+        self._planned: list[tuple[int, int]] = []
+        self._applied = 0
+        self._history = 0
+        self.steps: list[_Step] = []
+        self.controls: list[ControlTaken] = []
+        self.pauses: list[PauseTaken] = []
+        self.background: list[Any] = []
+        self.patches: list[str] = []
+        self.ended: Ended | None = None
+        self.finish: Finish | None = None
+
+    def take(self, entry: Entry, index: int) -> None:
+        """Take in the next entry."""
+        self._where = f"run {self._run_id}, entry {index}"
+        match entry:
+            case Done(name="plan") | Failed(name="plan") | Cut(name="plan"):
+                self._plan(entry)
+            case Begun() | Done() | Failed() | Cut():
+                self._stepped(entry)
+            case Arrived():
+                self._arrived(entry)
+            case Waited():
+                woken = self._read(entry.woken, Woken)
+                if woken.decision is not None:
+                    self._settle("", str(woken.decision), woken.payload, woken.at or entry.at)
+            case Patched():
+                self.patches.append(entry.change)
+            case Rolled():
+                self._history += 1
+                self._read(entry.carry, RunRequest)
+            case Ended():
+                self.ended = entry
+                self.finish = None if entry.finish is None else self._read(entry.finish, Finish)
+            case Joined():
+                self._joined(entry)
+            case Started():
+                pass
+
+    def _read(self, value: msgspec.Raw, type: Any) -> Any:
+        return read_value(value, type, self._where)
+
+    # ── The planner ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _plan(self, entry: Done | Failed | Cut) -> None:
+        place = place_of(entry.position)
+        step = StepTaken(
+            number=len(self.steps) + 1, position=entry.position, history=place.history, decided_at=entry.at
+        )
+        match entry:
+            case Done():
+                planned = self._read(entry.result, Planned)
+                step = replace(
+                    step,
+                    started_at=planned.started_at,
+                    latency_ms=planned.latency_ms,
+                    decision=planned.decision,
+                    reasoning=planned.reasoning,
+                    preamble=planned.preamble,
+                    asked=self._asked(planned.heard),
+                    was_summarised=planned.summary is not None,
+                )
+            case Failed():
+                step = replace(step, error=f"{entry.error}: {entry.message}", asked=self._asked(entry.notes))
+            case Cut():
+                step = replace(step, cut=entry.reason)
+        self._planned.append((place.history, place.at))
+        self.steps.append(_Step(step=step, ended_at=entry.at))
+
+    def _asked(self, heard: msgspec.Raw | None) -> tuple[ModelAsked, ...]:
+        return tuple(
+            ModelAsked(messages=one.asked.count, answer=one.answer, failure=one.failure)
+            for one in exchanges_in(heard, self._where)
+        )
+
+    # ── What came of a decision ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _stepped(self, entry: Begun | Done | Failed | Cut) -> None:
+        match entry:
+            case Done(name="steer"):
+                self._steered(self._read(entry.result, list[Steered]), entry.at)
+                return
+            case Done(name="pause.abandon"):
+                self._settle("", _ABANDONED, None, entry.at)
+                return
+            case _:
+                pass
+        place = place_of(entry.position)
+        step = self._step_at(place)
+        if step is None:
+            return
+        if entry.name.startswith((_TOOL, _APPROVE)):
+            self._called(step, place, entry)
+        elif entry.name in _OF_A_STEP:
+            self._acted(step, entry)
+        else:
+            return
+        step.ended_at = entry.at
+
+    def _joined(self, entry: Joined) -> None:
+        """Branches that the join did not wait for count as cancelled, however far they came."""
+        place = place_of(entry.position)
+        step = self._step_at(place)
+        if step is None:
+            return
+        step.ended_at = entry.at
+        for index, outcome in enumerate(entry.outcomes):
+            if outcome == "cancelled":
+                branch = place._replace(branch=index)
+                key, call = _call_at(step, branch, _tool_of(step.step.decision, index))
+                step.calls[key] = replace(call, status=CallStatus.CANCELLED)
+
+    def _step_at(self, place: Place) -> _Step | None:
+        """The step that asked the question at this place: entries of one step may come after the next has begun."""
+        index = bisect_left(self._planned, (place.history, place.at)) - 1
+        return self.steps[index] if index >= 0 and self._planned[index][0] == place.history else None
+
+    def _called(self, step: _Step, place: Place, entry: Begun | Done | Failed | Cut) -> None:
+        key, call = _call_at(step, place, entry.name.partition(".")[2])
+        call = replace(call, position=entry.position)
+        if entry.name.startswith(_APPROVE):
+            call = _approved(call, entry, self._read(entry.result, Approval) if isinstance(entry, Done) else None)
+        else:
+            call = self._made(call, entry)
+        step.calls[key] = call
+
+    def _made(self, call: CallMade, entry: Begun | Done | Failed | Cut) -> CallMade:
+        match entry:
+            case Begun():
+                wanted = self._read(entry.payload, CallTool)
+                return replace(call, args=_text(wanted.args), key=entry.key, begun_at=entry.at)
+            case Done():
+                outcome = self._read(entry.result, ToolOutcome)
+                return replace(
+                    call,
+                    status=CallStatus(str(outcome.status)),
+                    observation=outcome.observation,
+                    seen=outcome.for_planner,
+                    error=outcome.error,
+                    ended_at=entry.at,
+                )
+            case Failed():
+                error = f"{entry.error}: {entry.message}"
+                return replace(call, status=CallStatus.FAILED, error=error, ended_at=entry.at)
+            case Cut():
+                return replace(call, status=CallStatus.CUT, error=f"cut short: {entry.reason}", ended_at=entry.at)
+
+    def _acted(self, step: _Step, entry: Begun | Done | Failed | Cut) -> None:
+        match entry:
+            case Done(name="task.spawn"):
+                step.children.append(_child(step.step.decision, self._read(entry.result, dict[str, Any])))
+            case Done(name="task.await"):
+                step.observation = self._read(entry.result, Any)
+            case Done(name="dispatch"):
+                step.observation = self._read(entry.result, list[Any])[0]
+            case Done(name="parallel.check"):
+                refusal = self._read(entry.result, str)
+                step.observation = {"error": refusal} if refusal else None
+            case Done(name="pause.request"):
+                self._open(self._read(entry.result, OpenPause), "planner", entry.at, _pause_payload(step.step.decision))
+            case Failed():
+                step.observation = {"error": f"{entry.error}: {entry.message}"}
+            case Cut():
+                step.observation = {"error": f"cut short: {entry.reason}"}
+            case _:
+                pass
+
+    # ── Steering ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _arrived(self, entry: Arrived) -> None:
+        arrivals = self._read(entry.arrivals, Arrivals)
+        self.background += arrivals.background
+        self._applied = len(self.controls)
+        self.controls += [
+            ControlTaken(
+                type=control.type,
+                at=entry.at,
+                before_step=len(self.steps) + 1,
+                payload=control.payload,
+                scope=str(control.caller_scope),
+                event_id=control.event_id,
+            )
+            for control in arrivals.controls
+        ]
+
+    def _steered(self, outcomes: list[Steered], at: datetime) -> None:
+        for outcome in outcomes:
+            if self._applied < len(self.controls):
+                control = self.controls[self._applied]
+                self.controls[self._applied] = replace(control, error=outcome.error)
+                self._applied += 1
+            if outcome.opened is not None:
+                self._open(outcome.opened, "steering", at, outcome.control.payload)
+            if outcome.settled is not None:
+                settled_at = outcome.settled_at or at
+                self._settle(outcome.settled_token, str(outcome.settled), outcome.settled_payload, settled_at)
+
+    def _open(self, pause: OpenPause, by: str, at: datetime, payload: dict[str, Any] | None) -> None:
+        self.pauses.append(
+            PauseTaken(
+                token=pause.token, reason=pause.reason, by=by, opened_at=at, deadline=pause.deadline, payload=payload
+            )
+        )
+
+    def _settle(self, token: str, decision: str, answer: dict[str, Any] | None, at: datetime) -> None:
+        """Note how the pause of this token was settled; without one, the pause that is open."""
+        for index in range(len(self.pauses) - 1, -1, -1):
+            pause = self.pauses[index]
+            if not pause.decision and token in ("", pause.token):
+                self.pauses[index] = replace(pause, decision=decision, answer=answer, settled_at=at)
+                return
+
+
+_OF_A_STEP: Final = frozenset({"task.spawn", "task.await", "dispatch", "parallel.check", "pause.request"})
+
+
+def _approved(call: CallMade, entry: Begun | Done | Failed | Cut, approval: Approval | None) -> CallMade:
+    call = replace(call, approval_asked=True)
+    match entry:
+        case Done() if approval is not None and approval.refusal:
+            status, why = CallStatus.REJECTED, approval.refusal
+            return replace(call, status=status, error=why, refusal=why, ended_at=entry.at)
+        case Done() if approval is not None:
+            return replace(call, args=_text(approval.args))
+        case Failed():
+            return replace(call, status=CallStatus.FAILED, error=f"{entry.error}: {entry.message}", ended_at=entry.at)
+        case Cut():
+            return replace(call, status=CallStatus.CUT, error=f"cut short: {entry.reason}", ended_at=entry.at)
+        case _:
+            return call
+
+
+def _call_at(step: _Step, place: Place, tool: str) -> tuple[str, CallMade]:
+    """The call of a step at this place, and its key: an approval and the call that it lets through are one."""
+    key = tool if place.branch is None else f"{place.at}.{place.branch}"
+    known = step.calls.get(key)
+    return key, known or CallMade(tool=tool, branch=place.branch, args=_args(step.step.decision, place))
+
+
+def _tool_of(decision: Decision | None, branch: int) -> str:
+    is_known = isinstance(decision, CallParallel) and branch < len(decision.branches)
+    return decision.branches[branch].tool if is_known and isinstance(decision, CallParallel) else ""
+
+
+def _args(decision: Decision | None, place: Place) -> str:
+    """The arguments that the planner wanted the call at this place to be made with."""
+    match decision:
+        case CallTool():
+            return _text(decision.args)
+        case CallParallel() if place.branch is not None and place.branch < len(decision.branches):
+            return _text(decision.branches[place.branch].args)
+        case _:
+            return ""
+
+
+def _child(decision: Decision | None, handle: dict[str, Any]) -> ChildSpawned:
+    spec = decision.spec if isinstance(decision, SpawnTask) else SpawnSpec()
+    return ChildSpawned(
+        task_id=str(handle.get("task_id", "")),
+        kind=str(handle.get("kind", "")),
+        spec=spec,
+        error=str(handle.get("error", "")),
+    )
+
+
+def _pause_payload(decision: Decision | None) -> dict[str, Any] | None:
+    return decision.payload if isinstance(decision, RequestPause) else None
+
+
+def _text(args: bytes) -> str:
+    return args.decode("utf-8", "replace")
+
+
+def _totals(steps: Sequence[StepTaken]) -> Totals:
+    asked = [one for step in steps for one in step.asked]
+    answers = [one.answer for one in asked if one.answer is not None]
+    cost: dict[str, float] = {}
+    for answer in answers:
+        total = answer.cost.get("total_cost", 0.0)
+        if total:
+            currency = str(answer.cost.get("currency") or "USD")
+            cost[currency] = cost.get(currency, 0.0) + float(total)
+    return Totals(
+        steps=len(steps),
+        tool_calls=sum(call.begun_at is not None for step in steps for call in step.calls),
+        model_calls=len(asked),
+        prompt_tokens=sum(int(answer.usage.get("prompt_tokens", 0)) for answer in answers),
+        completion_tokens=sum(int(answer.usage.get("completion_tokens", 0)) for answer in answers),
+        cost=cost,
+    )

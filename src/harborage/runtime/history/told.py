@@ -1,0 +1,174 @@
+"""A run's history in words, one line a thing: for a terminal, a log, or the diff of two runs. Pure.
+
+Values are cut short, not cleaned: whoever shows them to others gives `clean`, which is applied to each before it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from harborage import codec
+from harborage.planner import (
+    AwaitTask,
+    CallParallel,
+    CallTool,
+    Decision,
+    Finish,
+    JoinKind,
+    RequestPause,
+    SpawnTask,
+)
+from harborage.runtime.history.model import CallMade, CallStatus, ControlTaken, PauseTaken, RunHistory, StepTaken
+
+__all__ = ["Clean", "step_lines", "told"]
+
+Clean = Callable[[Any], Any]
+
+_LONGEST: Final = 160
+_MARKS: Final = {
+    CallStatus.DONE: "✓",
+    CallStatus.FAILED: "✗",
+    CallStatus.REJECTED: "✗",
+    CallStatus.CANCELLED: "–",
+    CallStatus.UNKNOWN: "?",
+    CallStatus.CUT: "–",
+    CallStatus.OPEN: "…",
+}
+
+
+def told(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
+    """The run from its goal to its end, one line a thing."""
+    lines = [f"run {history.run_id}  {_short(history.goal, clean)}", f"  {_ending(history, clean)}"]
+    asides = sorted([*history.controls, *history.pauses], key=_at)
+    for step in history.steps:
+        while asides and _at(asides[0]) <= step.decided_at and _precedes(asides[0], step):
+            lines += _aside(asides.pop(0), clean)
+        lines += step_lines(step, clean=clean)
+    for aside in asides:
+        lines += _aside(aside, clean)
+    return [*lines, f"  {_totals(history)}"]
+
+
+def step_lines(step: StepTaken, *, clean: Clean = lambda value: value, is_timed: bool = True) -> list[str]:
+    """One step: what was decided, what was said with it, and what came of it."""
+    took = f"  ({step.latency_ms} ms)" if is_timed and step.latency_ms else ""
+    lines = [f"{step.number:>3} {_decision(step, clean)}{took}"]
+    if step.preamble and not isinstance(step.decision, Finish):
+        lines.append(f"    “ {_short(step.preamble, clean)}")
+    if step.was_summarised:
+        lines.append("    (earlier steps were summarised before it)")
+    lines += [line for call in step.calls for line in _call(call, clean, is_timed)]
+    for child in step.children:
+        what = child.error or f"{child.kind} task {child.task_id}: {_short(child.spec.description or child.spec.query, clean)}"
+        lines.append(f"    {'✗' if child.error else '◆'} {what}")
+    if step.observation is not None:
+        lines.append(f"    → {_short(step.observation, clean)}")
+    return lines
+
+
+def _decision(step: StepTaken, clean: Clean) -> str:
+    if step.error:
+        return f"✗ the planner failed: {_short(step.error, clean)}"
+    if step.cut:
+        return f"– the planner was cut short: {step.cut}"
+    decision: Decision | None = step.decision
+    match decision:
+        case CallTool():
+            return f"call {decision.tool}"
+        case CallParallel():
+            return f"{len(decision.branches)} calls side by side{_join(decision)}"
+        case SpawnTask():
+            return f"spawn a {decision.kind} task"
+        case AwaitTask():
+            return f"await task {decision.task_id}"
+        case RequestPause():
+            payload = f": {_short(decision.payload, clean)}" if decision.payload else ""
+            return f"pause ({decision.reason}){payload}"
+        case Finish():
+            return f"finish ({decision.reason}): {_short(decision.payload, clean)}"
+        case None:
+            return "nothing on record"
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _join(decision: CallParallel) -> str:
+    join = decision.join
+    return "" if join is None or join.kind is JoinKind.ALL else f", joined by {join.kind}"
+
+
+def _call(call: CallMade, clean: Clean, is_timed: bool) -> Iterator[str]:
+    took = ""
+    if is_timed and call.begun_at is not None and call.ended_at is not None:
+        took = f"  ({round((call.ended_at - call.begun_at).total_seconds() * 1000)} ms)"
+    yield f"    ▸ {call.tool}({_short(_parsed(call.args), clean)}){'  approved' if _was_let_through(call) else ''}{took}"
+    match call.status:
+        case CallStatus.DONE:
+            seen = call.observation if call.seen is msgspec.UNSET else call.seen
+            yield f"      {_MARKS[call.status]} {_short(seen, clean)}"
+        case CallStatus.OPEN:
+            yield f"      {_MARKS[call.status]} no outcome on record"
+        case _:
+            yield f"      {_MARKS[call.status]} {call.status}{f': {_short(call.error, clean)}' if call.error else ''}"
+
+
+def _was_let_through(call: CallMade) -> bool:
+    return call.approval_asked and not call.refusal and call.begun_at is not None
+
+
+def _aside(aside: ControlTaken | PauseTaken, clean: Clean) -> list[str]:
+    match aside:
+        case ControlTaken():
+            payload = f" {_short(aside.payload, clean)}" if aside.payload else ""
+            failed = f"  not applied: {aside.error}" if aside.error else ""
+            return [f"  ⇒ {aside.type}{payload}{failed}"]
+        case PauseTaken():
+            asked = f" {_short(aside.payload, clean)}" if aside.payload and aside.by == "steering" else ""
+            answer = f" {_short(aside.answer, clean)}" if aside.answer else ""
+            settled = f"{aside.decision}{answer}" if aside.decision else "open"
+            return [f"  ‖ paused by the {aside.by} ({aside.reason}){asked}: {settled}"]
+
+
+def _at(aside: ControlTaken | PauseTaken) -> datetime:
+    return aside.at if isinstance(aside, ControlTaken) else aside.settled_at or aside.opened_at
+
+
+def _precedes(aside: ControlTaken | PauseTaken, step: StepTaken) -> bool:
+    return not isinstance(aside, ControlTaken) or aside.before_step <= step.number
+
+
+def _ending(history: RunHistory, clean: Clean) -> str:
+    began = f"{history.started_at:%Y-%m-%d %H:%M:%S} UTC, {history.seconds:.1f} s"
+    if history.finish is not None:
+        return f"{began}: finished ({history.finish.reason})"
+    if history.has_ended:
+        return f"{began}: failed: {_short(f'{history.error}: {history.message}', clean)}"
+    return f"{began}: still going, or left where its record stands"
+
+
+def _totals(history: RunHistory) -> str:
+    totals = history.totals
+    parts = [f"{totals.steps} steps", f"{totals.tool_calls} tool calls"]
+    if totals.model_calls:
+        tokens = f" ({totals.prompt_tokens:,} tokens in, {totals.completion_tokens:,} out)"
+        parts.append(f"{totals.model_calls} model calls{tokens if totals.prompt_tokens else ''}")
+    parts += [f"{amount:.4f} {currency}" for currency, amount in sorted(totals.cost.items())]
+    return " · ".join(parts)
+
+
+def _parsed(args: str) -> Any:
+    try:
+        return codec.decode(args)
+    except msgspec.DecodeError:
+        return args
+
+
+def _short(value: Any, clean: Clean) -> str:
+    shown = clean(value)
+    text = shown if isinstance(shown, str) else "" if shown is None else codec.encode_text(codec.to_plain(shown))
+    line = " ".join(text[: _LONGEST * 4].split())
+    return line if len(line) <= _LONGEST and len(text) <= _LONGEST * 4 else f"{line[: _LONGEST - 1]}…"

@@ -1,0 +1,142 @@
+"""A list of names by the thousand, in a record store that can list nothing: written in chunks, safe for many processes.
+
+Each chunk belongs to the writer who claimed it, under a number that can be claimed once; only its owner adds to it. So
+no writer ever overwrites another's entry, and adding one costs the same however many there are. Entries are for
+finding things: one that leads nowhere does no harm, so write it before, or together with, what it leads to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from harborage import codec
+from harborage.identity import Quadruple
+from harborage.ids import new_id
+from harborage.state.errors import IdempotencyConflictError, NotFoundError, StateError
+from harborage.state.store import StateRecord, StateStore
+
+__all__ = ["CHUNK", "Directory", "DirectoryCorruptError", "Entry", "batched"]
+
+CHUNK: Final = 64
+"""How many entries one chunk holds."""
+
+AT_ONCE: Final = 32
+"""How many records are read at once."""
+
+Entry: TypeAlias = tuple[str, ...]
+
+
+class DirectoryCorruptError(StateError):
+    """A chunk of a directory cannot be read; the store was changed from outside. The text names the record."""
+
+
+class Directory:
+    """The entries under one place and kind, in the order in which their chunks were claimed.
+
+    `place` and `kind` name the records: the chunk numbered n is claimed by `kind/n`, which holds its first entry and
+    is never written again; its owner keeps the others in `kind/n+`.
+    """
+
+    __slots__ = ("_end", "_kind", "_lock", "_mine", "_number", "_place", "_store")
+
+    def __init__(self, store: StateStore, place: Quadruple, kind: str) -> None:
+        self._store = store
+        self._place = place
+        self._kind = kind
+        self._lock = asyncio.Lock()
+        self._end: int | None = None
+        self._number = 0
+        self._mine: list[Entry] | None = None
+
+    async def add(self, entry: Entry) -> bool:
+        """Keep `entry`; True when it is the first one there ever was.
+
+        Raises:
+            StateError: the store refused; the entry may be kept all the same, or not.
+        """
+        async with self._lock:
+            if self._mine is None or len(self._mine) >= CHUNK - 1:
+                return await self._claim(entry)
+            await self._extend(self._number, [*self._mine, entry])
+            self._mine.append(entry)
+            return False
+
+    async def entries(self) -> list[Entry]:
+        """Every entry that was kept before the call, by any process; entries that were added twice come twice.
+
+        Raises:
+            DirectoryCorruptError: a chunk cannot be read.
+        """
+        return [entry for chunk in await self.chunks() for entry in chunk]
+
+    async def chunks(self) -> list[list[Entry]]:
+        """The same, chunk by chunk."""
+        chunks: list[list[Entry]] = []
+        while True:
+            wanted = range(len(chunks), len(chunks) + (AT_ONCE if chunks else 2))
+            found = await asyncio.gather(*(self._chunk(number) for number in wanted))
+            chunks += [chunk for chunk in found if chunk is not None]
+            if None in found:
+                return chunks
+
+    async def _claim(self, entry: Entry) -> bool:
+        """Begin a chunk of our own with `entry`, behind all others."""
+        number = await self._find_end()
+        while True:
+            name = f"{self._kind}/{number}"
+            record = StateRecord(name, self._place, name, codec.encode([entry]))
+            try:
+                await self._store.save(record)
+            except IdempotencyConflictError:
+                number += 1
+                continue
+            self._end, self._number, self._mine = number + 1, number, []
+            return number == 0
+
+    async def _find_end(self) -> int:
+        """The first number that is not claimed, or one that was free a moment ago."""
+        free = self._end or 0
+        step = 1
+        while await self._load(f"{self._kind}/{free}") is not None:
+            low = free
+            free, step = free + step, step * 2
+        if step > 2:
+            # Somewhere in (low, free] the claims end.
+            while free - low > 1:
+                middle = (low + free) // 2
+                if await self._load(f"{self._kind}/{middle}") is None:
+                    free = middle
+                else:
+                    low = middle
+        return free
+
+    async def _extend(self, number: int, entries: Sequence[Entry]) -> None:
+        await self._store.save(
+            StateRecord(new_id(), self._place, f"{self._kind}/{number}+", codec.encode(entries, "directory"))
+        )
+
+    async def _chunk(self, number: int) -> list[Entry] | None:
+        first, more = await asyncio.gather(
+            self._load(f"{self._kind}/{number}"), self._load(f"{self._kind}/{number}+")
+        )
+        return None if first is None else [*first, *(more or ())]
+
+    async def _load(self, kind: str) -> list[Entry] | None:
+        try:
+            record = await self._store.load(self._place, kind)
+        except NotFoundError:
+            return None
+        try:
+            found: list[Entry] = codec.decode(record.data, list[Entry])
+        except msgspec.DecodeError as error:
+            raise DirectoryCorruptError(f"record {kind!r} of a directory cannot be read: {error}") from error
+        return found
+
+
+def batched(names: Sequence[str], size: int = AT_ONCE) -> list[Sequence[str]]:
+    """`names` in pieces of at most `size`, for reading that many at once."""
+    return [names[first : first + size] for first in range(0, len(names), size)]

@@ -1,0 +1,191 @@
+"""One database in Postgres: a pool of connections that mends itself, brought to this package's tables when opened.
+
+A connection that breaks is replaced and the call made again, as long as what it did cannot have been done twice: each
+call is told whether an earlier answer was lost. What the stores mean by their statements is their own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, TypeAlias, TypeVar
+
+from harborage.state.errors import DatabaseError, DatabaseUnreachableError, StorageUrlError, StoreClosedError
+from harborage.state.postgres.driver import Connection, Driver, Pool, Row, load_driver
+from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
+from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
+
+__all__ = ["PACKAGE", "Database", "Work"]
+
+T = TypeVar("T")
+
+Work: TypeAlias = Callable[[Connection, bool], Awaitable[T]]
+"""What to do with a connection; the flag says that it was done before, perhaps to the end, but no answer came back."""
+
+PACKAGE = "harborage.state.postgres"
+
+_CONNECTIONS = 25
+_IDLE_S = 300.0
+_OPENING_S = 10.0
+_CONNECTING_S = 10.0
+_ANSWER_S = 30.0
+_CLOSING_S = 5.0
+_TURNS = 4
+
+
+class Database:
+    """A pool of at most 25 connections. `address` names it without the password; `schema` is where its tables stand."""
+
+    def __init__(self, url: str, address: str, driver: Driver, pool: Pool, schema: str) -> None:
+        self.address = address
+        self.schema = schema
+        self._url = url
+        self._driver = driver
+        self._pool = pool
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect, and apply the migrations that are missing; within ten seconds.
+
+        Raises:
+            MissingExtraError: the driver is not installed.
+            StorageUrlError: the url means no database.
+            DatabaseError: there is none, it does not let us in, or its tables are not ours; the text has no password.
+        """
+        driver = load_driver()
+        address = address_of(url)
+        pool: Pool | None = None
+        try:
+            async with asyncio.timeout(_OPENING_S):
+                pool = await driver.create_pool(
+                    url,
+                    min_size=1,
+                    max_size=_CONNECTIONS,
+                    max_inactive_connection_lifetime=_IDLE_S,
+                    timeout=_CONNECTING_S,
+                    command_timeout=_ANSWER_S,
+                    init=_prepare,
+                    reset=_keep,
+                )
+                schema = await _migrate(pool, address)
+            return cls(url, address, driver, pool, schema)
+        except BaseException as error:
+            if pool is not None:
+                pool.terminate()
+            if isinstance(error, TimeoutError):
+                said = f"it did not answer, or was busy with its tables, for {_OPENING_S:.0f} s"
+                raise DatabaseUnreachableError(address, said) from error
+            if isinstance(error, ValueError) and not isinstance(error, DatabaseError):
+                raise StorageUrlError(f"{address}: {error}") from error
+            fault = fault_of(error) if isinstance(error, Exception) else None
+            if fault is not None:
+                raise fault.kind(address, fault.said) from error
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._is_closed
+
+    async def run(self, work: Work[T], *, run_id: str = "") -> T:
+        """Do `work` on a connection, again on another one where the first broke or where two changes met.
+
+        Raises:
+            StoreClosedError: the database was closed.
+            DatabaseError: the database refused; it names the run.
+            Exception: what `work` raised.
+        """
+        is_again = False
+        turn = 0
+        while True:
+            turn += 1
+            is_connected = False
+            try:
+                async with self._pool.acquire() as connection:
+                    is_connected = True
+                    return await work(connection, is_again)
+            except Exception as error:
+                fault = fault_of(error)
+                if self._is_closed and (fault is None or fault.kind is DatabaseUnreachableError):
+                    raise StoreClosedError() from error
+                if fault is None:
+                    raise
+                is_again = is_again or (is_connected and fault.is_broken)
+                if not (is_connected and fault.may_pass and turn < _TURNS):
+                    raise self._error(fault, run_id, is_again=is_again) from error
+
+    async def fetch(self, query: str, *args: Any, run_id: str = "") -> Sequence[Row]:
+        """The rows of a query that does no harm when it is made twice."""
+        return await self.run(lambda connection, _: connection.fetch(query, *args), run_id=run_id)
+
+    async def fetchrow(self, query: str, *args: Any, run_id: str = "") -> Row | None:
+        """The first row of such a query."""
+        return await self.run(lambda connection, _: connection.fetchrow(query, *args), run_id=run_id)
+
+    async def fetchval(self, query: str, *args: Any, run_id: str = "") -> Any:
+        """The first value of such a query."""
+        return await self.run(lambda connection, _: connection.fetchval(query, *args), run_id=run_id)
+
+    async def connect(self) -> Connection:
+        """A connection of the caller's own, outside the pool; the caller ends it.
+
+        Raises:
+            DatabaseError: there is none to be had.
+        """
+        try:
+            return await self._driver.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
+        except Exception as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            raise self._error(fault, "", is_again=False) from error
+
+    async def aclose(self) -> None:
+        """Close every connection; those still in use after five seconds are cut. Closing twice does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(_CLOSING_S):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    def _error(self, fault: Fault, run_id: str, *, is_again: bool) -> DatabaseError:
+        said = f"{fault.said} ({UNKNOWN})" if is_again else fault.said
+        return fault.kind(self.address, said, run_id=run_id)
+
+
+_SCHEMA = read_statements(PACKAGE, "statements/schema.sql")
+
+
+async def _prepare(connection: Connection) -> None:
+    """Make a new connection one on which what was committed is on disk."""
+    await connection.execute(_SCHEMA["prepare_connection"])
+
+
+async def _keep(_: Connection) -> None:
+    """Take a connection back as it is: no statement leaves anything behind, so cleaning up would only cost time."""
+
+
+async def _migrate(pool: Pool, address: str) -> str:
+    """Apply what is missing, one process at a time; returns the schema that the tables are in."""
+    migrations = read_migrations(PACKAGE)
+    async with pool.acquire() as connection:
+        schema: str | None = await connection.fetchval(_SCHEMA["schema"])
+        if schema is None:
+            raise DatabaseError(address, "its search path names no schema that exists")
+        if await connection.fetchval(_SCHEMA["has_migrations"]):
+            rows = await connection.fetch(_SCHEMA["applied_migrations"])
+            if not pending_migrations(migrations, {row["number"]: row["checksum"] for row in rows}, address):
+                return schema
+        async with connection.transaction():
+            await connection.execute(_SCHEMA["lock_migrations"])
+            await connection.execute(_SCHEMA["create_migrations"])
+            rows = await connection.fetch(_SCHEMA["applied_migrations"])
+            applied = {row["number"]: row["checksum"] for row in rows}
+            for one in pending_migrations(migrations, applied, address):
+                await connection.execute(one.sql)
+                await connection.execute(_SCHEMA["keep_migration"], one.number, one.name, one.checksum)
+    return schema

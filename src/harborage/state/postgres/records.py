@@ -1,0 +1,102 @@
+"""Records by slot in Postgres: one row each, overwritten in place by one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
+from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
+from harborage.state.postgres.database import PACKAGE, Database
+from harborage.state.postgres.driver import Connection
+from harborage.state.postgres.faults import is_unique_violation
+from harborage.state.postgres.rows import state_record_of
+from harborage.state.sql_files import read_statements
+from harborage.state.store import StateRecord, check_record, check_slot
+
+__all__ = ["PostgresStateStore"]
+
+_SQL = read_statements(PACKAGE, "statements/records.sql")
+
+
+class PostgresStateStore:
+    """`StateStore` over one database; `beneath` is what is closed with it, when nobody else uses it."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        beneath: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._beneath = beneath
+        self._is_closed = False
+
+    async def save(self, record: StateRecord) -> None:
+        self._check_open()
+        check_record(record)
+        data = bytes(record.data)
+        who = record.identity
+        slot = (who.tenant_id, who.user_id, who.session_id, who.run_id, record.kind)
+        args = (*slot, record.event_id, data, record.version, record.updated_at or self._clock.now())
+
+        async def work(connection: Connection, _: bool) -> bool:
+            """Whether it is kept now; False to try again, after somebody else changed the slot meanwhile."""
+            try:
+                row = await connection.fetchrow(_SQL["save"], *args)
+            except Exception as error:
+                if not is_unique_violation(error):
+                    raise
+                row = await connection.fetchrow(_SQL["load_by_event_id"], *slot[:3], record.event_id)
+                if row is not None and (row["run_id"], row["kind"]) != (who.run_id, record.kind):
+                    raise IdempotencyConflictError(record.event_id) from None
+                return False
+            if row is None:
+                return False
+            if not row["is_new"] and (row["data"], row["version"]) != (data, record.version):
+                raise IdempotencyConflictError(record.event_id)
+            return True
+
+        while not await self._database.run(work):
+            continue
+
+    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
+        self._check_open()
+        check_slot(identity, kind, "state.load")
+        who = (identity.tenant_id, identity.user_id, identity.session_id)
+        row = await self._database.fetchrow(_SQL["load"], *who, identity.run_id, kind)
+        if row is None:
+            raise NotFoundError(f"state.load: no {kind!r} record for this identity")
+        return state_record_of(row, *who)
+
+    async def load_by_event_id(self, event_id: str, *, who: Identity | Quadruple | None = None) -> StateRecord:
+        self._check_open()
+        asked = effective_quadruple() if who is None else who
+        require_triple(asked, "state.load_by_event_id")
+        assert asked is not None  # for the type checker: None was refused above
+        if not event_id:
+            raise InvalidRecordError("state.load_by_event_id: event_id is empty")
+        triple = (asked.tenant_id, asked.user_id, asked.session_id)
+        row = await self._database.fetchrow(_SQL["load_by_event_id"], *triple, event_id)
+        if row is None:
+            raise NotFoundError(f"state.load_by_event_id: no record of event {event_id!r} for this identity")
+        return state_record_of(row, *triple)
+
+    async def delete(self, identity: Quadruple, kind: str) -> None:
+        self._check_open()
+        check_slot(identity, kind, "state.delete")
+        slot = (identity.tenant_id, identity.user_id, identity.session_id, identity.run_id, kind)
+        await self._database.fetch(_SQL["delete"], *slot)
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._beneath is not None:
+            await self._beneath()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError()

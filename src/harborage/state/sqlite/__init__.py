@@ -1,0 +1,62 @@
+"""Everything kept in one SQLite file: nothing to install or to start, and several processes may share it.
+
+`Database` is the file with its two threads; the stores are thin and share it. SQL lies in `statements/` and
+`migrations/`. Importing this loads SQLite, so it is named by lazy targets and imported when a database is opened.
+"""
+
+from __future__ import annotations
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.state.drivers import StateConfig
+from harborage.state.errors import StorageUrlError
+from harborage.state.sqlite.database import Database
+from harborage.state.sqlite.event_log import SQLiteEventLog
+from harborage.state.sqlite.records import SQLiteStateStore
+from harborage.state.sqlite.runs import SQLiteRuns
+from harborage.state.storage import Storage
+from harborage.state.store import StateStore
+
+__all__ = ["Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"]
+
+
+def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK) -> Storage:
+    """The storage over an open database, which is closed with it."""
+    runs = SQLiteRuns(database, clock=clock)
+    return Storage(
+        state=SQLiteStateStore(database, clock=clock),
+        runs=runs,
+        queue=runs,
+        events=SQLiteEventLog(database),
+        beneath=database,
+    )
+
+
+async def open_sqlite(url: str, clock: Timers) -> Storage:
+    """The storage in the file that `sqlite:PATH`, or a bare path, names; file and folder are made when missing.
+
+    Raises:
+        StorageUrlError: no file is named.
+        DatabaseError: the file cannot be used.
+    """
+    return storage_of(await Database.open(_path(url)), clock=clock)
+
+
+async def make(config: StateConfig) -> StateStore:
+    """The record store in the file that `dsn` names, a path or `sqlite:PATH`; closing it closes the database.
+
+    Raises:
+        StorageUrlError: no file is named.
+        DatabaseError: the file cannot be used.
+    """
+    return SQLiteStateStore(await Database.open(_path(config.dsn)), owns_database=True)
+
+
+def _path(url: str) -> str:
+    path = url[len("sqlite:") :] if url.lower().startswith("sqlite:") else url
+    if path.startswith("//"):
+        raise StorageUrlError(f"write sqlite:PATH in place of {url!r}, such as sqlite:data.db or sqlite:/var/data.db")
+    if not path.strip():
+        raise StorageUrlError("sqlite: names no file; write sqlite:PATH")
+    if path == ":memory:":
+        raise StorageUrlError("a storage in memory is memory:, not SQLite's own")
+    return path

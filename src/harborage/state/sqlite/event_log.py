@@ -1,0 +1,96 @@
+"""Events by session, in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from harborage.events.errors import LogClosedError, SequenceTakenError
+from harborage.events.log import Logged
+from harborage.identity import Identity, require_triple
+from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.database import Database
+from harborage.state.sqlite.stations import Transaction
+
+__all__ = ["SQLiteEventLog"]
+
+T = TypeVar("T")
+
+
+class SQLiteEventLog:
+    """An event log in a database, which outlives it: whoever opened the database closes it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = statements("events")
+        self._is_closed = False
+
+    async def append(self, events: Sequence[Logged]) -> None:
+        self._check_open()
+        for event in events:
+            require_triple(event.who, "event_log.append")
+        if events:
+            await self._database.write(lambda transaction: self._append(transaction, events))
+
+    async def last(self, who: Identity) -> int:
+        return await self._of("event_log.last", who, lambda transaction, session: self._last(transaction, session), 0)
+
+    async def read(self, who: Identity, *, after: int = 0, limit: int = 1000) -> list[Logged]:
+        def read(transaction: Transaction, session: int) -> list[Logged]:
+            rows: list[Any] = transaction.execute(self._sql["read"], (session, after, limit)).fetchall()
+            return [Logged(who, sequence, data) for sequence, data in rows]
+
+        return await self._of("event_log.read", who, read, [])
+
+    async def forget(self, who: Identity) -> None:
+        self._check_open()
+        require_triple(who, "event_log.forget")
+        await self._database.write(lambda transaction: self._forget(transaction, who))
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed or self._database.is_closed:
+            raise LogClosedError()
+
+    def _of(self, what: str, who: Identity, read: Callable[[Transaction, int], T], nothing: T) -> Awaitable[T]:
+        """What `read` finds in the session, or `nothing` when there is no such session."""
+        self._check_open()
+        require_triple(who, what)
+
+        def work(transaction: Transaction) -> T:
+            session = self._session(transaction, who)
+            return nothing if session is None else read(transaction, session)
+
+        return self._database.read(work)
+
+    def _append(self, transaction: Transaction, events: Sequence[Logged]) -> None:
+        sessions: dict[Identity, int] = {}
+        for who, sequence, data in events:
+            session = sessions.get(who) or self._session(transaction, who) or self._add_session(transaction, who)
+            sessions[who] = session
+            before = transaction.connection.total_changes()
+            transaction.execute(self._sql["add"], (session, sequence, data))
+            if transaction.connection.total_changes() == before:
+                kept: Any = transaction.execute(self._sql["under"], (session, sequence)).get
+                if kept != data:
+                    raise SequenceTakenError(who.session_id, sequence)
+
+    def _last(self, transaction: Transaction, session: int) -> int:
+        last: Any = transaction.execute(self._sql["last"], (session,)).get
+        return int(last or 0)
+
+    def _forget(self, transaction: Transaction, who: Identity) -> None:
+        session = self._session(transaction, who)
+        if session is not None:
+            transaction.execute(self._sql["drop_events"], (session,))
+            transaction.execute(self._sql["drop_session"], (session,))
+
+    def _session(self, transaction: Transaction, who: Identity) -> int | None:
+        number: Any = transaction.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).get
+        return number
+
+    def _add_session(self, transaction: Transaction, who: Identity) -> int:
+        number: Any = transaction.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
+        return number

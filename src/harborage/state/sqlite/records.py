@@ -1,0 +1,91 @@
+"""Records by slot, in SQLite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
+from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
+from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.database import Database
+from harborage.state.sqlite.stations import Transaction
+from harborage.state.sqlite.times import micros, moment
+from harborage.state.store import StateRecord, check_record, check_slot
+
+__all__ = ["SQLiteStateStore"]
+
+
+class SQLiteStateStore:
+    """A record store in a database. With `owns_database` closing the store closes the database, too."""
+
+    def __init__(self, database: Database, *, clock: Clock = SYSTEM_CLOCK, owns_database: bool = False) -> None:
+        self._database = database
+        self._clock = clock
+        self._owns_database = owns_database
+        self._sql = statements("records")
+        self._is_closed = False
+
+    async def save(self, record: StateRecord) -> None:
+        self._check_open()
+        check_record(record)
+        updated_at = micros(record.updated_at or self._clock.now())
+        data = bytes(record.data)
+        await self._database.write(lambda transaction: self._save(transaction, record, data, updated_at))
+
+    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
+        self._check_open()
+        check_slot(identity, kind, "state.load")
+        key = (*_triple(identity), identity.run_id, kind)
+        row = await self._database.read(lambda transaction: transaction.execute(self._sql["in_slot"], key).get)
+        if row is None:
+            raise NotFoundError(f"state.load: no {kind!r} record for this identity")
+        return _record(identity, row)
+
+    async def load_by_event_id(self, event_id: str, *, who: Identity | Quadruple | None = None) -> StateRecord:
+        self._check_open()
+        asked = effective_quadruple() if who is None else who
+        require_triple(asked, "state.load_by_event_id")
+        assert asked is not None  # for the type checker: None was refused above
+        if not event_id:
+            raise InvalidRecordError("state.load_by_event_id: event_id is empty")
+        key = (*_triple(asked), event_id)
+        row = await self._database.read(lambda transaction: transaction.execute(self._sql["under_event_id"], key).get)
+        if row is None:
+            raise NotFoundError(f"state.load_by_event_id: no record of event {event_id!r} for this identity")
+        return _record(asked, row)
+
+    async def delete(self, identity: Quadruple, kind: str) -> None:
+        self._check_open()
+        check_slot(identity, kind, "state.delete")
+        key = (*_triple(identity), identity.run_id, kind)
+        await self._database.write(lambda transaction: transaction.execute(self._sql["drop"], key))
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        if self._owns_database:
+            await self._database.aclose()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError()
+
+    def _save(self, transaction: Transaction, record: StateRecord, data: bytes, updated_at: int) -> None:
+        who = record.identity
+        row: Any = transaction.execute(self._sql["under_event_id"], (*_triple(who), record.event_id)).get
+        if row is not None:
+            if tuple(row[:2]) + tuple(row[3:5]) != (who.run_id, record.kind, data, record.version):
+                raise IdempotencyConflictError(record.event_id)
+            return
+        values = (*_triple(who), who.run_id, record.kind, record.event_id, data, record.version, updated_at)
+        transaction.execute(self._sql["put"], values)
+
+
+def _triple(who: Identity | Quadruple) -> tuple[str, str, str]:
+    return who.tenant_id, who.user_id, who.session_id
+
+
+def _record(who: Identity | Quadruple, row: Any) -> StateRecord:
+    run_id, kind, event_id, data, version, updated_at = row
+    owner = Quadruple(*_triple(who), run_id)
+    return StateRecord(event_id, owner, kind, data, version, moment(updated_at))

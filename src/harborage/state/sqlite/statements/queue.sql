@@ -1,0 +1,76 @@
+-- Runs: which of them are ready, who carries them, and what is sent to them.
+
+-- name: fall_due
+UPDATE harborage_standings SET is_woken = 1
+WHERE owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken AND wake_at <= :now;
+
+-- name: ready
+SELECT number, run_id FROM harborage_standings
+WHERE owner = '' AND (stand = 'ready' OR (stand = 'parked' AND (is_woken OR sent > taken)))
+ORDER BY number LIMIT :limit;
+
+-- name: ready_of_agent
+SELECT number, run_id FROM harborage_standings
+WHERE
+  owner = '' AND (stand = 'ready' OR (stand = 'parked' AND (is_woken OR sent > taken)))
+  AND agent = :agent
+ORDER BY number LIMIT :limit;
+
+-- name: blocked
+SELECT number, run_id FROM harborage_standings
+WHERE stand = 'blocked' AND owner = '' AND (:agent = '' OR agent IN ('', :agent))
+ORDER BY number LIMIT :limit;
+
+-- name: take
+UPDATE harborage_standings SET owner = :worker, fence = fence + 1, is_woken = 0
+WHERE run_id = :run_id
+RETURNING fence;
+
+-- name: is_held
+SELECT 1 FROM harborage_standings WHERE run_id = :run_id AND owner = :worker AND fence = :fence;
+
+-- name: open_run
+SELECT number FROM harborage_standings WHERE run_id = :run_id AND stand NOT IN ('finished', 'failed');
+
+-- name: add_control
+-- No row: the run has taken this event id before.
+INSERT INTO harborage_controls (run, event_id, data) VALUES (:run, :event_id, :data)
+ON CONFLICT DO NOTHING
+RETURNING number;
+
+-- name: keep_sent
+UPDATE harborage_standings SET sent = :number WHERE run_id = :run_id;
+
+-- name: arrived
+SELECT control.number, run.run_id, control.event_id, control.data
+FROM harborage_standings AS run
+JOIN harborage_controls AS control ON control.run = run.number AND control.number > max(run.taken, :after)
+WHERE run.owner = :worker AND run.sent > run.taken
+ORDER BY control.number;
+
+-- name: wake
+UPDATE harborage_standings SET is_woken = 1
+WHERE run_id = :run_id AND (stand = 'parked' OR owner <> '') AND NOT is_woken
+RETURNING 1;
+
+-- name: next_wake
+SELECT min(wake_at) FROM harborage_standings
+WHERE owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken;
+
+-- name: sign
+-- The first sign of life of a worker; one that gives it already is not written again.
+INSERT INTO harborage_workers (worker, seen_at) VALUES (:worker, :now) ON CONFLICT DO NOTHING;
+
+-- name: beat
+INSERT INTO harborage_workers (worker, seen_at) VALUES (:worker, :now)
+ON CONFLICT (worker) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: other_workers
+SELECT worker, seen_at FROM harborage_workers WHERE worker <> :worker;
+
+-- name: drop_worker
+DELETE FROM harborage_workers WHERE worker = :worker;
+
+-- name: free
+-- What a worker carried is looked at again by the next, parked or not: nobody knows what it had been told.
+UPDATE harborage_standings SET owner = '', is_woken = 1 WHERE owner <> '' AND owner = :worker RETURNING run_id;

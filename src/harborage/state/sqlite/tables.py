@@ -1,0 +1,289 @@
+"""What runs are in SQLite: each function is one step of a transaction, and knows nothing of threads or event loops."""
+
+from __future__ import annotations
+
+import builtins
+import heapq
+from collections.abc import Iterator
+from typing import Any, Final
+from zlib import crc32
+
+from harborage.identity import Quadruple
+from harborage.state.runs import (
+    Claim,
+    EntryMissingError,
+    Lease,
+    LeaseLostError,
+    RunFilter,
+    RunRecord,
+    RunRecordNotFoundError,
+    Sent,
+    Stand,
+    Standing,
+    Write,
+    check_bodies,
+    check_body,
+)
+from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.stations import Transaction
+from harborage.state.sqlite.times import micros, moment
+
+__all__ = ["RunTables"]
+
+_NO_RUN: Final = 0
+
+
+class RunTables:
+    """The tables of runs. `now` is always in microseconds."""
+
+    def __init__(self) -> None:
+        self._sql = {**statements("runs"), **statements("queue")}
+        # Every step of every run asks for these two.
+        self._extend = self._sql["extend"]
+        self._add_entry = self._sql["add_entry"]
+
+    # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, transaction: Transaction, record: RunRecord, write: Write, now: int) -> bool:
+        """Keep a new run; False, and nothing done, for an id that is kept."""
+        check_bodies(write)
+        who, execute = record.who, transaction.execute
+        made = (
+            record.run_id,
+            who.tenant_id,
+            who.user_id,
+            who.session_id,
+            who.run_id,
+            record.agent,
+            micros(record.created_at),
+            record.goal,
+        )
+        number: Any = execute(self._sql["add_run"], made).get
+        if number is None:
+            return False
+        execute(self._sql["add_standing"], (record.run_id, number, record.agent, len(write.entries), now))
+        self._fill(transaction, number, 0, write)
+        self._stand(transaction, record.run_id, write.standing or record.standing, now)
+        transaction.tell()
+        return True
+
+    def append(self, transaction: Transaction, lease: Lease, write: Write, now: int) -> None:
+        """Change a run.
+
+        Raises:
+            LeaseLostError, BodyMismatchError: nothing was changed.
+        """
+        if write.bodies:
+            check_bodies(write)
+        run_id, worker, fence = lease
+        count = len(write.entries)
+        held: Any = transaction.execute(self._extend, (count, now, run_id, worker, fence)).get
+        if held is None:
+            raise LeaseLostError(run_id, worker, fence)
+        number, entries = held
+        self._fill(transaction, number, entries - count, write)
+        if write.taken:
+            transaction.execute(self._sql["take_controls"], (write.taken, run_id))
+        if write.standing is not None:
+            self._stand(transaction, run_id, write.standing, now)
+
+    def release(self, transaction: Transaction, lease: Lease, standing: Standing, now: int) -> None:
+        """Give a run back; a lease that was lost is nothing to give back."""
+        if transaction.execute(self._sql["is_held"], lease).get:
+            self._stand(transaction, lease.run_id, standing, now, is_given_back=True)
+
+    def forget(self, transaction: Transaction, run_id: str) -> None:
+        """Drop a run, and the bodies that only it names."""
+        execute, sql = transaction.execute, self._sql
+        number: Any = execute(sql["drop_run"], (run_id,)).get
+        if number is None:
+            return
+        for statement in ("drop_entries", "drop_controls"):
+            execute(sql[statement], (number,))
+        for (digest,) in execute(sql["drop_names"], (number,)).fetchall():
+            execute(sql["drop_body"], (digest,))
+        execute(sql["drop_standing"], (run_id,))
+        execute(sql["wake_waiting"], (run_id,))
+        transaction.tell()
+
+    def _fill(self, transaction: Transaction, number: int, before: int, write: Write) -> None:
+        execute = transaction.execute
+        position = before
+        for data in write.entries:
+            position += 1
+            execute(self._add_entry, (number, position, crc32(data), data))
+        for digest, body in write.bodies.items():
+            execute(self._sql["add_body"], (digest, body))
+            execute(self._sql["name_body"], (number, digest))
+
+    def _stand(
+        self, transaction: Transaction, run_id: str, standing: Standing, now: int, *, is_given_back: bool = False
+    ) -> None:
+        stand = standing.stand
+        values = (
+            stand.value,
+            standing.reason,
+            micros(standing.wake_at),
+            standing.waits_for,
+            is_given_back or stand.is_final,
+            now,
+            run_id,
+        )
+        transaction.execute(self._sql["stand"], values)
+        if stand.is_final:
+            transaction.execute(self._sql["wake_waiting"], (run_id,))
+        transaction.tell()
+
+    # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, transaction: Transaction, run_id: str, after: int) -> builtins.list[bytes]:
+        """The entries of a run behind the first `after`.
+
+        Raises:
+            EntryMissingError: one is not there, or is not what was kept.
+        """
+        extent: Any = transaction.execute(self._sql["extent"], (run_id,)).get
+        if extent is None:
+            return []
+        number, count = extent
+        found: builtins.list[bytes] = []
+        for position, crc, data in transaction.execute(self._sql["read"], (number, after)):
+            if position != after + len(found) + 1 or crc32(data) != crc:
+                break
+            found.append(data)
+        if after + len(found) < count:
+            raise EntryMissingError(run_id=run_id, entry=after + len(found))
+        return found
+
+    def body(self, transaction: Transaction, run_id: str, digest: str) -> bytes:
+        """The body that the run names.
+
+        Raises:
+            EntryMissingError: it is not there, or is not what was kept.
+        """
+        data: Any = transaction.execute(self._sql["body"], (digest, run_id)).get
+        if data is None:
+            raise EntryMissingError(run_id=run_id, digest=digest)
+        return check_body(run_id, digest, data)
+
+    def list(self, transaction: Transaction, filter: RunFilter, after: str, limit: int) -> builtins.list[RunRecord]:
+        """A page of the runs that are wanted.
+
+        Raises:
+            RunRecordNotFoundError: `after` names no run.
+        """
+        behind: Any = _NO_RUN
+        if after:
+            behind = transaction.execute(self._sql["number"], (after,)).get
+            if behind is None:
+                raise RunRecordNotFoundError(f"no run {after} to list the runs behind")
+        pages = [transaction.execute(self._sql[name], values) for name, values in _lists(filter, behind, limit)]
+        rows = heapq.merge(*pages, key=lambda row: row[-1]) if len(pages) > 1 else pages[0]
+        wanted = (_record(row) for row in rows if not filter.run_id or (row[-1] > behind and _is_of(filter, row)))
+        return [record for record, _ in zip(wanted, range(limit), strict=False)]
+
+    # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(
+        self, transaction: Transaction, worker: str, *, agent: str, limit: int, blocked: bool, now: int
+    ) -> builtins.list[Claim]:
+        """Take runs that are ready and that nobody carries, oldest first."""
+        execute, sql = transaction.execute, self._sql
+        execute(sql["fall_due"], (now,))
+        ready: builtins.list[Any] = []
+        if agent:
+            for one in ("", agent):
+                ready += execute(sql["ready_of_agent"], (one, limit)).fetchall()
+        else:
+            ready += execute(sql["ready"], (limit,)).fetchall()
+        if blocked:
+            ready += execute(sql["blocked"], (agent, limit)).fetchall()
+        claims: builtins.list[Claim] = []
+        for _, run_id in sorted(ready)[:limit]:
+            fence: Any = execute(sql["take"], (worker, run_id)).get
+            record = _record(execute(sql["find"], (run_id,)).fetchone())
+            claims.append(Claim(record, Lease(run_id, worker, fence)))
+        return claims
+
+    def send(self, transaction: Transaction, run_id: str, event_id: str, data: bytes) -> bool:
+        """Keep a control; False for an event id that the run has had.
+
+        Raises:
+            RunRecordNotFoundError: the run is not there, or has ended.
+        """
+        run: Any = transaction.execute(self._sql["open_run"], (run_id,)).get
+        if run is None:
+            raise RunRecordNotFoundError(f"no run {run_id} that could still take a control")
+        number: Any = transaction.execute(self._sql["add_control"], (run, event_id, data)).get
+        if number is None:
+            return False
+        transaction.execute(self._sql["keep_sent"], (number, run_id))
+        transaction.tell()
+        return True
+
+    def arrived(self, transaction: Transaction, worker: str, after: int) -> builtins.list[Sent]:
+        """The controls behind `after` that wait for the runs of a worker."""
+        return [Sent(*row) for row in transaction.execute(self._sql["arrived"], (after, worker))]
+
+    def wake(self, transaction: Transaction, run_id: str) -> None:
+        """Let a parked run be ready, now or when it is given back."""
+        if transaction.execute(self._sql["wake"], (run_id,)).get:
+            transaction.tell()
+
+    def next_wake(self, transaction: Transaction) -> int | None:
+        """When the next parked run that nobody carries is to be looked at."""
+        at: Any = transaction.execute(self._sql["next_wake"]).get
+        return at
+
+
+def _lists(filter: RunFilter, after: int, limit: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The statements, and their values, that together find what is wanted without looking at much else."""
+    user, session, agent = filter.user, filter.session, filter.agent
+    stands = f"|{'|'.join(filter.stands)}|" if filter.stands else ""
+    if filter.run_id:
+        yield "find", (filter.run_id,)
+    elif filter.tenant and user and session:
+        yield "list_session", (filter.tenant, user, session, after, agent, stands, limit)
+    elif filter.tenant:
+        yield "list_tenant", (filter.tenant, after, user, session, agent, stands, limit)
+    elif agent:
+        yield "list_agent", (agent, after, user, session, stands, limit)
+    elif filter.stands:
+        for stand in dict.fromkeys(filter.stands):
+            yield "list_stand", (stand.value, after, user, session, limit)
+    else:
+        yield "list", (after, user, session, limit)
+
+
+def _is_of(filter: RunFilter, row: Any) -> bool:
+    """Whether the one run that was asked for by its id is wanted for the rest, too."""
+    _, tenant, user, session, _, _, agent, _, stand, *_ = row
+    return (
+        filter.tenant in ("", tenant)
+        and filter.user in ("", user)
+        and filter.session in ("", session)
+        and filter.agent in ("", agent)
+        and (not filter.stands or stand in filter.stands)
+    )
+
+
+def _record(row: Any) -> RunRecord:
+    run_id, tenant, user, session, who_run, goal, agent, created_at, *rest = row
+    stand, reason, wake_at, waits_for, owner, fence, entries, updated_at, _ = rest
+    return RunRecord(
+        run_id=run_id,
+        who=Quadruple(tenant, user, session, who_run),
+        goal=goal,
+        agent=agent,
+        standing=Standing(
+            stand=Stand(stand),
+            reason=reason,
+            wake_at=None if wake_at is None else moment(wake_at),
+            waits_for=waits_for,
+        ),
+        owner=owner,
+        fence=fence,
+        entries=entries,
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+    )

@@ -1,0 +1,151 @@
+"""A simulated process: code with its own clock, which can die or freeze between any two turns of the loop.
+
+Death is not cancellation: nothing of the process ever has a turn again, so no cleanup runs. Whatever it had not
+committed elsewhere is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from harborage.clock import Timer
+from harborage.concurrency import Crew
+from harborage.testing.simulation.loop import SimulatedLoop
+
+if TYPE_CHECKING:
+    from harborage.testing.simulation.simulation import Simulation
+
+__all__ = ["START", "Process", "SimulatedClock"]
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""The time at which every simulation begins."""
+
+
+class SimulatedClock:
+    """The time of a simulated loop, as a process sees it: `skew` apart from the others."""
+
+    def __init__(self, loop: SimulatedLoop, skew: timedelta = timedelta(0)) -> None:
+        self._loop = loop
+        self._start = START + skew
+
+    def now(self) -> datetime:
+        """The simulated time, in UTC."""
+        return self._start + timedelta(microseconds=self._loop.now_us)
+
+    def monotonic(self) -> float:
+        """Simulated seconds since the simulation began."""
+        return self._loop.time()
+
+    def call_later(self, delay_s: float, wake: Callable[[], None]) -> Timer:
+        """Call `wake` once when that much simulated time has passed."""
+        return self._loop.call_later(max(0.0, delay_s), wake)
+
+
+class Process:
+    """One process of a simulation. `point` is where faults may strike it; `number` tells it from those before it."""
+
+    def __init__(self, simulation: Simulation, name: str, number: int, skew: timedelta) -> None:
+        self._simulation = simulation
+        self._loop = simulation.loop
+        self.name = name
+        self.number = number
+        self.clock = SimulatedClock(simulation.loop, skew)
+        self.lane = simulation.loop.new_lane(name)
+        self.context = simulation.loop.context_of(self.lane)
+        self.logger = logging.Logger(name)  # noqa: LOG001 - of this simulation alone, so no name of the log tree
+        self.logger.addHandler(_Notes(simulation, name))
+        self.is_dead = False
+        self.frozen_since: float | None = None
+        self.ended = asyncio.Event()
+        self._on_change: list[Callable[[], None]] = []
+        self._crew = Crew(simulation.fail)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its code may have turns."""
+        return not self.is_dead and self.frozen_since is None
+
+    def start(self, main: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
+        """Begin `main` in this process; when it returns the process has ended by itself."""
+        task = self.context.run(self._crew.start, main(self), f"{self.name} main")
+        task.add_done_callback(self._finished, context=self._simulation.context)
+
+    def stop(self) -> None:
+        """Ask the process to end by itself, as a signal would: its main task is cancelled, its cleanups run."""
+        if not self.is_dead:
+            self._simulation.note(f"{self.name} is asked to stop")
+            for task in self.lane.waiting():
+                if task.get_name() == f"{self.name} main":
+                    self.context.run(self._loop.call_soon, task.cancel)
+
+    def kill(self, why: str) -> None:
+        """End the process between two turns. Killing a dead one does nothing."""
+        if self.is_dead:
+            return
+        self._simulation.note(f"{self.name} DIES {why}")
+        self.is_dead = True
+        self._loop.hold(self.lane)
+        self._changed()
+        self.ended.set()
+
+    def freeze(self, seconds: float, why: str = "") -> None:
+        """Stop the process for a while; then it goes on as if nothing had been."""
+        if not self.is_running:
+            return
+        self._simulation.note(f"{self.name} FREEZES for {seconds:.3f} s {why}")
+        self.frozen_since = self._loop.time()
+        self._loop.hold(self.lane)
+        self._loop.call_later(seconds, self._thaw, context=self._simulation.context)
+        self._changed()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the process dies, freezes or thaws."""
+        self._on_change.append(listener)
+
+    async def point(self, what: str) -> None:
+        """A moment at which this process may die or freeze, and which may take long."""
+        fates = self._simulation.fates
+        if fates.strikes("crash"):
+            self.kill(f"at {what}")
+            await self._loop.create_future()
+        if fates.strikes("freeze"):
+            self.freeze(fates.up_to(fates.faults.freeze_s), f"at {what}")
+            await asyncio.sleep(0)
+        if fates.strikes("slow"):
+            await asyncio.sleep(fates.up_to(fates.faults.slow_s))
+
+    def _thaw(self) -> None:
+        if self.is_dead:
+            return
+        self._simulation.note(f"{self.name} goes on")
+        self.frozen_since = None
+        self._loop.let_go(self.lane)
+        self._changed()
+
+    def _changed(self) -> None:
+        for listener in tuple(self._on_change):
+            self._simulation.context.run(listener)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """The main task ended by itself; what it failed with, the crew reports."""
+        if not self.is_dead:
+            self._simulation.note(f"{self.name} ends")
+            self.is_dead = True
+            self._changed()
+            self.ended.set()
+
+
+class _Notes(logging.Handler):
+    """Makes what a process logs part of the story."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        super().__init__()
+        self._simulation = simulation
+        self._name = name
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._simulation.note(f"{self._name} {record.levelname.lower()}: {record.getMessage()}")

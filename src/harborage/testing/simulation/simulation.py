@@ -1,0 +1,244 @@
+"""One simulation: a seed, a loop, a story, the processes in it, and what was noted on the way.
+
+While it runs, whatever would differ from one run to the next comes from the seed: ids, random numbers, the system's
+clock. Everything it started is gone when it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final, TypeAlias
+from unittest import mock
+
+import msgspec
+from ulid import ULID
+
+from harborage import ids
+from harborage.clock import SystemClock
+from harborage.testing.simulation.faults import NO_FAULTS, Fates, Faults
+from harborage.testing.simulation.loop import LANE, Order, SimulatedLoop
+from harborage.testing.simulation.process import START, Process, SimulatedClock
+
+__all__ = ["Outcome", "Simulation", "Story", "simulate"]
+
+_LAST_TURNS: Final = 100_000
+_LAST_S: Final = 4_000_000.0
+_MOST_CLOSINGS: Final = 50
+
+Story: TypeAlias = Callable[["Simulation"], Awaitable[Any]]
+"""What a simulation plays: it boots processes, acts from outside, and raises when something is not as it must be."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one simulation went. `error` is what its story raised; `digest` is equal for equal runs."""
+
+    seed: int
+    digest: str
+    notes: tuple[str, ...]
+    turns: int
+    seconds: float
+    struck: dict[str, int]
+    result: Any = None
+    error: BaseException | None = None
+
+    @property
+    def trace(self) -> str:
+        """The notes as text, the error last."""
+        end = [] if self.error is None else [f"{type(self.error).__name__}: {self.error}"]
+        return "\n".join([*self.notes, *end])
+
+
+class Simulation:
+    """What a story works with. Code of the story itself is outside of all processes: no fault strikes it."""
+
+    def __init__(self, seed: int, faults: Faults, order: Order, *, is_verbose: bool = False) -> None:
+        self.seed = seed
+        self.loop = SimulatedLoop(
+            self.chance("order"), order=order, turn_us=self.chance("turns").choice((0, 0, 1, 100))
+        )
+        self.clock = SimulatedClock(self.loop)
+        self.fates = Fates(faults, self.chance("faults"))
+        self.processes: list[Process] = []
+        self.notes: list[str] = []
+        self.context = self.loop.context_of(self.loop.main)
+        self.is_over = False
+        self._skews = self.chance("skews")
+        self._numbers = count(1)
+        self._failed: asyncio.Future[None] | None = None
+        if is_verbose:
+            self.loop.on_turn = lambda lane, label: self.notes.append(f"{self._at()}   · {lane.name}: {label}")
+
+    def chance(self, name: str) -> random.Random:
+        """Random numbers of the seed; those of one name do not depend on how many are drawn under another."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def number(self) -> int:
+        """A number that nobody else has got from here."""
+        return next(self._numbers)
+
+    def note(self, text: str) -> None:
+        """Make `text` part of the trace."""
+        if not self.is_over:
+            line = f"{self._at()} {text}"
+            self.notes.append(line)
+            self.loop.record(line)
+
+    def boot(self, name: str, main: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
+        """A new process that runs `main`."""
+        number = len(self.processes) + 1
+        most = self.fates.faults.skew_s
+        skew = timedelta(microseconds=round(self._skews.uniform(-most, most) * 1e6))
+        process = Process(self, name, number, skew)
+        self.processes.append(process)
+        self.note(f"{name} begins")
+        process.start(main)
+        return process
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """End the story with an error that no part of it can catch."""
+        self.note(f"{what} FAILS: {type(error).__name__}: {error}")
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def play(self, story: Story) -> Any:
+        """What the story gives.
+
+        Raises:
+            BaseException: what it raised, or what was given to `fail`.
+        """
+        self._failed = self.loop.create_future()
+        async with asyncio.TaskGroup() as group:
+            telling = group.create_task(_tell(story, self), name="story")
+            await asyncio.wait((telling, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                telling.cancel()
+                self._failed.result()
+            self._failed.cancel()
+        return telling.result()
+
+    def bury(self) -> None:
+        """End everything that the story left: dead and frozen processes, and tasks that nobody awaits."""
+        self.is_over = True
+        self.loop.on_turn = None
+        lanes = self.loop.lanes
+        for lane in lanes:
+            self.loop.let_go(lane)
+        try:
+            self.loop.run_until_complete(_end_of_all(self.loop))
+        finally:
+            for lane in lanes:
+                for task in lane.waiting():
+                    _close(task)
+            self.loop.close()
+
+    def _at(self) -> str:
+        return f"{self.loop.now_us / 1e6:12.6f}"
+
+
+async def _tell(story: Story, simulation: Simulation) -> Any:
+    LANE.set(simulation.loop.main)
+    return await story(simulation)
+
+
+async def _end_of_all(loop: SimulatedLoop) -> None:
+    for _ in range(_MOST_CLOSINGS):
+        mine = asyncio.current_task()
+        left = [task for lane in loop.lanes for task in lane.waiting() if task is not mine]
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await asyncio.sleep(1)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """Take apart a task that does not end when it is asked to."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coro: Any = task.get_coro()
+    for _ in range(_MOST_CLOSINGS):
+        try:
+            coro.close()
+        except RuntimeError:
+            continue  # it awaited something on its way out
+        return
+
+
+def simulate(
+    story: Story,
+    seed: int,
+    *,
+    faults: Faults = NO_FAULTS,
+    order: Order | None = None,
+    is_verbose: bool = False,
+) -> Outcome:
+    """Play the story once, with everything that chance decides drawn from `seed`. Never: raises what the story did.
+
+    Without `order` that is drawn, too. The same arguments give the same `digest`, in any process.
+    """
+    if order is None:
+        order = random.Random(f"{seed}/which order").choice(list(Order))
+    simulation = Simulation(seed, faults, order, is_verbose=is_verbose)
+    loop = simulation.loop
+    error: BaseException | None = None
+    result = None
+    with _sealed(simulation):
+        try:
+            result = loop.run_until_complete(simulation.play(story))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as raised:  # noqa: BLE001 - it is the outcome
+            error = _only(raised)
+        outcome = Outcome(
+            seed=seed,
+            digest=loop.digest(),
+            notes=tuple(simulation.notes),
+            turns=loop.turns,
+            seconds=loop.time(),
+            struck=dict(simulation.fates.struck),
+            result=result,
+            error=error,
+        )
+        simulation.bury()
+    return outcome
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one error of a group that has only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+@contextmanager
+def _sealed(simulation: Simulation) -> Iterator[None]:
+    """Let ids, random numbers and the system's clock come from the simulation, and keep the collector still: when it
+    comes is nobody's decision."""
+    chance = simulation.chance("ids")
+
+    def mint() -> ULID:
+        at_ms = round(START.timestamp() * 1000) + simulation.loop.now_us // 1000
+        return ULID(at_ms.to_bytes(6, "big") + chance.randbytes(10))
+
+    state = random.getstate()
+    was_collecting = gc.isenabled()
+    random.seed(f"{simulation.seed}/module")
+    gc.disable()
+    try:
+        with (
+            mock.patch.object(ids, "ULID", mint),
+            mock.patch.object(SystemClock, "now", staticmethod(simulation.clock.now)),
+            mock.patch.object(SystemClock, "monotonic", staticmethod(simulation.clock.monotonic)),
+        ):
+            yield
+    finally:
+        random.setstate(state)
+        if was_collecting:
+            gc.enable()

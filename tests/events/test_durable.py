@@ -1,0 +1,397 @@
+"""The bus over a log when the log fails, dawdles, loses events or belongs to several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from harborage.codec import UnserializableError
+from harborage.errors import HarborageError
+from harborage.events import (
+    BUS_DRIVERS,
+    BusClosedError,
+    BusConfigError,
+    Cursor,
+    Event,
+    EventType,
+    Filter,
+    MemoryEventBus,
+    RedactedMap,
+)
+from harborage.events.durable import DurableEventBus, make
+from harborage.events.errors import (
+    BusBacklogError,
+    BusStalledError,
+    EventCorruptError,
+    LogClosedError,
+    LogGapError,
+    SequenceTakenError,
+)
+from harborage.events.keeper import MAX_LINES, RETRY_S
+from harborage.events.log import Logged
+from harborage.events.memory_log import MemoryEventLog
+from harborage.identity import Identity, Quadruple
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.conformance.event_bench import ME, MINE, a_chunk, an_event, names
+from harborage.testing.events import EventRecorder
+
+OTHER = Quadruple("tenant", "user", "other", "run")
+
+
+class RefusedError(HarborageError):
+    """The log was told to refuse."""
+
+
+class FaultyLog(MemoryEventLog):
+    """A log that refuses sessions, and waits for the test, where it is told to; it remembers what it was handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: set[str] = set()
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self.handed: list[int] = []
+        self.lookups = 0
+
+    async def append(self, events: Sequence[Logged]) -> None:
+        self.handed.append(len(events))
+        await self.may_write.wait()
+        if self.refuses.intersection(event.who.session_id for event in events):
+            raise RefusedError("full")
+        await super().append(events)
+
+    async def last(self, who: Identity) -> int:
+        self.lookups += 1
+        return await super().last(who)
+
+
+@pytest.fixture
+def log() -> FaultyLog:
+    """The log under the bus."""
+    return FaultyLog()
+
+
+@pytest.fixture
+def opening(log: FaultyLog, clock: FakeClock) -> Callable[..., DurableEventBus]:
+    """Makes another bus over the same log, as a process does when it starts."""
+    return lambda **options: DurableEventBus(log, clock=clock, **options)
+
+
+Opening = Callable[..., DurableEventBus]
+
+
+async def kept(bus: DurableEventBus) -> list[str]:
+    """The names in the record."""
+    return names(await bus.replay(Cursor(), MINE))
+
+
+async def test_a_refused_publish_raises_and_takes_no_number(opening: Opening, log: FaultyLog) -> None:
+    """The log's own error reaches the caller, nobody is told, and the next event has the number."""
+    bus = opening()
+    reader = bus.subscribe(MINE)
+    log.refuses.add(ME.session_id)
+    with pytest.raises(RefusedError):
+        await bus.publish(an_event("lost"))
+    log.refuses.clear()
+    assert (await bus.publish(an_event("next"))).sequence == 1
+    assert names(reader.drain()) == ["next"]
+    await bus.aclose()
+
+
+async def test_a_closed_log_fails_the_publish(opening: Opening, log: FaultyLog) -> None:
+    """A store that is closed under its bus is told as that."""
+    bus = opening()
+    await log.aclose()
+    with pytest.raises(LogClosedError):
+        await bus.publish(an_event())
+    await bus.aclose()
+
+
+async def test_a_refused_event_that_nobody_waits_for_is_offered_again(
+    opening: Opening, log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once, its session cannot tell more without waiting, and it comes first when the log heals."""
+    bus = opening()
+    reader = bus.subscribe(MINE)
+    log.refuses.add(ME.session_id)
+    bus.publish_nowait(an_event("first"))
+    await settle()
+    await clock.run_for(3 * RETRY_S)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    with pytest.raises(BusStalledError) as caught:
+        bus.publish_nowait(an_event("refused"))
+    assert isinstance(caught.value.__cause__, RefusedError)
+    bus.publish_nowait(an_event("elsewhere", OTHER))
+    log.refuses.clear()
+    await clock.run_for(RETRY_S)
+    bus.publish_nowait(an_event("second"))
+    await settle()
+    assert names(reader.drain()) == ["first", "second"]
+    assert await kept(bus) == ["first", "second"]
+    await bus.aclose()
+    assert clock.armed == 0
+
+
+async def test_a_publish_heals_its_session_at_once(opening: Opening, log: FaultyLog, clock: FakeClock) -> None:
+    """It need not wait for the next retry, and comes behind what was owed."""
+    bus = opening()
+    log.refuses.add(ME.session_id)
+    bus.publish_nowait(an_event("owed"))
+    await settle()
+    with pytest.raises(RefusedError):
+        await bus.publish(an_event("refused"))
+    log.refuses.clear()
+    assert (await bus.publish(an_event("heals"))).sequence == 2
+    assert await kept(bus) == ["owed", "heals"]
+    bus.publish_nowait(an_event("after"))
+    await bus.aclose()
+
+
+async def test_one_sessions_trouble_is_not_anothers(opening: Opening, log: FaultyLog) -> None:
+    """In one batch with an event that is refused, the other session's is kept."""
+    bus = opening()
+    log.refuses.add(OTHER.session_id)
+    results = await asyncio.gather(
+        bus.publish(an_event("mine")), bus.publish(an_event("theirs", OTHER)), return_exceptions=True
+    )
+    assert isinstance(results[0], Event)
+    assert isinstance(results[1], RefusedError)
+    assert await kept(bus) == ["mine"]
+    await bus.aclose()
+
+
+async def test_what_the_log_refuses_to_the_end_is_said_at_close(
+    opening: Opening, log: FaultyLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closing offers it once more and then lets go of it, out loud."""
+    bus = opening()
+    log.refuses.add(ME.session_id)
+    bus.publish_nowait(an_event("lost"))
+    await bus.aclose()
+    assert "not kept, by session: {'session': 1}" in caplog.text
+
+
+async def test_a_replay_answers_while_the_log_refuses_writes(opening: Opening, log: FaultyLog) -> None:
+    """What was kept can be read though what was told last is stuck."""
+    bus = opening()
+    await bus.publish(an_event("kept"))
+    log.refuses.add(ME.session_id)
+    bus.publish_nowait(an_event("stuck"))
+    assert await kept(bus) == ["kept"]
+    log.refuses.clear()
+    await bus.aclose()
+
+
+async def test_many_events_are_written_at_once(opening: Opening, log: FaultyLog) -> None:
+    """What is told while the log writes goes into the next batch, whatever its session."""
+    bus = opening()
+    log.may_write.clear()
+    bus.publish_nowait(an_event("first"))
+    await settle()
+    for turn in range(50):
+        bus.publish_nowait(an_event(str(turn), ME if turn % 2 else OTHER))
+    log.may_write.set()
+    await bus.aclose()
+    assert log.handed == [1, 50]
+
+
+async def test_a_slow_log_bounds_what_may_wait(opening: Opening, log: FaultyLog) -> None:
+    """Beyond the limit what is told without waiting is refused; those who wait are taken."""
+    bus = opening(max_backlog=10)
+    log.may_write.clear()
+    for turn in range(10):
+        bus.publish_nowait(an_event(str(turn)))
+    with pytest.raises(BusBacklogError) as caught:
+        bus.publish_nowait(an_event("too much", OTHER))
+    assert caught.value.limit == 10
+    reader = bus.subscribe(MINE)
+    bus.publish_nowait(a_chunk("told at once"))
+    assert [event.type for event in reader.drain()] == [EventType.LLM_COMPLETION_CHUNK]
+    waiting = asyncio.create_task(bus.publish(an_event("waits")))
+    await settle()
+    log.may_write.set()
+    assert (await waiting).sequence == 11
+    bus.publish_nowait(an_event("room again"))
+    await bus.aclose()
+
+
+async def test_a_caller_that_gives_up_has_told_its_event(opening: Opening, log: FaultyLog) -> None:
+    """Cancelling the wait does not take back what is on its way."""
+    bus = opening()
+    log.may_write.clear()
+    caller = asyncio.create_task(bus.publish(an_event("told")))
+    await settle()
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    log.may_write.set()
+    assert await kept(bus) == ["told"]
+    await bus.aclose()
+
+
+async def test_publish_nowait_gives_the_event_without_its_number(opening: Opening) -> None:
+    """Stamped and redacted, but the number is given when the event is kept."""
+    bus = opening()
+    event = bus.publish_nowait(an_event("x"))
+    assert event.sequence == 0
+    assert event.occurred_at is not None
+    await bus.aclose()
+
+
+async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, log: FaultyLog) -> None:
+    """The publisher learns of it at once, and nothing behind it is held up."""
+    bus = opening()
+    with pytest.raises(UnserializableError):
+        bus.publish_nowait(Event(EventType.RUNTIME_ERROR, ME, RedactedMap({"x": object()})))
+    assert (await bus.publish(an_event("next"))).sequence == 1
+    await bus.aclose()
+
+
+async def test_a_gap_in_the_log_is_loud(opening: Opening, log: FaultyLog) -> None:
+    """An event that was kept and is gone fails the replay."""
+    await log.append([Logged(ME.identity, number, b"{}") for number in (1, 3)])
+    bus = opening()
+    with pytest.raises((LogGapError, EventCorruptError)):
+        await bus.replay(Cursor(), MINE)
+    with pytest.raises(LogGapError) as caught:
+        await bus.replay(Cursor("", 1), MINE)
+    assert (caught.value.session_id, caught.value.sequence) == ("session", 2)
+    await bus.aclose()
+
+
+async def test_an_event_that_cannot_be_read_is_named(opening: Opening, log: FaultyLog) -> None:
+    """A damaged record fails the replay and names the event; the bus goes on."""
+    await log.append([Logged(ME.identity, 1, b'{"type": 7}')])
+    bus = opening()
+    with pytest.raises(EventCorruptError) as caught:
+        await bus.replay(Cursor(), MINE)
+    assert (caught.value.session_id, caught.value.sequence) == ("session", 1)
+    assert (await bus.publish(an_event())).sequence == 2
+    await bus.aclose()
+
+
+async def test_catching_up_tells_what_another_process_kept(opening: Opening) -> None:
+    """A reader that replayed first misses nothing of what came between its replay and the first look."""
+    bus, other = opening(), opening()
+    reader = bus.subscribe(MINE)
+    assert await kept(bus) == []
+    for turn in range(3):
+        await other.publish(an_event(str(turn)))
+    await bus.catch_up()
+    assert names(reader.drain()) == ["0", "1", "2"]
+    await bus.catch_up()
+    assert reader.drain() == []
+    await bus.aclose()
+    await bus.catch_up()
+    await other.aclose()
+
+
+async def test_a_reader_that_asked_for_nothing_older_starts_now(opening: Opening) -> None:
+    """Without a replay the first look sets the reader's place at the end of the record."""
+    bus, other = opening(), opening()
+    await other.publish(an_event("before"))
+    reader = bus.subscribe(MINE)
+    await bus.catch_up()
+    await other.publish(an_event("after"))
+    await bus.catch_up()
+    assert names(reader.drain()) == ["after"]
+    await bus.aclose()
+    await other.aclose()
+
+
+async def test_a_damaged_event_of_another_process_is_logged(
+    opening: Opening, log: FaultyLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream goes on behind it."""
+    bus = opening()
+    reader = bus.subscribe(MINE)
+    await kept(bus)
+    await log.append([Logged(ME.identity, 1, b"broken")])
+    await bus.publish(an_event("mine"))
+    assert [event.sequence for event in reader.drain()] == [2]
+    assert "event 1 of session session cannot be read" in caplog.text
+    await bus.aclose()
+
+
+async def test_a_log_that_contradicts_itself_fails_the_publish(opening: Opening, log: FaultyLog) -> None:
+    """A number that is taken by nobody who can be read does not turn the bus in circles."""
+
+    class Lying(FaultyLog):
+        async def append(self, events: Sequence[Logged]) -> None:
+            raise SequenceTakenError("session", 1)
+
+    bus = DurableEventBus(Lying())
+    with pytest.raises(SequenceTakenError):
+        await bus.publish(an_event())
+    await bus.aclose()
+
+
+async def test_a_session_is_looked_up_once(opening: Opening, log: FaultyLog) -> None:
+    """The end of a session's line is read lazily and remembered."""
+    bus = opening()
+    for _ in range(10):
+        await bus.publish(an_event())
+    assert log.lookups == 1
+    await bus.aclose()
+
+
+async def test_quiet_sessions_are_forgotten_but_not_their_numbers(opening: Opening, log: FaultyLog) -> None:
+    """Memory does not grow with the sessions that ever told something; a returning one goes on where it was."""
+    bus = opening()
+    await bus.publish(an_event())
+    for number in range(MAX_LINES + 10):
+        bus.publish_nowait(an_event("", Quadruple("tenant", "user", f"s{number}", "")))
+        if not number % 1_000:
+            await bus.replay(Cursor(), Filter("tenant", "user", f"s{number}"))
+    await bus.replay(Cursor(), Filter("tenant", "user", f"s{number}"))
+    await settle()
+    assert len(bus._keeper._lines) <= MAX_LINES
+    assert (await bus.publish(an_event())).sequence == 2
+    await bus.aclose()
+
+
+async def test_a_recorder_works_on_it(opening: Opening) -> None:
+    """The test kit's recorder leaves out its own audit here too."""
+    bus = opening()
+    recorder = EventRecorder(bus)
+    await bus.publish(an_event("x"))
+    assert names(recorder.events) == ["x"]
+    assert len(recorder.events) == 1
+    await bus.aclose()
+
+
+async def test_the_log_is_its_owners_to_close(opening: Opening, log: FaultyLog) -> None:
+    """Unless the bus was told that it owns it."""
+    await opening().aclose()
+    assert await log.last(ME.identity) == 0
+    bus = opening(owns_log=True)
+    await bus.aclose()
+    with pytest.raises(LogClosedError):
+        await log.last(ME.identity)
+    with pytest.raises(BusClosedError):
+        await bus.publish(an_event())
+
+
+async def test_it_is_opened_by_name(log: FaultyLog, caplog: pytest.LogCaptureFixture) -> None:
+    """With a log it is durable; without one it warns, and keeps its events in memory."""
+    factory: Any = BUS_DRIVERS.factory("durable")
+    assert factory is make
+    assert isinstance(factory(log=log), DurableEventBus)
+    assert not caplog.records
+    assert isinstance(factory(), MemoryEventBus)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_the_backlog_must_be_positive(log: FaultyLog) -> None:
+    """A bus that may keep nothing waiting could tell nothing."""
+    with pytest.raises(BusConfigError):
+        DurableEventBus(log, max_backlog=0)
+
+
+def test_it_needs_a_running_loop(log: FaultyLog) -> None:
+    """Without one nothing could ever be kept, so nothing is taken."""
+    with pytest.raises(RuntimeError):
+        DurableEventBus(log).publish_nowait(an_event())

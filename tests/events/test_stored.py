@@ -1,0 +1,76 @@
+"""What a log keeps of an event, and what comes back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from harborage.events import Event, EventType, PauseRequestedPayload, RedactedMap, TaskPausedPayload
+from harborage.events.errors import EventCorruptError
+from harborage.events.log import Logged
+from harborage.events.stored import decode_event, encode_event, typed_event
+from harborage.identity import Identity, Quadruple
+
+WHO = Quadruple("t", "u", "s", "r")
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+def back(data: bytes, sequence: int = 1) -> Event:
+    """The event that these bytes spell."""
+    return decode_event(Logged(WHO.identity, sequence, data))
+
+
+def test_the_bytes_are_plain_json() -> None:
+    """Type, unix nanoseconds, run and payload; what the log knows itself is not repeated."""
+    data = encode_event(Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, extra={"a": "b"}))
+    assert data == (
+        b'{"type":"task.paused","occurred_at":1767323045678901000,"payload":{"TaskID":"x"},"run_id":"r",'
+        b'"extra":{"a":"b"}}'
+    )
+
+
+def test_everything_comes_back() -> None:
+    """To the microsecond; the payload as a map."""
+    event = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, extra={"a": "b"})
+    wanted = Event(EventType.TASK_PAUSED, WHO, RedactedMap({"TaskID": "x"}), AT, 7, {"a": "b"})
+    assert back(encode_event(event), 7) == wanted
+
+
+def test_a_redacted_payload_is_the_same_again() -> None:
+    """It is not wrapped a second time."""
+    event = Event(EventType.RUNTIME_ERROR, WHO.identity.with_run(""), RedactedMap({"message": "x"}), AT)
+    assert back(encode_event(event)).payload == event.payload
+
+
+def test_a_payload_that_is_no_object_is_wrapped() -> None:
+    """So that every payload is a map."""
+    assert back(b'{"type":"x.y","occurred_at":0,"payload":[1]}').payload == RedactedMap({"value": [1]})
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"type":1,"occurred_at":0,"payload":{}}', b"\xff"])
+def test_what_cannot_be_read_is_named(data: bytes) -> None:
+    """The error says which event of which session."""
+    with pytest.raises(EventCorruptError, match="event 9 of session s"):
+        back(data, 9)
+
+
+def test_a_typed_payload_can_be_had_again() -> None:
+    """For a type that has one safe class, the event is the one that its first readers saw."""
+    event = Event(EventType.PAUSE_REQUESTED, WHO, PauseRequestedPayload("token", "await_input"), AT, 1)
+    assert typed_event(back(encode_event(event))) == event
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, 1),
+        Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"message": "x"}), AT, 1),
+        Event("order.shipped", WHO, RedactedMap({"x": 1}), AT, 1),
+        Event(EventType.TASK_PAUSED, WHO, RedactedMap({"Other": 1}), AT, 1),
+        Event(EventType.AUDIT_ADMIN_SCOPE_USED, Identity("t", "u", "s").with_run(""), RedactedMap({}), AT, 1),
+    ],
+)
+def test_what_has_no_typed_form_stays_as_it_is(event: Event) -> None:
+    """Typed already, plain, a product's own, of another shape, or of several shapes."""
+    assert typed_event(event) is event
