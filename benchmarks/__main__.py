@@ -15,10 +15,12 @@ from rich.table import Table
 from benchmarks.deltas import streamed_deltas
 from benchmarks.fanout import event_fan_out, tool_fan_out
 from benchmarks.imports import import_time
+from benchmarks.local import embedded_model
 from benchmarks.measure import Row
 from benchmarks.react import react_step
 from benchmarks.steering import control_latency, parked_memory
 from benchmarks.steps import concurrent_runs, step_overhead
+from benchmarks.storage import storage_cost
 
 BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "steps": step_overhead,
@@ -30,6 +32,8 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "parked": parked_memory,
     "deltas": streamed_deltas,
     "imports": import_time,
+    "storage": storage_cost,
+    "local": embedded_model,
 }
 OUT = Path(__file__).parent / "out" / "results.json"
 

@@ -7,13 +7,13 @@ costs no task. `Crew` owns tasks that outlive one function; whoever holds the cr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
 from harborage.clock import Timer, Timers
 
-__all__ = ["CancelScope", "Crew", "cancellations", "is_cancelled", "take_back"]
+__all__ = ["CancelScope", "Crew", "cancellations", "is_cancelled", "take_back", "together"]
 
 
 def is_cancelled() -> bool:
@@ -37,6 +37,18 @@ def take_back(upto: int) -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling() > upto:
         task.uncancel()
+
+
+async def together(*work: Awaitable[Any]) -> list[Any]:
+    """What each piece of work gives, done at the same time; none goes on when this returns or raises.
+
+    Raises: the first failure in the order of the arguments, once all have ended.
+    """
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    return done
 
 
 class CancelScope:

@@ -55,9 +55,8 @@ async def test_a_key_chooses_its_provider(variable: str, provider: str) -> None:
 
 async def test_every_model_that_a_key_chooses_can_be_configured() -> None:
     """The models of the table are ones that the edge knows how to open."""
-    from harborage.llm.providers import config_for, parse_model
-
     from harborage.app.choice import _BY_KEY
+    from harborage.llm.providers import config_for, parse_model
 
     for variable, model, _ in _BY_KEY:
         config = config_for(parse_model(model), environ={variable: "k"})

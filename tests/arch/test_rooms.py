@@ -69,11 +69,18 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.events.memory_log": frozenset({"MemoryEventLog"}),
     "harborage.state.memory_runs": frozenset({"MemoryRuns"}),
     "harborage.state.memory_storage": frozenset({"open_memory"}),
-    "harborage.state.postgres": frozenset({"open"}),
-    "harborage.state.sqlite": frozenset({"open_sqlite"}),
+    "harborage.state.postgres": frozenset(
+        {"Database", "PostgresEventLog", "PostgresRuns", "PostgresStateStore", "make", "open_postgres"}
+    ),
+    "harborage.state.sqlite": frozenset(
+        {"Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}
+    ),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
     "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }
+
+# Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
+PUT_TOGETHER = frozenset({("harborage.state.memory_storage", "harborage.events.memory_log")})
 
 # Well under the 177 that stood here when this was written, far above what a walk of the wrong folder finds.
 FEWEST_MODULES = 150
@@ -195,7 +202,7 @@ def test_the_mind_never_knows_the_heart(root: Path, folder: str) -> None:
 def names_a_driver(found: Import) -> bool:
     """Whether a module below the workshop imports another room's driver, from its module or through the room's door."""
     here, there = room_of(found.importer), room_of(found.module)
-    if here == there or LAYER[here] >= WORKSHOP:
+    if here == there or LAYER[here] >= WORKSHOP or (found.importer, found.module) in PUT_TOGETHER:
         return False
     return any(reaches(found, module, names) for module, names in DRIVERS.items() if room_of(module) == there)
 

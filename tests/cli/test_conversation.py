@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from harborage.app import Change
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard
 from harborage.cli.questions import Desk
@@ -91,7 +92,9 @@ class Written:
 class Talk:
     """A conversation in which the test is the person, and which hears events when the test says so."""
 
-    def __init__(self, runtime: Runtime, run: Run, clock: FakeClock, *, approves: bool, is_alone: bool) -> None:
+    def __init__(
+        self, runtime: Runtime, run: Run, clock: FakeClock, *, approves: bool, is_alone: bool, **more: Any
+    ) -> None:
         self.run = run
         self.clock = clock
         self.screen = Written()
@@ -108,7 +111,12 @@ class Talk:
             keyboard=self.keyboard,
             approves=approves,
             clock=clock,
+            **more,
         )
+
+    async def cancel(self) -> None:
+        """Press Ctrl-C once."""
+        await self._talk.cancel(is_hard=False)
 
     async def hear(self, line: str, asked: str | None = None) -> None:
         """Type a line, while the question that is put now was put unless `asked` says which."""
@@ -141,7 +149,7 @@ def talk() -> Start:
     """Starts a run and a conversation about it."""
 
     @asynccontextmanager
-    async def start(goal: str, *, approves: bool = False, is_alone: bool = False) -> AsyncIterator[Talk]:
+    async def start(goal: str, *, approves: bool = False, is_alone: bool = False, **more: Any) -> AsyncIterator[Talk]:
         clock = FakeClock()
         options = RuntimeOptions(approval_ttl=timedelta(hours=1), pause_ttl=timedelta(hours=1))
         policies = {"publish": AlwaysDeny()}
@@ -149,7 +157,7 @@ def talk() -> Start:
             planner=Words(), tools=[publish], approvals=policies, options=options, clock=clock
         ) as runtime:
             run = await runtime.start(goal, who=WHO)
-            yield Talk(runtime, run, clock, approves=approves, is_alone=is_alone)
+            yield Talk(runtime, run, clock, approves=approves, is_alone=is_alone, **more)
 
     return start
 
@@ -280,3 +288,48 @@ async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
         await it.run.result()
         await it.hear("too late", "")
         assert it.screen.lines[-1].startswith("» not done: ")
+
+
+async def test_what_a_call_would_change_is_shown_with_the_question(talk: Start) -> None:
+    """The preview of the tool is asked with the arguments; one that fails is told and keeps nobody from deciding."""
+    seen: list[Any] = []
+
+    async def preview(args: Any) -> Change | None:
+        seen.append(dict(args))
+        return Change("title", "w\n", "x\n")
+
+    async def broken(args: Any) -> Change | None:
+        raise OSError("no disk")
+
+    async with talk("publish", previews={"publish": preview}) as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        assert seen == [{"title": "x"}]
+        assert "-w\n" in it.text
+        assert "+x\n" in it.text
+    async with talk("publish", previews={"publish": broken}) as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        assert "what it would change cannot be shown: no disk" in it.text
+        await it.hear("y")
+        assert (await it.run.result()).payload == ["published x"]
+
+
+async def test_a_message_can_be_sent_while_a_question_is_open(talk: Start) -> None:
+    """`/say` talks to the agent, and leaves the question where it is."""
+    async with talk("publish") as it:
+        await it.until(EventType.TOOL_APPROVAL_REQUESTED)
+        await it.hear("/say the second one")
+        assert len(it.desk) == 1
+        await it.hear("y")
+        await it.until(EventType.CONTROL_APPLIED)
+        assert (await it.run.result()).payload == ["published x"]
+
+
+@pytest.mark.parametrize(
+    ("has_model", "said"), [(True, "what the model was about to say is dropped"), (False, "one more step")]
+)
+async def test_the_answer_of_a_model_is_not_waited_for(talk: Start, has_model: bool, said: str) -> None:
+    """A cancel while nothing but a model works ends the run at once; a planner of one's own gets its last step."""
+    async with talk("family", has_model=has_model) as it:
+        await it.cancel()
+        assert said in it.text
+        assert (await it.run.result()).reason is FinishReason.CANCELLED or not has_model

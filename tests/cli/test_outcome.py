@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from harborage.cli.outcome import EXIT_CODES, Ending, answer_of, ending_of, failed, result_line
+from harborage.llm import AuthenticationFailedError
 from harborage.planner import Finish, FinishReason
+from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.steering.errors import MaxStepsExceededError
 
@@ -66,6 +68,16 @@ def test_a_failed_run_says_why() -> None:
     assert (ending.code, ending.error, ending.why) == (1, "ValueError", "no such thing")
     assert ending.told == "the run failed: no such thing"
     assert ending.is_strange
+
+
+def test_a_model_that_refuses_says_why_itself() -> None:
+    """What a provider refused is told in its own words, which name the fix, and needs no traceback."""
+    error = PlannerStepError(0, "openai: status 401: no; check the key in OPENAI_API_KEY")
+    error.__cause__ = AuthenticationFailedError("openai: status 401: no; check the key in OPENAI_API_KEY")
+    ending = ending_of(failure(error))
+    assert (ending.code, ending.error) == (1, "AuthenticationFailedError")
+    assert ending.told == "the run failed: openai: status 401: no; check the key in OPENAI_API_KEY"
+    assert not ending.is_strange
 
 
 def test_a_failure_without_a_cause_still_says_something() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harborage.app import Change
 from harborage.cli.answers import Mode
 from harborage.cli.questions import Desk, Question, announced_args, is_gate, put, put_again, question_of
 from harborage.identity import Quadruple
@@ -172,3 +173,41 @@ def test_editing_ends_with_its_question() -> None:
     assert desk.mode is Mode.EDIT
     desk.close("1")
     assert desk.mode is Mode.APPROVAL
+
+
+def written(before: str, after: str, objection: str = "") -> Question:
+    """A call that would write a file, with what it would change."""
+    args = {"path": "notes.md", "content": after}
+    return Question(
+        token="t", run_id="r", tool="write_file", args=args, change=Change("content", before, after, objection)
+    )
+
+
+def test_a_change_is_shown_line_by_line() -> None:
+    """Where a call replaces a text, the difference stands in its place; every other argument stays."""
+    text = shown(written("# Tide\n\nOld words.\n", "# Tide\n\nNew words.\n- one\n"))
+    assert 'path     "notes.md"' in text
+    assert "content  4 lines, compared with what is there:" in text
+    assert "-Old words.\n        +New words.\n        +- one" in text
+
+
+def test_a_change_that_would_fail_says_so() -> None:
+    """What the tool will refuse is known before somebody allows it."""
+    text = shown(written("a\n", "b\n", "the file is there, and `overwrite` is not set"))
+    assert "as it stands the call will fail: the file is there, and `overwrite` is not set" in text
+
+
+@pytest.mark.parametrize(("before", "after"), [("same\n", "same\n"), ("", "")])
+def test_no_change_is_said(before: str, after: str) -> None:
+    """A call that would change nothing says that."""
+    assert "nothing changes" in shown(written(before, after))
+
+
+def test_a_difference_shows_no_secret_and_no_hidden_sign() -> None:
+    """Secrets are masked on both sides, which is said; control and line-separating characters are spelled."""
+    text = shown(written('{"password": "hunter22"}\n', "x\x1b[2J y\u2028z\n"))
+    assert "\x1b" not in text
+    assert "\\x1b[2J y\\u2028z" in text
+    text = shown(written("Authorization: Bearer abcdefghijklmnop1234567890\n", "no\n"))
+    assert "abcdefghijklmnop" not in text
+    assert "what is hidden is not compared" in text

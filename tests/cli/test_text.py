@@ -55,7 +55,8 @@ def test_a_line_is_one_line_of_its_length(text: str, limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit", "line"), [("a  b\n c", 9, "a b c"), ("abcdef", 4, "abc…"), ("x" * 99, 9, "x" * 8 + "…")]
+    ("text", "limit", "line"),
+    [("a  b\n c", 9, "a b c"), ("abcdef", 4, "abc…"), ("x" * 99, 9, "x" * 8 + "…"), ("ab… and more", 4, "ab…")],
 )
 def test_a_line_collapses_white_space_and_says_when_it_is_cut(text: str, limit: int, line: str) -> None:
     """White space becomes single spaces, and an ellipsis stands for what is missing."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.outcome import ending_of
 from harborage.cli.records import Recorded
@@ -26,6 +27,7 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
+from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.journal import (
@@ -227,6 +229,45 @@ def test_a_thought_and_a_remark_are_shown(view: View) -> None:
     assert lines(view, *facts) == ["1 ∴ first this", "1 “ Let me add.", "1 ▸ add()"]
 
 
+def test_the_answer_is_no_remark(view: View) -> None:
+    """What the model says in its last step is the answer, which is written in full at the end, and nowhere else."""
+    facts = [
+        chunk("It is"),
+        chunk(" 4."),
+        decided("Finish"),
+        planned(Finish(FinishReason.GOAL, "It is 4."), preamble="It is 4."),
+    ]
+    assert lines(view, *facts) == []
+
+
+def test_a_remark_stands_before_the_question_that_it_explains(view: View) -> None:
+    """What the model said while it was heard stands with its decision, once, even if the record comes later."""
+    facts = [chunk("I write"), chunk(" it down."), decided("CallTool")]
+    assert lines(view, *facts) == ["1 “ I write it down."]
+    assert lines(view, planned(CallTool("write"), preamble="I write it down.")) == []
+    assert lines(view, decided("CallTool"), planned(CallTool("read"), preamble="Read.")) == ["2 “ Read."]
+
+
+def test_a_remark_that_was_taken_back_is_not_written(view: View) -> None:
+    """What was streamed before an answer started again is no remark."""
+    assert lines(view, chunk("Hm"), chunk("", kind="reset"), chunk("So"), decided("CallTool")) == ["1 “ So"]
+
+
+def test_a_call_that_no_gate_let_through_is_told_once(view: View) -> None:
+    """A refusal is told by its event; one that came without asking anybody is told from the record."""
+
+    def refused(tool: str, why: str) -> Recorded:
+        entry = Done(at=NOW, position="2", name=f"approve.{tool}", result=raw(Approval(refusal=why)))
+        return record(entry)
+
+    asked = told.ToolRejectedPayload(tool="write", pause_token="t", reason="no")
+    assert lines(view, event(EventType.TOOL_REJECTED, asked), refused("write", "rejected: no")) == [
+        "0 ✗ write refused: no"
+    ]
+    assert lines(view, refused("write", "no `path`")) == ["0 ✗ write: no `path`"]
+    assert lines(view, record(Done(at=NOW, position="3", name="approve.write", result=raw(Approval(args=b"{}"))))) == []
+
+
 def test_a_decision_that_is_recorded_late_is_not_told_twice(view: View) -> None:
     """A record that comes when the run has gone on adds nothing."""
     assert lines(view, decided("AwaitTask"), decided("CallTool")) == ["1 … waits for a task"]
@@ -341,7 +382,7 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
     (
         EventType.PLANNER_ERROR,
         told.PlannerErrorPayload(identity=WHO, error_code="ValueError", error_message="odd", occurred_at=NOW),
-        ["1 ✗ the planner failed: ValueError: odd"],
+        ["1 ✗ the planner failed: ValueError"],
     ),
     (
         EventType.PLANNER_MAX_STEPS_EXCEEDED,
@@ -532,9 +573,17 @@ def test_costs_add_up(view: View) -> None:
 
 def test_the_header_names_everything() -> None:
     """Above a run stand the agent, the goal, the run and whose it is."""
-    text = "\n".join(line.plain for line in header("notes", "Draft\nthem", "run-1", "ana"))
+    text = "\n".join(line.plain for line in header("notes", "Draft\nthem", Quadruple("t", "ana", "s", "run-1")))
     for part in ("notes", "goal  Draft them", "run   run-1 for ana"):
         assert part in text
+
+
+def test_the_header_names_the_model_and_the_files() -> None:
+    """It says which model decides, why it is that one, and what was attached."""
+    chosen = ChosenModel("ollama:qwen3", "Ollama answers at http://127.0.0.1:11434")
+    text = "\n".join(line.plain for line in header("a", "g", WHO, chosen, [ref("plan.md")]))
+    assert "model ollama:qwen3 (Ollama answers at http://127.0.0.1:11434)" in text
+    assert "file  plan.md text/plain, 12 B" in text
 
 
 def ref(name: str) -> ArtifactRef:

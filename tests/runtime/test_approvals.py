@@ -209,3 +209,14 @@ async def test_closing_while_a_call_waits_leaves_the_question_open(runtimes: Run
     await bench.rt.aclose()
     await asyncio.sleep(0)
     assert (await pauses.status(pause.token, who=ME)).is_paused
+
+
+async def test_nobody_is_asked_about_a_call_that_could_not_be_made(runtimes: Runtimes) -> None:
+    """A gated call whose arguments do not fit the tool goes back to the planner, which is told what is wrong."""
+    wrong = CallTool("write", b'{"words":"a"}')
+    bench = await runtimes([wrong, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
+    run = await bench.start()
+    (seen,) = (await bench.end(run)).payload
+    assert "words" in seen["error"]
+    assert bench.types("tool.") == []
+    assert bench.types("pause.") == []

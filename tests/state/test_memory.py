@@ -63,15 +63,15 @@ async def test_a_blank_driver_name_means_memory(name: str) -> None:
 
 async def test_an_unknown_driver_lists_those_there_are() -> None:
     """The error names what was asked for and what could have been, or `<none>`."""
-    with pytest.raises(DriverUnknownError, match=r"state: unknown driver papyrus \(registered: inmem\)"):
+    with pytest.raises(DriverUnknownError, match=r"state: unknown driver papyrus \(registered: inmem,postgres,sqlite\)"):
         await open_state(StateConfig(driver="papyrus"))
     with pytest.raises(DriverUnknownError, match="<none>"):
         await open_state(StateConfig(driver="papyrus"), drivers=DriverTable("state"))
 
 
 def test_the_table_names_the_drivers_there_are() -> None:
-    """Listing drivers costs no import and shows the built-in one."""
-    assert STATE_DRIVERS.names() == ["inmem"]
+    """Listing drivers costs no import and shows all there are."""
+    assert STATE_DRIVERS.names() == ["inmem", "postgres", "sqlite"]
 
 
 def test_a_conflict_names_the_event_id() -> None:

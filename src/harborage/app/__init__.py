@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from harborage.app.agent import Agent
 from harborage.app.assistant import assistant
+from harborage.app.attachments import (
+    Attachment,
+    AttachmentError,
+    attach,
+    check_attachments,
+    read_attachment,
+    readable,
+)
 from harborage.app.build import open_runtime
 from harborage.app.choice import ChosenModel, choose_model, with_model
+from harborage.app.preview import Change, Preview, file_preview
 from harborage.app.target import AgentNotReadyError, TargetError, is_target, load_agent
 
 __all__ = [
     "Agent",
     "AgentNotReadyError",
+    "Attachment",
+    "AttachmentError",
+    "Change",
     "ChosenModel",
+    "Preview",
     "TargetError",
     "assistant",
+    "attach",
+    "check_attachments",
     "choose_model",
+    "file_preview",
     "is_target",
     "load_agent",
     "open_runtime",
+    "read_attachment",
+    "readable",
     "with_model",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from harborage.app.preview import Preview
 from harborage.planner import Planner, PlannerConfig
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.model import ModelChoice
@@ -20,7 +21,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.
 
     An agent that names neither a planner nor a model of its own runs on the one that `--model` names, or that this
-    machine has.
+    machine has. `previews` show what a call would change to the person who is asked to allow it, by the tool's name.
 
     `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work where it stands.
     """
@@ -31,6 +32,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     tools: Sequence[ToolDescriptor | Callable[..., Any]] = ()
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
+    previews: Mapping[str, Preview] = {}
     options: RuntimeOptions = RuntimeOptions()
     description: str = ""
     check: Callable[[], None] | None = None

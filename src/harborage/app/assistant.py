@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from harborage.app.agent import Agent
+from harborage.app.preview import file_preview
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.options import RuntimeOptions
 
@@ -34,5 +35,6 @@ def assistant(root: Path) -> Agent:
         instructions=_INSTRUCTIONS,
         tools=standard_tools(root=root),
         approvals={"write_file": _ASKS_FIRST},
+        previews={"write_file": file_preview(root)},
         options=RuntimeOptions(built_in=("artifact_fetch",)),
     )

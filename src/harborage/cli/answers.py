@@ -33,6 +33,7 @@ __all__ = [
 
 HELP = (
     ("any text", "tell the agent something; it sees it at its next step"),
+    ("/say TEXT", "the same, also while a question is open"),
     ("/pause", "park the run at its next step"),
     ("/resume", "let the parked run go on"),
     ("/goal TEXT", "give the run another goal"),
@@ -205,6 +206,8 @@ def _command(text: str) -> Typed:
             return Cancel(is_hard=True)
         case "/help" | "/?":
             return Help()
+        case "/say":
+            return Say(rest) if rest else Wrong("/say needs something to tell the agent: /say use the second table")
         case "/goal":
             return Redirect(rest) if rest else Wrong("/goal needs the new goal: /goal write the summary first")
         case "/context":

@@ -7,11 +7,14 @@ in `questions`.
 from __future__ import annotations
 
 import os
-from typing import assert_never
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, assert_never
 
 import msgspec
 from rich.text import Text
 
+from harborage.app import Change, Preview
 from harborage.cli.answers import (
     HELP,
     Allow,
@@ -39,6 +42,7 @@ from harborage.cli.live import Screen
 from harborage.cli.questions import Desk, Question, announced_args, is_gate, put, put_again, question_of
 from harborage.cli.seen import View, run_of
 from harborage.cli.text import compact, one_line, plural, pretty
+from harborage.cli.view import doing
 from harborage.clock import Clock
 from harborage.errors import HarborageError
 from harborage.events import (
@@ -56,13 +60,15 @@ from harborage.runtime.pauses import PauseFilter
 
 __all__ = ["Conversation"]
 
+_ASKING = frozenset({"thinking", "writing"})
 _NOBODY = "nobody could be asked: there was no terminal"
 
 
 class Conversation:
     """The conversation about one run and its tasks. Without a keyboard nobody can be asked.
 
-    `approves` answers yes to whatever a yes answers; what needs more than that is still asked.
+    `approves` answers yes to whatever a yes answers; what needs more than that is still asked. `previews` show what a
+    call would change. `has_model` says that a model decides, whose answer need not be waited for.
     """
 
     def __init__(
@@ -76,6 +82,8 @@ class Conversation:
         keyboard: Keyboard | None,
         approves: bool,
         clock: Clock,
+        previews: Mapping[str, Preview] = MappingProxyType({}),
+        has_model: bool = False,
     ) -> None:
         self.is_away = False
         self._runtime = runtime
@@ -86,6 +94,8 @@ class Conversation:
         self._keyboard = keyboard
         self._approves = approves
         self._clock = clock
+        self._previews = previews
+        self._has_model = has_model
         self._drafts: dict[str, str] = {}
         self._unsent = ""
 
@@ -141,6 +151,9 @@ class Conversation:
         """End the run, and say what happens now."""
         if is_hard:
             self._say("stopping at once; Ctrl-C once more leaves without waiting", "yellow")
+        elif self._has_model and doing(self._view)[0] in _ASKING and not len(self._desk):
+            is_hard = True  # nothing is under way but an answer, which would be thrown away
+            self._say("cancelling; what the model was about to say is dropped", "yellow")
         elif self._view.main.held:
             self._say("cancelling the parked run", "yellow")
         else:
@@ -159,9 +172,20 @@ class Conversation:
         label = "" if who.run_id == self._run.id else run_of(self._view, who.run_id).label
         question = question_of(pause, label)
         if question is not None and announced is not None:
-            question = msgspec.structs.replace(question, args=announced_args(announced.args_summary))
+            args = announced_args(announced.args_summary)
+            question = msgspec.structs.replace(question, args=args, change=await self._change(question.tool, args))
         if question is not None:
             await self._ask(question)
+
+    async def _change(self, tool: str, args: Any) -> Change | None:
+        preview = self._previews.get(tool)
+        if preview is None or not isinstance(args, Mapping) or self._keyboard is None:
+            return None
+        try:
+            return await preview(args)
+        except Exception as error:  # noqa: BLE001 - told; the question itself has all that is decided about
+            self._say(f"what it would change cannot be shown: {error}", "yellow")
+            return None
 
     async def _look_again(self) -> None:
         """Events were lost, and questions may have been among them: ask the coordinator what is open."""

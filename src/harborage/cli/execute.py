@@ -30,6 +30,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     words: tuple[str, ...]
     model: str = ""
+    attached: tuple[Path, ...] = ()
     approves: bool = False
     user: str = ""
     max_steps: int = 0
@@ -48,6 +49,7 @@ def execute(wanted: Wanted, style: Style) -> int:
         goal=goal,
         who=who,
         model=wanted.model,
+        attached=wanted.attached,
         approves=wanted.approves,
         max_steps=wanted.max_steps,
         deadline_s=wanted.deadline_s,

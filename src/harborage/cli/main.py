@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "fork": ("harborage.cli.fork:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
+    "freeze": ("harborage.cli.freeze:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
     "models": ("harborage.cli.models:models", "list | pull NAME", "List or fetch models that run on this machine."),
+    "replay": ("harborage.cli.replay:replay", "RUN [OPTIONS]", "Run a recorded run again, offline, and compare."),
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
+    "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the runs that are kept, or show one."),
     "version": ("harborage.cli.version:version", "", "Print the version."),
 }
 """Every command: where it lives, what it takes, and what it does in one line."""

@@ -9,7 +9,10 @@ from typing import Any, assert_never
 import msgspec
 
 from harborage import codec
+from harborage.errors import HarborageError
+from harborage.llm import LLMError
 from harborage.planner import Finish, FinishReason
+from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 
 __all__ = ["CANCELLED", "EXIT_CODES", "WRONG_USE", "Ending", "ending_of", "failed", "result_line"]
@@ -55,10 +58,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 def ending_of(result: Finish | RunFailedError) -> Ending:
     """What came of a run, from its finish or from the error that it failed with."""
     if isinstance(result, RunFailedError):
-        cause = str(result.__cause__ or "") or str(result)
-        if result.error == _OUT_OF_STEPS:
-            return failed(result.error, cause, EXHAUSTED)
-        return failed(result.error, cause, FAILED, is_strange=True)
+        return _failure(result)
     return Ending(
         code=_code(result.reason),
         reason=str(result.reason),
@@ -67,6 +67,18 @@ def ending_of(result: Finish | RunFailedError) -> Ending:
         payload=result.payload,
         metadata=dict(result.metadata or {}),
     )
+
+
+def _failure(result: RunFailedError) -> Ending:
+    """A run that failed. What a model or its provider refused says itself what to do about it."""
+    error = result.__cause__
+    if isinstance(error, PlannerStepError) and isinstance(error.__cause__, HarborageError):
+        error = error.__cause__
+    why = str(error or "") or str(result)
+    if result.error == _OUT_OF_STEPS:
+        return failed(result.error, why, EXHAUSTED)
+    name = type(error).__name__ if isinstance(error, LLMError) else result.error
+    return failed(name, why, FAILED, is_strange=not isinstance(error, LLMError))
 
 
 def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Ending:

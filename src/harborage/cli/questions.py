@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from difflib import unified_diff
 from typing import Any
 
 import msgspec
 from rich.text import Text
 
+from harborage.app import Change
 from harborage.cli.answers import Mode
-from harborage.cli.text import compact, duration, pretty, printable
+from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause
 
@@ -18,10 +20,15 @@ __all__ = ["Desk", "Question", "announced_args", "is_gate", "put", "put_again", 
 
 _INDENT = " " * 6
 _SHORT = 72
+_CONTEXT_LINES = 3
+_ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One open question. `tool` is set for a call that needs approval, which `args` are for; else a run is paused."""
+    """One open question. `tool` is set for a call that needs approval, which `args` are for; else a run is paused.
+
+    `change` is what the call would change, if that is known.
+    """
 
     token: str
     run_id: str
@@ -29,6 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     tool: str = ""
     args: Any = None
+    change: Change | None = None
     payload: dict[str, Any] = {}
     deadline: datetime | None = None
 
@@ -132,7 +140,7 @@ def put(question: Question, now: datetime) -> list[Text]:
     """A question as it is shown, complete: who decides must see all of it."""
     lines = [Text(), _title(question)]
     if question.tool:
-        lines += [*_facts({"why": printable(question.reason)}, 1), *_arguments(question.args)]
+        lines += [*_facts({"why": printable(question.reason)}, 1), *_arguments(question.args, question.change)]
     else:
         lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1)
     if question.deadline is not None:
@@ -141,10 +149,30 @@ def put(question: Question, now: datetime) -> list[Text]:
     return [*lines, _keys(question)]
 
 
-def _arguments(args: Any) -> list[Text]:
+def _arguments(args: Any, change: Change | None) -> list[Text]:
     if not isinstance(args, Mapping) or not args:
         return _facts({"arguments": _exact(args)}, 1)
-    return [Text(f"{_INDENT}arguments", style="dim"), *_facts({key: _exact(value) for key, value in args.items()}, 2)]
+    shown = {key: _exact(value) for key, value in args.items()}
+    if change is not None:
+        shown[change.field] = f"{_lines(change.after)}, compared with what is there:"
+    lines = [Text(f"{_INDENT}arguments", style="dim"), *_facts(shown, 2)]
+    return lines if change is None else [*lines, *_compared(change)]
+
+
+def _lines(text: str) -> str:
+    return plural(text.count("\n") + (not text.endswith("\n")), "line")
+
+
+def _compared(change: Change) -> Iterator[Text]:
+    """The change, line by line as `diff -u` shows it. Secrets are masked in both texts, so they are no difference."""
+    before, after = str(masked(change.before)), str(masked(change.after))
+    rows = list(unified_diff(before.split("\n"), after.split("\n"), n=_CONTEXT_LINES, lineterm=""))[2:]
+    if hidden_places(before) or hidden_places(after):
+        rows.append("@ what is hidden is not compared")
+    for row in rows or ["nothing changes"]:
+        yield Text(f"{_INDENT}  {printable(row, keep=chr(9))}", style=_ROW_STYLES.get(row[:1], "dim"))
+    if change.objection:
+        yield Text(f"{_INDENT}  as it stands the call will fail: {printable(change.objection)}", style="yellow")
 
 
 def put_again(question: Question) -> list[Text]:

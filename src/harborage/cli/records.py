@@ -13,6 +13,7 @@ from harborage.cli.outcome import ending_of
 from harborage.cli.seen import Call, RunSeen, View, line, run_of
 from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
 from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
@@ -20,7 +21,7 @@ from harborage.runtime.steering.state import Planned
 
 __all__ = ["Recorded", "fold_entry"]
 
-_TOOL = "tool."
+_TOOL, _APPROVE = "tool.", "approve."
 _ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})
 _HEAVY_KEYS = frozenset({"size_bytes", "truncated", "artifact_ref"})
 
@@ -46,6 +47,8 @@ def fold_entry(view: View, fact: Recorded) -> list[Text]:
             return _spawned(view, run, codec.decode(bytes(done.result)))
         case Done(name=name) as done if name.startswith(_TOOL):
             return _called(run, done)
+        case Done(name=name) as done if name.startswith(_APPROVE):
+            return _not_asked(run, name.removeprefix(_APPROVE), codec.decode(bytes(done.result), Approval))
         case Failed(name=name) | Cut(name=name) as stopped if name.startswith(_TOOL):
             return _stopped(run, stopped)
         case Joined() as joined:
@@ -90,7 +93,8 @@ def _planned(run: RunSeen, planned: Planned) -> list[Text]:
         return []  # written down late: the run has gone on since, and other lines have told of it
     run.step = run.recorded
     lines = []
-    if planned.preamble:
+    is_answer = isinstance(planned.decision, Finish)  # which is written in full at the end
+    if planned.preamble and not is_answer and run.remarked != run.step:
         lines.append(line(run, "“", "dim", one_line(planned.preamble), tag=str(run.step)))
     if isinstance(planned.decision, SpawnTask):
         run.wanted = planned.decision.spec
@@ -144,6 +148,17 @@ def _called(run: RunSeen, done: Done) -> list[Text]:
             return [_failure(run, call, f"{took}  ", one_line(error, 400))]
         case _ as unreachable:
             assert_never(unreachable)
+
+
+def _not_asked(run: RunSeen, tool: str, approval: Approval) -> list[Text]:
+    """A call that no gate let through, unless an event has told so."""
+    if not approval.refusal:
+        return []
+    if tool in run.refused:
+        run.refused.remove(tool)
+        return []
+    parts = ((printable(tool, keep=""), "bold"), f": {one_line(approval.refusal, 400)}")
+    return [line(run, "✗", "red", *parts, tag=str(run.recorded), wrap=True)]
 
 
 def _stopped(run: RunSeen, stopped: Failed | Cut) -> list[Text]:

@@ -127,6 +127,8 @@ def _last_rows(text: str, room: int) -> list[str]:
 
 def _tail(text: str, room: int) -> str:
     line = one_line(text, len(text) + 1)
-    while cell_len(line) > max(4, room):
+    if cell_len(line) <= max(4, room):
+        return line
+    while cell_len(line) > max(4, room) - 1:
         line = line[1:]
-    return line
+    return f"…{line}"

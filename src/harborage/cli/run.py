@@ -6,6 +6,7 @@ Reading the help must stay cheap, so everything that a run needs is imported whe
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -18,6 +19,7 @@ _WORDS = (
     "package.agent, with :NAME unless it is called agent. Otherwise the standard assistant does."
 )
 _MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
+_FILE = "A file for the run to work with: a picture is looked at, anything else can be read. May be repeated."
 _POSITIVE = Number(gt=0)
 
 
@@ -28,6 +30,7 @@ def _flag(text: str) -> Parameter:
 def run(
     *words: Annotated[str, Parameter(help=_WORDS)],
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
+    attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
     yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
     json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
     quiet: Annotated[bool, _flag("Print the answer only.")] = False,
@@ -66,5 +69,13 @@ def run(
     from harborage.cli.execute import Wanted, execute
     from harborage.cli.stage import Style
 
-    wanted = Wanted(words=words, model=model, approves=yes, user=user, max_steps=max_steps or 0, deadline_s=deadline)
+    wanted = Wanted(
+        words=words,
+        model=model,
+        attached=tuple(attach or ()),
+        approves=yes,
+        user=user,
+        max_steps=max_steps or 0,
+        deadline_s=deadline,
+    )
     return execute(wanted, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))

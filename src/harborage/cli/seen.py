@@ -32,7 +32,8 @@ class RunSeen(msgspec.Struct, kw_only=True):
 
     `step` counts decisions, `recorded` those whose record was seen too; `held` is why it is parked; `ended` how its
     task ended; `is_announced` and `is_told` whether its beginning and its end were written; `wanted` is what it last
-    spawned a task for.
+    spawned a task for; `remarked` is the step whose remark was written before its record came, `refused` are the tools
+    whose refusal was.
     """
 
     run_id: str
@@ -46,6 +47,8 @@ class RunSeen(msgspec.Struct, kw_only=True):
     calls: dict[str, Call] = msgspec.field(default_factory=dict)
     held: str = ""
     ended: str = ""
+    remarked: int = 0
+    refused: list[str] = msgspec.field(default_factory=list)
     is_announced: bool = False
     is_told: bool = False
     began: datetime | None = None
@@ -55,8 +58,8 @@ class RunSeen(msgspec.Struct, kw_only=True):
 class View(msgspec.Struct, kw_only=True):
     """Everything seen so far.
 
-    `streaming` is the tail of the answer that the model writes, `thinking` that of
-    the reasoning before it.
+    `streaming` is the tail of what the model writes now, `opening` its beginning, `thinking` the tail of the reasoning
+    before it.
     """
 
     root: str
@@ -66,6 +69,7 @@ class View(msgspec.Struct, kw_only=True):
     cost: float = 0.0
     currency: str = ""
     streaming: str = ""
+    opening: str = ""
     thinking: str = ""
 
     @property

@@ -13,22 +13,32 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias, assert_never
 
 import msgspec
 from rich.text import Text
 
-from harborage.app import Agent, open_runtime, with_model
+from harborage.app import (
+    Agent,
+    attach,
+    check_attachments,
+    open_runtime,
+    read_attachment,
+    readable,
+    with_model,
+)
 from harborage.artifacts import ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard, signals
 from harborage.cli.live import Region, Screen
+from harborage.cli.logs import logged
 from harborage.cli.outcome import Ending, ending_of
 from harborage.cli.questions import Desk
 from harborage.cli.recording import WatchedJournal
 from harborage.cli.records import Recorded
 from harborage.cli.region import region
-from harborage.cli.seen import View, new_view
+from harborage.cli.seen import View, line, new_view
 from harborage.cli.text import one_line
 from harborage.cli.view import fold, header, summary
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -47,11 +57,15 @@ _IN_MEMORY = "inmem"
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent."""
+    """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent.
+
+    `attached` are files that the run gets along with its goal.
+    """
 
     goal: str
     who: Identity
     model: str = ""
+    attached: tuple[Path, ...] = ()
     approves: bool = False
     max_steps: int = 0
     deadline_s: float | None = None
@@ -84,6 +98,8 @@ class _Over(msgspec.Struct, frozen=True):
 
 
 _Input: TypeAlias = _Line | _Cancel | _Over
+_Fact: TypeAlias = Event | tuple[str, bytes] | str
+"""An event, an entry of a run's record, or what was logged."""
 
 
 class Session:
@@ -96,10 +112,11 @@ class Session:
         self._wishes = wishes
         self._stage = stage
         self._clock = clock
-        self._happened: list[Event | tuple[str, bytes]] = []
+        self._happened: list[_Fact] = []
         self._inputs: list[_Input] = []
         self._wake = asyncio.Event()
         self._interrupts = 0
+        self._has_model = False
         self._events: Subscription | None = None
         self._fault: BaseException | None = None
         self._refresh: Callable[[], None] = lambda: None
@@ -112,28 +129,37 @@ class Session:
         """
         began = self._clock.now()
         journal = WatchedJournal(MemoryJournal(), self._recorded)
+        files = [read_attachment(path) for path in self._wishes.attached]
         agent, chosen = await with_model(self._agent, self._wishes.model, os.environ)
+        self._has_model = chosen is not None
+        if files:
+            check_attachments(files, agent, os.environ)
+            agent = readable(agent)
         async with open_runtime(agent, journal=journal) as runtime:
             # The session is this run's alone, so its events are those of the run and of the tasks that it spawns.
             self._events = runtime.bus.subscribe(Filter.of(self._wishes.who))
-            run = await self._start(runtime, began)
+            attached = await attach(runtime.artifacts, self._wishes.who, files)
+            run = await self._start(runtime, began, [ref.id for ref in attached])
             self.run_id = run.id
             view = new_view(run.id, began)
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
-                screen.show(header(self._agent.name, self._wishes.goal, run.id, run.who.user_id, chosen))
+                screen.show(header(self._agent.name, self._wishes.goal, run.who, chosen, attached))
                 if self._wishes.approves:
                     screen.show([Text("--yes: calls that need approval are made without asking", style="yellow")])
                 ending = await self._stay(run, view, talk, screen)
-            kept = await runtime.artifacts.list(ArtifactScope.of(run.who))
+            given = {ref.id for ref in attached}
+            kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
         seconds = (self._clock.now() - began).total_seconds()
         screen.show(summary(view, ending, seconds, kept, is_kept=self._agent.options.artifact_driver != _IN_MEMORY))
         return ending
 
-    async def _start(self, runtime: Runtime, began: datetime) -> Run:
+    async def _start(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
         wishes = self._wishes
         deadline = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
-        return await runtime.start(wishes.goal, who=wishes.who, deadline=deadline, max_steps=wishes.max_steps)
+        return await runtime.start(
+            wishes.goal, who=wishes.who, deadline=deadline, input_artifacts=artifacts, max_steps=wishes.max_steps
+        )
 
     def _enter(self, stack: ExitStack, runtime: Runtime, run: Run, view: View) -> tuple[Screen, Conversation]:
         """Take the terminal: keys, screen and signals, given back with `stack`."""
@@ -153,7 +179,10 @@ class Session:
             keyboard=keyboard,
             approves=self._wishes.approves,
             clock=self._clock,
+            previews=self._agent.previews,
+            has_model=self._has_model,
         )
+        stack.enter_context(logged(self._logged))
         stack.enter_context(self._heard(talk, screen, keyboard))
         self._refresh = screen.refresh
         return screen, talk
@@ -219,6 +248,10 @@ class Session:
         self._happened.extend((run_id, data) for data in entries)
         self._wake.set()
 
+    def _logged(self, text: str) -> None:
+        self._happened.append(text)
+        self._wake.set()
+
     async def _await_end(self, run: Run) -> None:
         """The run's end comes last: its last record has brought all that led to it."""
         try:
@@ -275,8 +308,10 @@ class Session:
         await talk.notice(event)
 
 
-def _lines(view: View, happened: Event | tuple[str, bytes]) -> list[Text]:
+def _lines(view: View, happened: _Fact) -> list[Text]:
     try:
+        if isinstance(happened, str):
+            return [line(view.main, "!", "yellow", one_line(happened, 400), wrap=True)]
         if isinstance(happened, Event):
             return fold(view, happened)
         run_id, data = happened

@@ -55,7 +55,9 @@ def _spelled(char: str) -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """`text` on one line of at most `limit` characters, white space collapsed."""
     line = printable(" ".join(text[: limit * 4].split()))
-    return line if len(line) <= limit and len(text) <= limit * 4 else f"{line[: limit - 1]}…"
+    if len(line) <= limit and len(text) <= limit * 4:
+        return line
+    return f"{line[: limit - 1].rstrip('…')}…"
 
 
 def masked(value: Any) -> Any:

@@ -20,6 +20,7 @@ from harborage.cli.records import Recorded, fold_entry
 from harborage.cli.seen import RunSeen, View, line, run_of
 from harborage.cli.text import duration, one_line, plural, shortened, size
 from harborage.events import Event, EventType, RedactedMap
+from harborage.identity import Quadruple
 from harborage.planner import ChunkKind, PauseReason
 
 __all__ = ["Fact", "doing", "fold", "header", "summary", "totals"]
@@ -52,11 +53,15 @@ def _decided(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]
     run.step += 1
     run.decision = payload.decision_kind
     run.since = event.occurred_at
-    if run.run_id == view.root:
-        view.streaming = view.thinking = ""
     lines = []
     if payload.reasoning_trace:
         lines.append(line(run, "∴", "dim", (one_line(payload.reasoning_trace), "dim italic"), tag=str(run.step)))
+    if run.run_id == view.root:
+        # A call that needs approval is put to a person before its decision is on record, and with it what was said.
+        if view.opening.strip() and run.decision != "Finish":
+            run.remarked = run.step
+            lines.append(line(run, "“", "dim", one_line(view.opening), tag=str(run.step)))
+        view.streaming = view.thinking = view.opening = ""
     if run.decision == "AwaitTask":
         lines.append(line(run, "…", "cyan", f"waits for {_awaited(view, run)}", tag=str(run.step)))
     return lines
@@ -75,8 +80,8 @@ def _awaited(view: View, run: RunSeen) -> str:
 
 
 def _planner_failed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    text = f"the planner failed: {payload.error_code}: {one_line(payload.error_message, 400)}"
-    return [line(run, "✗", "red", text, tag=str(run.step + 1), wrap=True)]
+    # Why is told once, at the end of the run.
+    return [line(run, "✗", "red", f"the planner failed: {payload.error_code}", tag=str(run.step + 1))]
 
 
 def _completed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
@@ -96,6 +101,7 @@ def _approved(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text
 
 def _refused(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
     why = f": {one_line(payload.reason)}" if payload.reason else ""
+    run.refused.append(payload.tool)
     return [line(run, "✗", "yellow", (payload.tool, "bold"), f" refused{why}", tag=str(run.step), wrap=True)]
 
 
@@ -186,9 +192,11 @@ def _streamed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text
         case ChunkKind.REASONING:
             view.thinking = "" if payload.done else (view.thinking + payload.delta)[-_STREAM_CHARS:]
         case ChunkKind.RESET:
-            view.streaming = view.thinking = ""
+            view.streaming = view.thinking = view.opening = ""
         case _:
             view.streaming = "" if payload.done else (view.streaming + payload.delta)[-_STREAM_CHARS:]
+            if len(view.opening) < _STREAM_CHARS:
+                view.opening += payload.delta
     return []
 
 
@@ -264,19 +272,26 @@ def doing(view: View) -> tuple[str, datetime | None]:
         case "Finish":
             return "finishing", run.since
         case _:
-            return "thinking", run.since
+            return "writing" if view.streaming else "thinking", run.since
 
 
-def header(name: str, goal: str, run_id: str, user: str, model: ChosenModel | None = None) -> list[Text]:
-    """What stands above everything: which agent does what, on which model, for whom, under which id."""
+def header(
+    name: str, goal: str, who: Quadruple, model: ChosenModel | None = None, attached: Iterable[ArtifactRef] = ()
+) -> list[Text]:
+    """What stands above everything: which agent does what, on which model, with which files, for whom, which run."""
     why = f" ({model.why})" if model is not None and model.why else ""
     return [
         Text(one_line(name), style="bold"),
         *([] if model is None else [Text.assemble(("  model ", "dim"), one_line(model.model), (why, "dim"))]),
         Text.assemble(("  goal  ", "dim"), one_line(goal, 1000)),
-        Text.assemble(("  run   ", "dim"), run_id, (f" for {one_line(user)}", "dim")),
+        *(Text.assemble(("  file  ", "dim"), one_line(ref.filename), (f" {_kind(ref)}", "dim")) for ref in attached),
+        Text.assemble(("  run   ", "dim"), who.run_id, (f" for {one_line(who.user_id)}", "dim")),
         Text(),
     ]
+
+
+def _kind(ref: ArtifactRef) -> str:
+    return f"{ref.mime_type}, {size(ref.size_bytes)}"
 
 
 def totals(view: View, seconds: float) -> str:
@@ -304,7 +319,7 @@ def summary(
             lines.append(line(view.main, "◆", "yellow", (task.label, "bold magenta"), text))
     for ref in artifacts:
         name = one_line(ref.filename or ref.id)
-        kept = f" {ref.mime_type}, {size(ref.size_bytes)}, {ref.id}{'' if is_kept else ', in memory only'}"
+        kept = f" {_kind(ref)}, {ref.id}{'' if is_kept else ', in memory only'}"
         lines.append(line(view.main, "+", "green", (name, "bold"), (kept, "dim")))
     glyph, style = ("✓", "bold green") if ending.code == 0 else ("✗", "bold red")
     reason = one_line(ending.reason.replace("_", " "))

@@ -78,8 +78,8 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     json_schema: bytes = b""
 
 
-class ToolDeclaration(msgspec.Struct, frozen=True):
-    """A tool the model may call natively; `schema` is the JSON schema of its arguments."""
+class ToolDeclaration(msgspec.Struct, frozen=True, dict=True):
+    """A tool the model may call natively; `schema` is the JSON schema of its arguments, and stays as it is."""
 
     name: str
     description: str = ""
@@ -95,8 +95,12 @@ class ToolCallStructured(msgspec.Struct, frozen=True):
     index: int = 0
 
 
-class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn of a conversation; a tool's answer names the call it answers by `tool_call_id`."""
+class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """One turn of a conversation; a tool's answer names the call it answers by `tool_call_id`.
+
+    The same message comes back with every step of a run, so a client may keep beside it what it worked out of it. That
+    is no part of its value: it is not compared, copied or encoded.
+    """
 
     role: Role
     content: Content = Content()

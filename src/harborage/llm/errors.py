@@ -131,7 +131,8 @@ class ContextWindowExceededError(LLMError):
         self.effective = effective
         super().__init__(
             f"llm: a prompt of about {estimate} tokens does not fit: the window is {window}, with a reserve of "
-            f"{reserve:g} that leaves {effective}; set a token budget so that the history is summarised earlier"
+            f"{reserve:g} that leaves {effective}; shorten what was asked, set a token budget so that the history is "
+            "summarised earlier, or choose a model with a larger window"
         )
 
 

@@ -129,7 +129,8 @@ def parse_model(text: str, *, providers: Mapping[str, Provider] = PROVIDERS) -> 
         raise UnknownModelStringError(f"{text.strip()!r} names no provider; {_meant(name, providers)}")
     provider = _known(name, providers)
     if not model and not provider.default_model:
-        raise InvalidConfigError(f"{name}: names no model; write {name}:MODEL{_example(name)}")
+        what = "FILE.json" if name == "cassette" else "MODEL"
+        raise InvalidConfigError(f"{name}: names no model; write {name}:{what}{_example(name)}")
     return ModelRef(name, model)
 
 

@@ -158,7 +158,10 @@ class Durable(Protocol):
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off."""
+    """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
+
+    A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused.
+    """
 
     who: Quadruple
     goal: str
@@ -168,6 +171,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline: datetime | None = None
     token_budget: int = 0
     input_artifact_ids: tuple[str, ...] = ()
+    is_rehearsal: bool = False
 
 
 class RunPhase(StrEnum):

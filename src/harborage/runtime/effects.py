@@ -63,7 +63,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     `recalled` hears of a recorded one instead, for what must be at hand in the process that carries the run on.
     `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
     too: for waiting, which has no effect to lose. `waits_for` says of a step that only waits what for: its run may
-    leave memory meanwhile, and the step begins again when the run is back.
+    leave memory meanwhile, and the step begins again when the run is back. It answers None while there is still
+    something to do that would be cut short.
     """
 
     run: Callable[[StepCall], Awaitable[Any]]
@@ -75,7 +76,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     recalled: Callable[[StepCall, Any], None] | None = None
     is_interruptible: bool = False
     yields_to_cancel: bool = False
-    waits_for: Callable[[StepCall], Waiting] | None = None
+    waits_for: Callable[[StepCall], Waiting | None] | None = None
 
 
 class EffectTable:
@@ -84,6 +85,11 @@ class EffectTable:
     def __init__(self, effects: Mapping[str, Effect]) -> None:
         self._exact = {name: effect for name, effect in effects.items() if not name.endswith(".")}
         self._families = {name: effect for name, effect in effects.items() if name.endswith(".")}
+
+    def each(self, change: Callable[[str, Effect], Effect]) -> EffectTable:
+        """The table with `change(name, effect)` in place of every effect."""
+        every = {**self._exact, **self._families}
+        return EffectTable({name: change(name, effect) for name, effect in every.items()})
 
     def find(self, name: str) -> Effect:
         """The effect that `name` stands for.

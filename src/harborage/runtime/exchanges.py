@@ -168,7 +168,7 @@ class Transcript:
         self._recent = [one for one in self._recent if one[0] != self._count - 1]
 
     def _nearest(self, prompt: Prompt) -> tuple[int, Prompt, tuple[tuple[int, int], ...]] | None:
-        """The recent exchange that shares most messages with this one, if it shares any; the latest where it is even."""
+        """The recent exchange that shares most messages with this one, if any does; of equals the latest."""
         best: tuple[int, Prompt, tuple[tuple[int, int], ...]] | None = None
         most = 0
         for at, model in self._recent:

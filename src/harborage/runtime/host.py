@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from msgspec.structs import replace
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -34,6 +36,11 @@ from harborage.state.storage import Storage
 from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
 
+if TYPE_CHECKING:
+    from harborage.runtime.exchanges import Prompt
+    from harborage.runtime.history.forking import Fork
+    from harborage.runtime.history.replaying import Replayed
+
 __all__ = ["Run", "Runtime", "RuntimeClosedError", "RuntimeOpenError"]
 
 
@@ -50,6 +57,7 @@ class _Asked(NamedTuple):
 
     deadline: datetime | None = None
     max_steps: int = 0
+    fork: Fork | None = None
 
 
 _NOTHING_ASKED = _Asked()
@@ -207,25 +215,73 @@ class Runtime:
             raise ValueError("start needs a goal")
         if deadline is not None and deadline.tzinfo is None:
             raise ValueError("start: the deadline needs a time zone")
-        artifacts = tuple(input_artifacts)
-        key = new_id()
-        self._asked[key] = _Asked(deadline, max_steps)
-        try:
-            handle = await parts.tasks.spawn(
-                SpawnRequest(
-                    identity=who.with_run(""),
-                    kind=TaskKind.FOREGROUND,
-                    query=goal,
-                    priority=priority,
-                    idempotency_key=key,
-                    input_artifact_ids=artifacts,
-                )
-            )
-            quadruple = who.with_run(handle.id)
-            await self._begin(parts, self._request(quadruple, goal, goal, artifacts, key))
-        finally:
-            del self._asked[key]
-        return self._handle(quadruple, scope)
+        wanted = SpawnRequest(
+            identity=who.with_run(""),
+            kind=TaskKind.FOREGROUND,
+            query=goal,
+            priority=priority,
+            input_artifact_ids=tuple(input_artifacts),
+        )
+        return self._handle(await self._start(parts, wanted, _Asked(deadline, max_steps)), scope)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: int,
+        who: Identity,
+        goal: str = "",
+        live: bool = False,
+        max_steps: int = 0,
+        scope: Scope = Scope.ADMIN,
+    ) -> Run:
+        """Start a new run out of the first steps of another of `who`: step `at`, counted from 1, is decided anew.
+
+        What the other run decided and found before that step is taken over and does not happen again; that run is only
+        read. `goal` is the new run's from that step on. Unless it is `live`, it does nothing that has effects: calls of
+        tools that change something, and spawned tasks, are refused.
+
+        Raises:
+            RuntimeClosedError: outside `async with`.
+            RunNotFoundError: no such run, or another owner's.
+            ForkError: it has no such step.
+        """
+        from harborage.runtime.history.forking import fork_at
+
+        parts = self._parts
+        parent = await self.run(run_id, who=who)
+        fork = fork_at(
+            await parent.history(), at, now=self._setup.clock.now(), goal=goal, is_live=live, max_steps=max_steps
+        )
+        wanted = SpawnRequest(
+            identity=who.with_run(""),
+            kind=TaskKind.FOREGROUND,
+            query=goal or fork.request.goal,
+            input_artifact_ids=fork.request.input_artifact_ids,
+        )
+        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope)
+
+    async def replay(
+        self,
+        record: Sequence[bytes],
+        *,
+        artifacts: ArtifactStore | None = None,
+        everywhere: bool = False,
+        clean: Callable[[Prompt], Prompt] | None = None,
+    ) -> Replayed:
+        """Run a recorded run again, offline, with this runtime's planner, tools and options, which need not be entered.
+
+        `record` is what `Run.history()` gives. The planner is asked again at each step, with what it was shown and what
+        its model answered then; what it decides is compared byte for byte. See `harborage.runtime.history.replay`.
+
+        Raises:
+            JournalCorruptError: the record cannot be read.
+        """
+        from harborage.runtime.history.replaying import replay
+
+        if artifacts is None and self._open is not None:
+            artifacts = self._open[0].artifacts
+        return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)
 
     async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.ADMIN) -> Run:
         """The handle on a run of `who`, such as one that another part of the program started.
@@ -266,6 +322,19 @@ class Runtime:
             parts, crew = self._open
             crew.start(_cancel_run(parts, task), f"cancel {task.id}")
 
+    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
+        """Start the run of a task that a person asks for."""
+        key = new_id()
+        self._asked[key] = asked
+        try:
+            handle = await parts.tasks.spawn(replace(wanted, idempotency_key=key))
+            who = wanted.identity.identity.with_run(handle.id)
+            request = self._request(who, wanted.query, wanted.query, wanted.input_artifact_ids, key)
+            await self._begin(parts, request, key)
+        finally:
+            del self._asked[key]
+        return who
+
     async def _drive(self) -> None:
         """Start a run for each spawned task; those that `start` made are running already, which makes this harmless."""
         while True:
@@ -283,13 +352,14 @@ class Runtime:
         goal = task.query or task.description or task.id
         request = self._request(who, goal, task.query, task.input_artifact_ids, task.idempotency_key)
         try:
-            await self._begin(self._parts, request)
+            await self._begin(self._parts, request, task.idempotency_key)
         except Exception as error:  # noqa: BLE001 - it is the outcome of this task
             self._setup.logger.error("task %s was not started: %s", task.id, error)
 
-    async def _begin(self, parts: Assembly, request: RunRequest) -> None:
+    async def _begin(self, parts: Assembly, request: RunRequest, key: str) -> None:
+        fork = self._asked.get(key, _NOTHING_ASKED).fork
         try:
-            await parts.engine.start(request.task_id, request)
+            await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
         except Exception as error:
             await parts.effects.give_up(request.who, error)
             raise
@@ -297,6 +367,8 @@ class Runtime:
     def _request(self, who: Quadruple, goal: str, query: str, artifacts: tuple[str, ...], key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""
         asked = self._asked.get(key, _NOTHING_ASKED)
+        if asked.fork is not None:
+            return asked.fork.for_run(who)
         return RunRequest(
             who=who,
             goal=goal,

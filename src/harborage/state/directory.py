@@ -34,6 +34,14 @@ class DirectoryCorruptError(StateError):
     """A chunk of a directory cannot be read; the store was changed from outside. The text names the record."""
 
 
+class _Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`low` is only in the record that says where the chunks that were not dropped begin."""
+
+    entries: list[Entry] = []
+    owner: str = ""
+    low: int = 0
+
+
 class Directory:
     """The entries under one place and kind, in the order in which their chunks were claimed.
 
@@ -76,21 +84,42 @@ class Directory:
     async def chunks(self) -> list[list[Entry]]:
         """The same, chunk by chunk."""
         chunks: list[list[Entry]] = []
+        low = await self._low()
         while True:
-            wanted = range(len(chunks), len(chunks) + (AT_ONCE if chunks else 2))
+            first = low + len(chunks)
+            wanted = range(first, first + (AT_ONCE if chunks else 2))
             found = await asyncio.gather(*(self._chunk(number) for number in wanted))
             chunks += [chunk for chunk in found if chunk is not None]
             if None in found:
                 return chunks
 
+    async def oldest(self) -> list[Entry]:
+        """The entries of the first chunk that was not dropped; empty when there is none."""
+        while (found := await self._chunk(await self._low())) is not None and not found:
+            await self.drop_oldest()  # a crash had left it half dropped
+        return found or []
+
+    async def drop_oldest(self) -> None:
+        """Forget the first chunk. An entry that its owner adds to it afterwards is lost, so let it be an old one."""
+        low = await self._low()
+        if await self._chunk(low) is None:
+            return
+        # An empty chunk stays in its place, so that nobody takes the end of the list to be there.
+        kind = f"{self._kind}/{low}"
+        await self._store.save(StateRecord(new_id(), self._place, kind, codec.encode(_Chunk())))
+        await self._store.delete(self._place, f"{kind}+")
+        data = codec.encode(_Chunk(low=low + 1))
+        await self._store.save(StateRecord(new_id(), self._place, f"{self._kind}/low", data))
+
     async def _claim(self, entry: Entry) -> bool:
         """Begin a chunk of our own with `entry`, behind all others."""
         number = await self._find_end()
         while True:
-            name = f"{self._kind}/{number}"
-            record = StateRecord(name, self._place, name, codec.encode([entry]))
+            kind = f"{self._kind}/{number}"
+            # The id makes the claim differ from another writer's of the same entry, which would count as a repetition.
+            data = codec.encode(_Chunk(entries=[entry], owner=new_id()))
             try:
-                await self._store.save(record)
+                await self._store.save(StateRecord(f"{kind}/{self._place.run_id}", self._place, kind, data))
             except IdempotencyConflictError:
                 number += 1
                 continue
@@ -99,7 +128,7 @@ class Directory:
 
     async def _find_end(self) -> int:
         """The first number that is not claimed, or one that was free a moment ago."""
-        free = self._end or 0
+        low = free = self._end if self._end is not None else await self._low()
         step = 1
         while await self._load(f"{self._kind}/{free}") is not None:
             low = free
@@ -114,24 +143,25 @@ class Directory:
                     low = middle
         return free
 
-    async def _extend(self, number: int, entries: Sequence[Entry]) -> None:
-        await self._store.save(
-            StateRecord(new_id(), self._place, f"{self._kind}/{number}+", codec.encode(entries, "directory"))
-        )
+    async def _extend(self, number: int, entries: list[Entry]) -> None:
+        data = codec.encode(_Chunk(entries=entries))
+        await self._store.save(StateRecord(new_id(), self._place, f"{self._kind}/{number}+", data))
 
     async def _chunk(self, number: int) -> list[Entry] | None:
-        first, more = await asyncio.gather(
-            self._load(f"{self._kind}/{number}"), self._load(f"{self._kind}/{number}+")
-        )
-        return None if first is None else [*first, *(more or ())]
+        first, more = await asyncio.gather(self._load(f"{self._kind}/{number}"), self._load(f"{self._kind}/{number}+"))
+        return None if first is None else [*first.entries, *(more.entries if more is not None else ())]
 
-    async def _load(self, kind: str) -> list[Entry] | None:
+    async def _low(self) -> int:
+        found = await self._load(f"{self._kind}/low")
+        return 0 if found is None else found.low
+
+    async def _load(self, kind: str) -> _Chunk | None:
         try:
             record = await self._store.load(self._place, kind)
         except NotFoundError:
             return None
         try:
-            found: list[Entry] = codec.decode(record.data, list[Entry])
+            found: _Chunk = codec.decode(record.data, _Chunk)
         except msgspec.DecodeError as error:
             raise DirectoryCorruptError(f"record {kind!r} of a directory cannot be read: {error}") from error
         return found

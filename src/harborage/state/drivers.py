@@ -22,7 +22,14 @@ class StateConfig(msgspec.Struct, frozen=True):
 
 StateFactory: TypeAlias = Callable[[StateConfig], Awaitable[StateStore]]
 
-STATE_DRIVERS: DriverTable[StateFactory] = DriverTable("state", {"inmem": "harborage.state.memory:make"})
+STATE_DRIVERS: DriverTable[StateFactory] = DriverTable(
+    "state",
+    {
+        "inmem": "harborage.state.memory:make",
+        "postgres": "harborage.state.postgres:make",
+        "sqlite": "harborage.state.sqlite:make",
+    },
+)
 
 
 async def open_state(config: StateConfig, *, drivers: DriverTable[StateFactory] = STATE_DRIVERS) -> StateStore:

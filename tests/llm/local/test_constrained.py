@@ -156,6 +156,25 @@ def test_examples_give_way_to_the_conversation() -> None:
     assert len(constrained(asked(said(Role.USER, "x" * 9_000)), 1_400).request.messages) == 2
 
 
+def test_a_tiny_model_sees_no_system_prompt() -> None:
+    """What stands beside a question is a question to it."""
+    messages = (said(Role.SYSTEM, "Be kind."), said(Role.USER, "1 + 2?"))
+    turn, alone = constrained(asked(*messages), WINDOW, is_tiny=True), constrained(asked(messages[1]), WINDOW)
+    assert turn.request.messages == alone.request.messages
+    assert "kind" not in str(answering(asked(*messages), WINDOW, is_tiny=True).messages)
+
+
+def test_the_reader_of_stored_results_is_offered_once_there_is_one() -> None:
+    """Until then it is only one more tool to take for another."""
+    fetch = ToolDeclaration("artifact_fetch", "Read an artifact.")
+    call = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured("1", "now")])
+    heavy = ChatMessage(Role.TOOL, Content('excerpt … ref="a1"'), tool_call_id="1")
+    user = said(Role.USER, "?")
+    assert "artifact_fetch" not in names_of(constrained(asked(user, tools=[fetch, NOW]), WINDOW).request)
+    assert "artifact_fetch" in names_of(constrained(asked(user, call, heavy, tools=[fetch, NOW]), WINDOW).request)
+    assert "artifact_fetch" in names_of(constrained(asked(user, tools=[fetch]), WINDOW).request)
+
+
 def test_more_tools_than_examples_are_listed() -> None:
     """A tool without an example is at least named."""
     tools = [ToolDeclaration(f"tool{number}", f"Does\nthing {number}.") for number in range(10)]

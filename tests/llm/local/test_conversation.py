@@ -177,5 +177,6 @@ def test_only_a_result_that_is_none_of_a_failure_can_be_answered_from() -> None:
     """A call that failed may be mended by another."""
     assert is_answerable([result("1", "3")])
     assert not is_answerable([result("1", "error: no such file")])
+    assert not is_answerable([result("1", '{"error":"no such file"}')])
     assert not is_answerable([said(Role.USER, "?")])
     assert not is_answerable([])

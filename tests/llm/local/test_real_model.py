@@ -153,13 +153,13 @@ def test_a_result_is_answered_in_words(model: Model, tools: tuple[ToolDeclaratio
         client = await open_llm(model.config, Deps(artifacts=MemoryArtifactStore(), bus=bus()))
         heard: list[tuple[str, bool]] = []
         try:
-            first = question("What is 17 * 23?", tools=tools)
+            first = question("What is 17 * 23?", tools=tools[:2])
             call = (await client.complete(first)).tool_calls[0]
             said = ChatMessage(Role.ASSISTANT, tool_calls=[call])
             result = ChatMessage(Role.TOOL, Content("391"), tool_call_id=call.id)
             second = CompleteRequest(
                 messages=[*first.messages, said, result],
-                tools=tools,
+                tools=tools[:2],
                 stream=True,
                 on_content=lambda delta, done: heard.append((delta, done)),
             )
@@ -168,7 +168,7 @@ def test_a_result_is_answered_in_words(model: Model, tools: tuple[ToolDeclaratio
             await client.close()
 
     response, heard = model.run(converse())
-    assert response.content or response.tool_calls
+    assert "391" in response.content
     assert "".join(delta for delta, _ in heard) == response.content
     assert "{" not in response.content
     assert heard[-1] == ("", True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from harborage.runtime.durable import Engine
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator
-from harborage.state.memory_runs import MemoryRuns
+from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.hosts import SCENARIOS, HostFactory, Scenario, check
 
@@ -21,18 +22,19 @@ class Hosts:
 
     keeps_queued_controls = True
 
-    def __init__(self, linger: timedelta) -> None:
-        self._clock = FakeClock()
-        self._runs = MemoryRuns(clock=self._clock)
+    def __init__(self, storage: Storage, clock: FakeClock, linger: timedelta) -> None:
+        self._clock = clock
+        self._storage = storage
         self._linger = linger
         self._last: StoredEngine | None = None
-        self.pauses = Coordinator(clock=self._clock)
+        self.pauses = Coordinator(store=storage.state, clock=clock)
 
     def now(self) -> datetime:
         return self._clock.now()
 
     async def open(self) -> Engine:
-        self._last = StoredEngine(self._runs, self._runs, self.pauses, clock=self._clock, linger=self._linger)
+        kept = self._storage
+        self._last = StoredEngine(kept.runs, kept.queue, self.pauses, clock=self._clock, linger=self._linger)
         return self._last
 
     async def pass_time(self, seconds: float) -> None:
@@ -41,6 +43,7 @@ class Hosts:
     async def aclose(self) -> None:
         assert self._last is not None
         await self._last.aclose()
+        await self._storage.aclose()
 
 
 @pytest.mark.parametrize("linger", [timedelta(0), timedelta(hours=1)], ids=["leaves at once", "stays"])
@@ -49,6 +52,18 @@ async def test_a_host_over_a_store(scenario: Scenario, linger: timedelta) -> Non
     """Every scenario of the suite, whether runs that wait leave memory or not."""
 
     async def open_hosts() -> HostFactory:
-        return Hosts(linger)
+        clock = FakeClock()
+        return Hosts(await open_storage("memory:", clock=clock), clock, linger)
+
+    await check(scenario, open_hosts)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_a_host_over_sqlite(scenario: Scenario, tmp_path: Path) -> None:
+    """Every scenario of the suite over one file."""
+
+    async def open_hosts() -> HostFactory:
+        clock = FakeClock()
+        return Hosts(await open_storage(f"sqlite:{tmp_path}/runs.db", clock=clock), clock, timedelta(0))
 
     await check(scenario, open_hosts)

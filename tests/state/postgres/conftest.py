@@ -1,12 +1,13 @@
-"""A real Postgres for the tests of this folder, and a schema of its own in it for each of them."""
+"""A real Postgres for the tests of this folder, a schema of its own in it for each of them, and a way to break it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -27,17 +28,18 @@ def server() -> Iterator[PostgresServer]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
-    with running:
-        yield running
+    yield running
+    running.close()
 
 
 class Place:
-    """A fresh schema: as many storages over it as wanted, and a connection to look beneath them."""
+    """A fresh schema: as many storages over it as wanted, and a connection, `admin`, to look beneath them."""
 
-    def __init__(self, server: PostgresServer, schema: str, admin: Any) -> None:
+    admin: Any
+
+    def __init__(self, server: PostgresServer, schema: str) -> None:
         self.server = server
         self.schema = schema
-        self.admin = admin
         self._opened: list[Storage] = []
 
     @property
@@ -47,13 +49,16 @@ class Place:
 
     async def open(self) -> Storage:
         """One more storage, as another process would have it."""
-        storage = await open_postgres(self.url, SYSTEM_CLOCK)
+        return self.keep(await open_postgres(self.url, SYSTEM_CLOCK))
+
+    def keep(self, storage: Storage) -> Storage:
+        """Close this one, too, at the end."""
         self._opened.append(storage)
         return storage
 
     async def __aenter__(self) -> Place:
+        await self.connect()
         await self.admin.execute(f"create schema {self.schema}")
-        await self.admin.execute(f"set search_path to {self.schema}")
         return self
 
     async def __aexit__(
@@ -65,6 +70,12 @@ class Place:
         await self.admin.execute(f"drop schema {self.schema} cascade")
         await self.admin.close()
 
+    async def connect(self) -> None:
+        """Open the connection beneath again, after the server was away."""
+        import asyncpg
+
+        self.admin = await asyncpg.connect(self.server.url_with(search_path=self.schema))
+
     async def break_connections(self) -> int:
         """End every connection of the storages here, as a network or an operator would; returns how many."""
         query = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = $1"
@@ -72,20 +83,101 @@ class Place:
         return broken
 
 
+class BreakingProxy:
+    """Passes bytes on in both directions. After `cut_after(n)` the answer behind the next `n` ones is lost, and with it
+    its connection; `is_open` False refuses new ones."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._left: int | None = None
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.is_open = True
+        self.cuts = 0
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def cut_after(self, answers: int) -> None:
+        """Lose the answer that comes after so many more."""
+        self._left = answers
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.is_open:
+            writer.transport.abort()
+            return
+        behind, ahead = await asyncio.open_connection(*self._target)
+        pair = {writer, ahead}
+        self._writers |= pair
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, ahead, pair))
+                group.create_task(self._pass(behind, writer, pair, is_answer=True))
+        finally:
+            self._writers -= pair
+            for one in pair:
+                one.transport.abort()
+
+    async def _pass(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        pair: set[asyncio.StreamWriter],
+        *,
+        is_answer: bool = False,
+    ) -> None:
+        try:
+            while data := await reader.read(1 << 20):
+                if is_answer and self._is_lost():
+                    break
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        for one in pair:
+            one.transport.abort()
+
+    def _is_lost(self) -> bool:
+        if self._left is None:
+            return False
+        self._left -= 1
+        if self._left >= 0:
+            return False
+        self._left = None
+        self.cuts += 1
+        return True
+
+
 @pytest.fixture
-def new_place(server: PostgresServer) -> Callable[[], Any]:
+def new_place(server: PostgresServer) -> Callable[[], Place]:
     """Makes a fresh `Place`; to be entered."""
-
-    async def make() -> Place:
-        import asyncpg
-
-        return Place(server, f"place_{next(_NUMBERS)}", await asyncpg.connect(server.url))
-
-    return make
+    return lambda: Place(server, f"place_{next(_NUMBERS)}")
 
 
 @pytest.fixture
-async def place(new_place: Callable[[], Any]) -> AsyncIterator[Place]:
+async def place(new_place: Callable[[], Place]) -> AsyncIterator[Place]:
     """A fresh `Place`."""
-    async with await new_place() as found:
+    async with new_place() as found:
+        yield found
+
+
+@pytest.fixture
+async def proxy(server: PostgresServer) -> AsyncIterator[BreakingProxy]:
+    """A way to the server that breaks when it is told to."""
+    async with BreakingProxy("127.0.0.1", server.port) as found:
         yield found

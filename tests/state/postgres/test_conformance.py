@@ -52,7 +52,7 @@ def open_bench(new_place: Callable[[], Any]) -> Callable[[], Any]:
     """Opens a bench over a fresh schema."""
 
     async def open_one() -> StorageBench:
-        place = await (await new_place()).__aenter__()
+        place = await new_place().__aenter__()
         return PostgresBench(place, await place.open())
 
     return open_one

@@ -8,7 +8,16 @@ from typing import Final
 import msgspec
 
 from harborage import codec
-from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, ToolCallStructured, Usage
+from harborage.llm.chain.memo import kept_with
+from harborage.llm.client import (
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    Cost,
+    ToolCallStructured,
+    ToolDeclaration,
+    Usage,
+)
 from harborage.llm.content import TextPart
 from harborage.llm.profile import CostOverrides
 
@@ -26,7 +35,8 @@ def backfilled(
     usage = response.usage
     if usage.prompt_tokens or usage.completion_tokens or usage.total_tokens:
         return response
-    prompt = sum(map(_message_tokens, request.messages)) + _tool_tokens(request)
+    prompt = sum([kept_with(one, "llm.rough_tokens", _message_tokens) for one in request.messages])
+    prompt += sum([kept_with(one, "llm.rough_tokens", _tool_tokens) for one in request.tools])
     completion = _bytes_of(response.content, response.tool_calls) // _BYTES_A_TOKEN
     usage = msgspec.structs.replace(
         usage, prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
@@ -58,8 +68,8 @@ def _message_tokens(message: ChatMessage) -> int:
     )
 
 
-def _tool_tokens(request: CompleteRequest) -> int:
-    return sum(_text_tokens(tool.name + tool.description, codec.encode(tool.schema)) for tool in request.tools)
+def _tool_tokens(tool: ToolDeclaration) -> int:
+    return _text_tokens(tool.name + tool.description, codec.encode(tool.schema))
 
 
 def _text_tokens(text: str, more: bytes = b"") -> int:

@@ -6,6 +6,7 @@ Nothing here is known of any provider: the profile names policies, and a policy 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -79,6 +80,8 @@ def corrected(request: CompleteRequest, profile: ModelProfile) -> CompleteReques
 
 
 _NONE: Final = CorrectionsProfile()
+# Members of an enum are slow to reach, and this is asked of every message.
+_SYSTEM: Final = Role.SYSTEM
 _Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
 
 
@@ -87,8 +90,11 @@ def _as_it_is(request: CompleteRequest) -> CompleteRequest:
 
 
 def _system_first(request: CompleteRequest) -> CompleteRequest:
-    ordered = sorted(request.messages, key=lambda message: message.role != Role.SYSTEM)
-    return msgspec.structs.replace(request, messages=ordered)
+    system = [message for message in request.messages if message.role == _SYSTEM]
+    if all(map(is_, system, request.messages)):
+        return request
+    others = [message for message in request.messages if message.role != _SYSTEM]
+    return msgspec.structs.replace(request, messages=[*system, *others])
 
 
 def _sanitising(policy: SchemaSanitising) -> _Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,7 +12,6 @@ from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
 
 __all__ = ["Leak", "find_leak"]
 
-_MOST_BYTES_A_CHARACTER = 4
 _FIELDS = {ImagePart: "Image", AudioPart: "Audio", FilePart: "File"}
 
 
@@ -24,15 +23,18 @@ class Leak(msgspec.Struct, frozen=True):
     threshold: int
 
 
-def find_leak(messages: Sequence[ChatMessage], threshold: int, inline_limit: int) -> Leak | None:
-    """The first text of `threshold` bytes or more, or data URL of `inline_limit` or more; None without one."""
-    # A text shorter than this many characters is light however it is written, and most are.
-    light = threshold // _MOST_BYTES_A_CHARACTER
-    for index, message in enumerate(messages):
-        content = message.content
-        text = content.text
-        if text is not None:
-            if len(text) >= light and (size := utf8_size(text)) >= threshold:
+def find_leak(
+    messages: Sequence[ChatMessage], threshold: int, inline_limit: int, *, where: Iterable[int] | None = None
+) -> Leak | None:
+    """The first text of `threshold` bytes or more, or data URL of `inline_limit` or more; None without one.
+
+    `where` are the only places that may have one, where the caller knows that.
+    """
+    for index in range(len(messages)) if where is None else where:
+        content = messages[index].content
+        if content.text is not None:
+            size = utf8_size(content.text)
+            if size >= threshold:
                 return Leak(f"Messages[{index}].Content.Text", size, threshold)
         elif content.parts:
             leak = _in_parts(content.parts, index, threshold, inline_limit)

@@ -54,7 +54,7 @@ class Materialiser:
     async def rewrite(
         self, messages: Sequence[ChatMessage], where: Sequence[int], limit: int, who: Quadruple, model: str
     ) -> Sequence[ChatMessage]:
-        """The conversation with a stub for every inline medium of `limit` decoded bytes or more; `where` has parts.
+        """The conversation with a stub for every inline medium of `limit` decoded bytes or more; `where` may have some.
 
         Raises:
             InvalidContentError: a data URL is malformed; nothing was stored then.

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
+from harborage.llm.chain.known import LEGAL_NAME, MessageFacts, facts_of
 from harborage.llm.chain.layer import Layer
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, ToolCallStructured
 
 __all__ = ["Naming", "wire_names"]
 
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST: Final = 64
 _MARK_CHARS: Final = 8
+_RENAMED: Final = "llm.renamed"
+_ODD: Final = attrgetter("has_odd_name")
 
 
 class Naming(Layer):
     """Gives tools whose names a provider would refuse other names, for the length of a call."""
 
     async def _complete(self, request: CompleteRequest) -> CompleteResponse:
-        names = wire_names(_names(request))
-        if not names:
+        known = facts_of(request.messages)
+        if not _has_odd_name(request, known):
             return await self._inner.complete(request)
-        answer = await self._inner.complete(_renamed(request, names))
+        names = wire_names(_names(request, known))
+        answer = await self._inner.complete(_renamed(request, known, names))
         back = {wire: name for name, wire in names.items()}
         calls = tuple(_call(call, back) for call in answer.tool_calls)
         return replace(answer, tool_calls=calls) if calls else answer
@@ -39,7 +44,7 @@ class Naming(Layer):
 
 def wire_names(names: frozenset[str]) -> dict[str, str]:
     """For each name that is not legal, the legal one that stands for it; never one that another tool has."""
-    illegal = sorted(name for name in names if not _LEGAL.fullmatch(name))
+    illegal = sorted(name for name in names if not LEGAL_NAME.fullmatch(name))
     taken = set(names)
     found: dict[str, str] = {}
     for name in illegal:
@@ -52,20 +57,37 @@ def wire_names(names: frozenset[str]) -> dict[str, str]:
     return found
 
 
-def _names(request: CompleteRequest) -> frozenset[str]:
-    called = (call.name for message in request.messages for call in message.tool_calls)
-    return frozenset((*(declared.name for declared in request.tools), *called))
+def _has_odd_name(request: CompleteRequest, known: Sequence[MessageFacts]) -> bool:
+    return any(map(_ODD, known)) or not all(LEGAL_NAME.fullmatch(one.name) for one in request.tools)
 
 
-def _renamed(request: CompleteRequest, names: Mapping[str, str]) -> CompleteRequest:
+def _names(request: CompleteRequest, known: Sequence[MessageFacts]) -> frozenset[str]:
+    return frozenset(one.name for one in request.tools).union(*[one.called for one in known])
+
+
+def _renamed(request: CompleteRequest, known: Sequence[MessageFacts], names: Mapping[str, str]) -> CompleteRequest:
     tools = tuple(replace(one, name=names[one.name]) if one.name in names else one for one in request.tools)
-    return replace(request, tools=tools, messages=tuple(_message(one, names) for one in request.messages))
+    messages = [
+        _message(message, names) if facts.has_odd_name else message
+        for message, facts in zip(request.messages, known, strict=True)
+    ]
+    return replace(request, tools=tools, messages=messages)
+
+
+class _Renamed(msgspec.Struct, frozen=True):
+    """A message as it travels, and the names that it has got; a run's next request most likely gives it the same."""
+
+    message: ChatMessage
+    names: tuple[str, ...]
 
 
 def _message(message: ChatMessage, names: Mapping[str, str]) -> ChatMessage:
-    if not any(call.name in names for call in message.tool_calls):
-        return message
-    return replace(message, tool_calls=tuple(_call(call, names) for call in message.tool_calls))
+    wanted = tuple(names.get(call.name, call.name) for call in message.tool_calls)
+    found: _Renamed | None = vars(message).get(_RENAMED)
+    if found is None or found.names != wanted:
+        calls = tuple(_call(call, names) for call in message.tool_calls)
+        found = vars(message)[_RENAMED] = _Renamed(replace(message, tool_calls=calls), wanted)
+    return found.message
 
 
 def _call(call: ToolCallStructured, names: Mapping[str, str]) -> ToolCallStructured:

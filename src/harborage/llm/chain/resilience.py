@@ -72,4 +72,6 @@ def backoff_s(policy: TransportPolicy, retries: int, dice: float) -> float:
 
 def _tell(error: ProviderError, retry: int, most: int, wait: float) -> None:
     note = {"action": "llm.repeat", "provider": error.provider, "model": error.model, "status": error.status}
-    _log.warning("llm: %s; repeat %d of %d in %.1f s", type(error).__name__, retry, most, wait, extra=note)
+    whose = error.provider or "llm"
+    text = "%s: %s; asked again in %.1f s (%d of %d)"
+    _log.warning(text, whose, type(error).__name__, wait, retry, most, extra=note)

@@ -19,7 +19,7 @@ from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.leaks import find_leak
 from harborage.llm.chain.materialise import Materialiser
 from harborage.llm.chain.structure import check_structure
-from harborage.llm.chain.tokens import ToolTokens, estimate_tokens, most_tokens
+from harborage.llm.chain.tokens import tokens_beside_messages
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
 from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import (
@@ -45,22 +45,24 @@ class Safe(Layer):
         self._threshold = DEFAULT_THRESHOLD_BYTES if threshold is None else threshold
         self._timeout_s = DEFAULT_TIMEOUT_S if cfg.timeout_s is None else cfg.timeout_s
         self._materialiser = Materialiser(deps)
-        self._tool_tokens = ToolTokens()
 
     async def _complete(self, request: CompleteRequest) -> CompleteResponse:
         who = caller()
         model = request.model or self._cfg.model
-        multipart = check_structure(model, request.messages)
+        known = check_structure(model, request.messages)
         profile = self._profile(model)
         if request.tools and not profile.supports_tools:
             raise self._without_tools(model)
         limit = self._threshold if profile.inline_limit_bytes is None else profile.inline_limit_bytes
         messages = request.messages
-        if multipart:
-            messages = await self._materialiser.rewrite(messages, multipart, limit, who, model)
-        self._check_leaks(messages, limit, who, model)
+        suspects = [at for at, one in enumerate(known) if one.has_data_url or one.longest_text >= self._threshold]
+        if suspects:
+            messages = await self._materialiser.rewrite(messages, suspects, limit, who, model)
+            self._check_leaks(messages, suspects, limit, who, model)
         checked = _filled(request, model, messages, profile)
-        self._check_window(checked, profile.context_window_tokens, who)
+        # A stub counts as much as the medium that it stands for, so what was known before still holds.
+        tokens = sum([one.tokens for one in known]) + tokens_beside_messages(checked)
+        self._check_window(tokens, profile.context_window_tokens, who, model)
         _raise_if_cancelled()
         return await self._answer(checked)
 
@@ -80,8 +82,10 @@ class Safe(Layer):
             model=model,
         )
 
-    def _check_leaks(self, messages: Sequence[ChatMessage], limit: int, who: Quadruple, model: str) -> None:
-        leak = find_leak(messages, self._threshold, limit)
+    def _check_leaks(
+        self, messages: Sequence[ChatMessage], where: Sequence[int], limit: int, who: Quadruple, model: str
+    ) -> None:
+        leak = find_leak(messages, self._threshold, limit, where=where)
         if leak is None:
             return
         told = LLMContextLeakPayload(
@@ -95,17 +99,13 @@ class Safe(Layer):
         announce(self._deps, EventType.LLM_CONTEXT_LEAK, told, who=who)
         raise ContextLeakError(leak.site, leak.size_bytes, leak.threshold)
 
-    def _check_window(self, request: CompleteRequest, window: int, who: Quadruple) -> None:
+    def _check_window(self, estimate: int, window: int, who: Quadruple, model: str) -> None:
         effective = int(window * (1 - self._reserve))
-        # Counting the bytes of every text costs more than all the other checks; it is done when it can matter.
-        if most_tokens(request, self._tool_tokens) < effective:
-            return
-        estimate = estimate_tokens(request, self._tool_tokens)
         if estimate < effective:
             return
         told = LLMContextWindowExceededPayload(
             identity=who,
-            model=request.model,
+            model=model,
             estimated_tokens=estimate,
             context_window_tokens=window,
             context_window_reserve=self._reserve,

@@ -5,6 +5,7 @@ The beginning of the prompt depends on the tools alone, so that the server keeps
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -35,9 +36,12 @@ _INSTRUCTION: Final = "Choose the one tool that fits the request. Answer with JS
 _MORE: Final = "More tools:"
 _ANSWER_FROM: Final = "You are a helpful assistant. Answer the question in one sentence, from what was found."
 _ANSWER: Final = "You are a helpful assistant. Answer the question in one sentence."
+_FETCH: Final = "artifact_fetch"
+_HANDLE: Final = re.compile(r'ref="|artifact_ref')
 # What a token of such a vocabulary is about, in characters; JSON takes more of them than prose.
 _CHARACTERS_A_TOKEN: Final = 3
 _LONGEST_ANSWER: Final = 1_200
+_LONGEST_TINY_ANSWER: Final = 300
 _LONGEST_DESCRIPTION: Final = 100
 
 
@@ -76,13 +80,14 @@ def unconstrained(request: CompleteRequest, window: int) -> CompleteRequest:
     )
 
 
-def answering(request: CompleteRequest, window: int) -> CompleteRequest:
+def answering(request: CompleteRequest, window: int, *, is_tiny: bool = False) -> CompleteRequest:
     """The request for an answer in words, from the user's last words and what tools have said since.
 
-    A short prompt of its own: a small model that has seen calls goes on making calls.
+    A short prompt of its own: a small model that has seen calls goes on making calls. To one that `is_tiny` the system
+    prompt is not shown, since it answers whatever it reads last or first.
     """
     question, results = found(request.messages, _share(window, 2))
-    said = notes(request.messages, _share(window, 8))
+    said = "" if is_tiny else notes(request.messages, _share(window, 8))
     system = "\n".join(text for text in (_ANSWER_FROM if results else _ANSWER, said) if text)
     user = f"Question: {question}\n\nFound:\n{results}" if results else f"Question: {question}"
     return msgspec.structs.replace(
@@ -96,17 +101,21 @@ def answering(request: CompleteRequest, window: int) -> CompleteRequest:
     )
 
 
-def constrained(request: CompleteRequest, window: int) -> Turn:
-    """The turn for a request with tools; `window` is how many tokens the model sees."""
-    tools = offered(request.tools)
+def constrained(request: CompleteRequest, window: int, *, is_tiny: bool = False) -> Turn:
+    """The turn for a request with tools; `window` is how many tokens the model sees.
+
+    To a model that `is_tiny` the system prompt is not shown: what stands beside a question is a question to it.
+    """
+    tools = _useful(request)
     name = answer_name(tools)
     has_answer = request.tool_choice is not ToolChoice.REQUIRED
     asked = _asked_schema(request.response_format)
-    longest = min(_LONGEST_ANSWER, _most_tokens(request) * _CHARACTERS_A_TOKEN // 2)
+    most = _LONGEST_TINY_ANSWER if is_tiny else _LONGEST_ANSWER
+    longest = min(most, _most_tokens(request) * _CHARACTERS_A_TOKEN // 2)
     schema = decision_schema(tools, answer=name if has_answer else "", answer_schema=asked, longest=longest)
     sent = msgspec.structs.replace(
         request,
-        messages=_fitting(request, tools, name, window),
+        messages=_fitting(request, tools, name, window, is_tiny=is_tiny),
         response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, codec.encode(schema)),
         tools=(),
         tool_choice=ToolChoice.UNSET,
@@ -134,10 +143,20 @@ def _asked_schema(wanted: ResponseFormat | None) -> dict[str, Any] | None:
     return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
 
 
-def _fitting(request: CompleteRequest, tools: list[ToolDeclaration], answer: str, window: int) -> list[ChatMessage]:
+def _useful(request: CompleteRequest) -> list[ToolDeclaration]:
+    """The tools to choose from; the one that reads stored results only where a stored result is shown."""
+    tools = offered(request.tools)
+    if any(_HANDLE.search(message.content.text or "") for message in request.messages if message.role is Role.TOOL):
+        return tools
+    return [tool for tool in tools if tool.name != _FETCH] or tools
+
+
+def _fitting(
+    request: CompleteRequest, tools: list[ToolDeclaration], answer: str, window: int, *, is_tiny: bool
+) -> list[ChatMessage]:
     """The prompt, with as many examples as leave room for the conversation and the reply."""
     room = (window - _most_tokens(request)) * _CHARACTERS_A_TOKEN
-    said = notes(request.messages, _share(window, 8))
+    said = "" if is_tiny else notes(request.messages, _share(window, 8))
     talk = plain(request.messages, answer=answer, longest_result=_share(window, 4))
     examples = worked_examples(tools, answer)
     while examples and _length(examples) + sum(map(_size, talk)) + len(said) > room:

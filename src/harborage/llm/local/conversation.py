@@ -33,7 +33,7 @@ _DROPPED: Final = (
 _SECTION: Final = re.compile(rf"<({'|'.join(_DROPPED)})>\n.*?\n</\1>\s*", re.DOTALL)
 _TAG: Final = re.compile(r"^</?[a-z_]+>\s*$", re.MULTILINE)
 _GOAL: Final = "Goal:\n"
-_FAILED: Final = "error:"
+_FAILED: Final = ("error:", '{"error":')
 _CUT: Final = " […] "
 
 

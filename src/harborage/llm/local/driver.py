@@ -77,7 +77,7 @@ class LocalDriver:
 
         A turn with tools is answered by at most one call. A call that was made before, with the same arguments and
         since the user last spoke, is not made again: the model is asked for its answer instead. One with fewer than
-        300 million parameters is asked for it as soon as a call has succeeded.
+        300 million parameters is asked for it as soon as a call has succeeded, and is shown no system prompt.
 
         Raises:
             ClientClosedError: the driver is closed, or was closed while it worked on this call.
@@ -157,10 +157,11 @@ class LocalDriver:
         window = self._server.context_tokens
         if not is_constrained(heard.request):
             return await inner.complete(heard.passing(unconstrained(heard.request, window)))
+        is_tiny = self._server.parameters < _TINY
         may_answer = heard.request.tool_choice is not ToolChoice.REQUIRED
-        if may_answer and self._server.parameters < _TINY and is_answerable(heard.request.messages):
-            return await inner.complete(heard.passing(answering(heard.request, window)))
-        turn = constrained(heard.request, window)
+        if may_answer and is_tiny and is_answerable(heard.request.messages):
+            return await inner.complete(heard.passing(answering(heard.request, window, is_tiny=True)))
+        turn = constrained(heard.request, window, is_tiny=is_tiny)
         response = await inner.complete(heard.extracting(turn))
         decision = turn.read(response.content)
         if self._is_done(decision, heard.request):
@@ -168,7 +169,7 @@ class LocalDriver:
         _log.debug("the model repeated a call or did not finish one; it is asked for its answer")
         if not may_answer:
             return self._demanded(decision, response)
-        last = msgspec.structs.replace(answering(heard.request, window), on_reasoning=None)
+        last = msgspec.structs.replace(answering(heard.request, window, is_tiny=is_tiny), on_reasoning=None)
         again = await inner.complete(heard.passing(last))
         return msgspec.structs.replace(again, usage=_sum(response.usage, again.usage))
 

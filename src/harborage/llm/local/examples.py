@@ -30,6 +30,9 @@ _ANY_TEXT: Final = "hello"
 _CLUE_WORDS: Final = 5
 # A word of a property's name, or of the beginning of its description, and a value that looks like it.
 _LIKELY: Final = (
+    ("content", "hello"),
+    ("text", "hello"),
+    ("message", "hello"),
     ("folder", "src"),
     ("directory", "src"),
     ("url", "https://example.org/page"),

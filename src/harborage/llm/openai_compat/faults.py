@@ -6,6 +6,7 @@ import httpx2
 
 from harborage.llm.errors import ConnectionFailedError, InvalidConfigError, MalformedAnswerError, ProviderTimeoutError
 from harborage.llm.openai_compat.habits import habits_of
+from harborage.llm.providers import PROVIDERS
 
 __all__ = ["fault_of"]
 
@@ -36,7 +37,9 @@ def _check(provider: str, address: str) -> str:
     started_by = habits_of(provider).start_hint
     if started_by:
         return f"is `{started_by}` running at {address}?"
-    return "check llm.base_url, and the network"
+    known = PROVIDERS.get(provider)
+    variable = f" ({known.base_url_variable})" if known is not None and known.base_url_variable else ""
+    return f"check llm.base_url{variable}, and the network"
 
 
 def _clean(error: Exception) -> str:

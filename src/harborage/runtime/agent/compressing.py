@@ -17,11 +17,13 @@ __all__ = ["is_overflow", "keep_within_budget", "shortened"]
 async def keep_within_budget(
     services: AgentServices, compression: CompressionRunner, context: RunContext, trajectory: Trajectory
 ) -> None:
-    """Summarise a history that has outgrown `context.budget.token_budget`.
+    """Summarise a history that has outgrown `context.budget.token_budget`. Before its first step there is none.
 
     Raises:
         Exception: what compressing raised, where histories are not folded.
     """
+    if services.folds and not trajectory.steps:
+        return
     try:
         await compression.maybe_compress(context, trajectory, again=services.folds)
     except Exception as error:

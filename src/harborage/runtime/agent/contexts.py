@@ -68,7 +68,12 @@ class ContextBuilder:
             session_artifacts=await self._manifest(request.who),
         )
         return LiveRun(
-            base=base, planner=self._planner, mailbox=io.mailbox, crew=io.crew, compression=self._compression
+            base=base,
+            planner=self._planner,
+            mailbox=io.mailbox,
+            crew=io.crew,
+            compression=self._compression,
+            is_rehearsal=request.is_rehearsal,
         )
 
     async def _inputs(self, request: RunRequest) -> tuple[InputArtifactView, ...]:

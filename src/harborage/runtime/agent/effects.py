@@ -26,6 +26,7 @@ from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan, recall
+from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
@@ -66,6 +67,10 @@ class AgentEffects:
     def dismiss(self, run_id: str) -> None:
         """Forget a run that is no longer carried here."""
         self._live.pop(run_id, None)
+
+    def live(self, run_id: str) -> LiveRun:
+        """The live side of a run that is admitted."""
+        return self._live[run_id]
 
     async def give_up(self, who: Quadruple, error: Exception) -> None:
         """Say of a run that could not be given what it works with that it failed."""
@@ -176,6 +181,9 @@ class AgentEffects:
         wanted: CallTool = call.payload
         gate = self._services.gates[wanted.tool]
         live = self._live[call.run_id]
+        objection = withheld(live, wanted.tool) or self._executor().objection(wanted, live.base.catalog)
+        if objection:
+            return Approval(refusal=objection)  # nobody is asked about a call that could not be made
         tool = None if live.base.catalog is None else live.base.catalog.resolve(wanted.tool)
         request = ApprovalRequest(
             tool=wanted.tool,
@@ -194,14 +202,16 @@ class AgentEffects:
         except HarborageError as error:
             return Approval(refusal=str(error))
 
-    def _answer_due(self, call: StepCall) -> Waiting:
-        """A call that waits for a yes waits no longer than approvals may."""
-        ttl = self._services.approval_ttl
-        return Waiting(None if ttl is None else self._services.clock.now() + ttl)
+    def _answer_due(self, call: StepCall) -> Waiting | None:
+        """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
+        pause = self._services.gates[call.payload.tool].idle(call.key)
+        return None if pause is None else Waiting(pause.deadline)
 
-    def _tool(self, call: StepCall) -> Awaitable[ToolOutcome]:
-        view = self._live[call.run_id].base.catalog
-        return self._executor().call(self._who(call), call.payload, view, key=call.key)
+    async def _tool(self, call: StepCall) -> ToolOutcome:
+        live = self._live[call.run_id]
+        if live.is_rehearsal and (refusal := withheld(live, call.payload.tool)):
+            return failed(refusal, OutcomeStatus.REJECTED)
+        return await self._executor().call(live.base.quadruple, call.payload, live.base.catalog, key=call.key)
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE:
@@ -217,6 +227,8 @@ class AgentEffects:
 
     async def _spawn(self, call: StepCall) -> dict[str, Any]:
         key, spawn = call.payload
+        if self._live[call.run_id].is_rehearsal:
+            return {"error": NO_TASKS}
         try:
             handle = await self._executor().spawn(self._who(call), spawn, key=key)
         except HarborageError as error:

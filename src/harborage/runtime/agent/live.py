@@ -20,7 +20,8 @@ __all__ = ["LiveRun", "StepNotes"]
 class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
     `state` the run itself, `unanswered` the approvals that it asked for and waits for no more. `transcript` and
-    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown."""
+    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown. A rehearsal calls
+    no tool that has effects."""
 
     base: RunContext
     planner: Planner
@@ -34,6 +35,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     unanswered: list[str] = []
     transcript: Transcript = msgspec.field(default_factory=Transcript)
     manifest: tuple[ArtifactManifestEntry, ...] = ()
+    is_rehearsal: bool = False
 
 
 class StepNotes:

@@ -5,6 +5,7 @@ Read `model` for what an answer means, `policies` for which calls ask, `gate` fo
 
 from __future__ import annotations
 
+from harborage.runtime.approval.answering import APPROVER_SCOPES, answer_approval
 from harborage.runtime.approval.errors import (
     ApprovalCancelledError,
     ApprovalError,
@@ -23,7 +24,7 @@ from harborage.runtime.approval.errors import (
     RedactorRequiredError,
     ToolRejectedError,
 )
-from harborage.runtime.approval.gate import APPROVER_SCOPES, DEFAULT_TIMEOUT, ApprovalGate
+from harborage.runtime.approval.gate import DEFAULT_TIMEOUT, ApprovalGate
 from harborage.runtime.approval.model import ApprovalDecision, ApprovalRequest, fingerprint_of
 from harborage.runtime.approval.policies import (
     AlwaysApprove,
@@ -62,5 +63,6 @@ __all__ = [
     "RedactorRequiredError",
     "Tagged",
     "ToolRejectedError",
+    "answer_approval",
     "fingerprint_of",
 ]

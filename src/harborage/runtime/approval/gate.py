@@ -27,17 +27,16 @@ from harborage.events import (
     ToolApprovedPayload,
     ToolRejectedPayload,
 )
-from harborage.identity import Identity, Quadruple, current_scopes, require_triple
+from harborage.identity import Identity, Quadruple, require_triple
+from harborage.runtime.approval.answering import APPROVER_SCOPES, check_answer, check_decision
 from harborage.runtime.approval.errors import (
     ApprovalCancelledError,
     ApprovalMismatchError,
     ApprovalNotFoundError,
-    ApprovalScopeRequiredError,
     ApprovalUnrecordedError,
     BusRequiredError,
     CoordinatorRequiredError,
     GateClosedError,
-    InvalidDecisionError,
     InvalidRequestError,
     PolicyFailedError,
     PolicyRequiredError,
@@ -54,7 +53,7 @@ from harborage.runtime.approval.model import (
     request_payload,
 )
 from harborage.runtime.approval.policies import ApprovalPolicy
-from harborage.runtime.approval.waiting import WaitingCall
+from harborage.runtime.approval.waiting import RECHECK_S, WaitingCall
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -67,14 +66,14 @@ from harborage.tools.errors import ToolRejectedError
 
 __all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
 
-APPROVER_SCOPES = frozenset({"admin", "console:fleet"})
 DEFAULT_TIMEOUT = timedelta(days=7)
 
 
 class ApprovalGate:
     """Approval for the calls of one tool, or of several. Safe for many calls and answers on one event loop.
 
-    `timeout` is how long a call waits before `default` decides; None lets it wait until somebody does.
+    `timeout` is how long a call waits before `default` decides; None lets it wait until somebody does. Every
+    `recheck_s` seconds a waiting call looks whether another process has settled its pause.
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
@@ -90,6 +89,7 @@ class ApprovalGate:
         timeout: timedelta | None = DEFAULT_TIMEOUT,
         default: ApprovalDecision = ApprovalDecision.REJECT,
         clock: Timers = SYSTEM_CLOCK,
+        recheck_s: float = RECHECK_S,
     ) -> None:
         if policy is None:
             raise PolicyRequiredError()
@@ -104,8 +104,9 @@ class ApprovalGate:
         self._bus = bus
         self._redactor = redactor
         self._timeout = timeout
-        self._default = PauseDecision(_decision(default))
+        self._default = PauseDecision(check_decision(default))
         self._clock = clock
+        self._recheck_s = recheck_s if recheck_s > 0 else RECHECK_S
         self._waiting: dict[str, WaitingCall] = {}
         self._is_closed = False
 
@@ -118,6 +119,11 @@ class ApprovalGate:
         """Whose call waits here under this token; None when none does."""
         call = self._waiting.get(token)
         return None if call is None or call.is_being_answered else call.request.identity
+
+    def idle(self, key: str) -> Pause | None:
+        """The pause at which the call under this key waits, as long as it does nothing else."""
+        calls = (call for call in self._waiting.values() if call.request.key == key)
+        return next((call.pause for call in calls if call.is_idle and not call.is_being_answered), None)
 
     async def run_guarded(self, request: ApprovalRequest, *, on_waiting: Callable[[], None] | None = None) -> bytes:
         """The arguments that the call may run with: its own, or those that its approver put in their place.
@@ -149,7 +155,7 @@ class ApprovalGate:
             except asyncio.CancelledError as cancelled:
                 # The very cancellation goes on: asyncio.timeout and TaskGroup know only the class itself.
                 raise cancelled from ApprovalCancelledError(pause.token, request.tool)
-        return await self._conclude(request, settled, call.edited)
+        return await self._conclude(request, settled)
 
     async def resolve_approval(
         self,
@@ -172,12 +178,7 @@ class ApprovalGate:
             ApprovalMismatchError: the pause was opened for another call; this one is refused.
         """
         self._check_open()
-        chosen = _decision(decision)
-        if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
-            raise InvalidRequestError("edited arguments are bytes, and come with an approval")
-        held = current_scopes() if scopes is None else scopes
-        if APPROVER_SCOPES.isdisjoint(held):
-            raise ApprovalScopeRequiredError()
+        chosen, held = check_answer(decision, args, scopes)
         said = str(self._redactor.redact(reason))
         call = self._waiting.get(token)
         if call is None or call.is_being_answered:
@@ -185,7 +186,7 @@ class ApprovalGate:
         settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
         if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)
-        return settled
+        return settled.shown()
 
     async def aclose(self) -> None:
         """Turn the waiting calls away with GateClosedError and take no more. Closing twice does nothing."""
@@ -239,7 +240,7 @@ class ApprovalGate:
         self._check_open()
         if pause.token in self._waiting:
             raise InvalidRequestError(f"a call of {request.tool!r} waits under this key already")
-        call = WaitingCall(request, pause, self._coordinator, self._clock)
+        call = WaitingCall(request, pause, self._coordinator, self._clock, recheck_s=self._recheck_s)
         self._waiting[pause.token] = call
         try:
             yield call
@@ -267,19 +268,19 @@ class ApprovalGate:
         approved = call.request.args if args is None else args
         fingerprint = fingerprint_of(call.request.tool, approved, call.request.identity)
         payload = answer_payload(decision, reason, fingerprint, is_edited=args is not None)
-        # Set before anybody wakes the call; without the settled pause naming them, they have no effect.
-        call.edited = args
         call.is_being_answered = True
         try:
-            return await self._coordinator.resume(call.token, PauseDecision(decision), payload, who=who, scopes=scopes)
+            return await self._coordinator.resume(
+                call.token, PauseDecision(decision), payload, sealed=args, who=who, scopes=scopes
+            )
         except AlreadyResumedError as error:
             raise ApprovalNotFoundError(call.token) from error
         except BaseException:
             call.is_being_answered = False
             raise
 
-    async def _conclude(self, request: ApprovalRequest, settled: Pause, edited: bytes | None) -> bytes:
-        verdict = judge(settled, request, edited)
+    async def _conclude(self, request: ApprovalRequest, settled: Pause) -> bytes:
+        verdict = judge(settled, request)
         match verdict:
             case Granted(args, reason):
                 approved = ToolApprovedPayload(tool=request.tool, pause_token=settled.token, approver_reason=reason)
@@ -306,13 +307,6 @@ class ApprovalGate:
 
 def _fingerprint(request: ApprovalRequest) -> str:
     return fingerprint_of(request.tool, request.args, request.identity)
-
-
-def _decision(decision: ApprovalDecision) -> ApprovalDecision:
-    try:
-        return ApprovalDecision(decision)
-    except ValueError:
-        raise InvalidDecisionError(decision) from None
 
 
 def _shown(args: bytes) -> Any:

@@ -31,7 +31,7 @@ __all__ = [
 NOBODY_DECIDED = "nobody decided before the deadline"
 OUTSIDE = "the pause was settled without this gate"
 OTHER_CALL = "the pause was opened for another call"
-EDIT_LOST = "the edited arguments are gone with the process that held them; make the call again"
+EDIT_LOST = "the edited arguments are not those that were approved; make the call again"
 
 
 class ApprovalDecision(StrEnum):
@@ -102,14 +102,14 @@ def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is
             assert_never(unreachable)
 
 
-def judge(pause: Pause, request: ApprovalRequest, edited: bytes | None) -> Verdict:
-    """What a settled pause means for the call of `request`; `edited` are the arguments an approver put in its place."""
+def judge(pause: Pause, request: ApprovalRequest) -> Verdict:
+    """What a settled pause means for the call of `request`; sealed in it are the arguments an approver put in place."""
     payload = pause.payload or {}
     if payload.get("fingerprint") != fingerprint_of(request.tool, request.args, request.identity):
         return Refused(OTHER_CALL)
     match pause.decision:
         case PauseDecision.APPROVE:
-            return _judge_approved(pause, request, edited)
+            return _judge_approved(pause, request)
         case PauseDecision.REJECT | PauseDecision.TIMEOUT:
             if payload.get("rejected"):
                 return Refused(str(payload.get("reason", "")))
@@ -120,7 +120,7 @@ def judge(pause: Pause, request: ApprovalRequest, edited: bytes | None) -> Verdi
             assert_never(unreachable)
 
 
-def _judge_approved(pause: Pause, request: ApprovalRequest, edited: bytes | None) -> Verdict:
+def _judge_approved(pause: Pause, request: ApprovalRequest) -> Verdict:
     payload = pause.payload or {}
     approved = payload.get("approved_fingerprint")
     if approved is None:
@@ -129,6 +129,7 @@ def _judge_approved(pause: Pause, request: ApprovalRequest, edited: bytes | None
     reason = str(payload.get("reason", ""))
     if approved == payload["fingerprint"]:
         return Granted(request.args, reason)
+    edited = pause.sealed
     if edited is not None and approved == fingerprint_of(request.tool, edited, request.identity):
         return Granted(edited, reason)
     return Refused(EDIT_LOST)

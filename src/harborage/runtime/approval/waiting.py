@@ -1,6 +1,7 @@
 """One call that waits at a gate: the future it waits on, its timer, and its ear at the coordinator.
 
-No task of its own and no polling: the coordinator and the clock set the future, the call awaits it.
+No task of its own: the coordinator and the clock set the future, the call awaits it. What another process decided is
+found by looking again now and then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from harborage.runtime.approval.errors import GateClosedError
 from harborage.runtime.approval.model import ApprovalRequest
 from harborage.runtime.pauses import Pause, PauseCoordinator
 
-__all__ = ["WaitingCall"]
+__all__ = ["RECHECK_S", "WaitingCall"]
+
+RECHECK_S = 30.0
 
 # A timer may fire a moment before the coordinator's clock agrees that the deadline has passed.
 _LOOK_AGAIN = timedelta(milliseconds=50)
@@ -28,22 +31,32 @@ class _Signal(Enum):
 class WaitingCall:
     """A call and the pause it waits for, from the moment it is made until `close`.
 
-    `edited` are the arguments that an approver puts in place of the call's own. `is_being_answered` keeps a second
-    answer away while the first one is on its way.
+    `pause` is as it was opened. `is_being_answered` keeps a second answer away while the first one is on its way;
+    `is_idle` says that nothing is under way that would be lost if the wait were broken off.
     """
 
-    def __init__(self, request: ApprovalRequest, pause: Pause, coordinator: PauseCoordinator, clock: Timers) -> None:
+    def __init__(
+        self,
+        request: ApprovalRequest,
+        pause: Pause,
+        coordinator: PauseCoordinator,
+        clock: Timers,
+        *,
+        recheck_s: float = RECHECK_S,
+    ) -> None:
         self.request = request
+        self.pause = pause
         self.token = pause.token
-        self.edited: bytes | None = None
+        self.is_idle = False
         self.is_being_answered = False
+        self._recheck = timedelta(seconds=recheck_s)
+        self._deadline = pause.deadline
         self._coordinator = coordinator
         self._clock = clock
         self._signal: asyncio.Future[Pause | _Signal] = asyncio.get_running_loop().create_future()
         self._timer: Timer | None = None
         self._unlisten = coordinator.on_resolved(pause.token, self._tell)
-        if pause.deadline is not None:
-            self._arm(pause.deadline - clock.now())
+        self._arm()
 
     def close(self) -> None:
         """Stop listening and call the timer off."""
@@ -62,7 +75,11 @@ class WaitingCall:
             GateClosedError: the gate closed first; the pause stays open.
         """
         while True:
-            signal = await self._signal
+            self.is_idle = True
+            try:
+                signal = await self._signal
+            finally:
+                self.is_idle = False
             match signal:
                 case Pause():
                     return signal
@@ -70,12 +87,15 @@ class WaitingCall:
                     raise GateClosedError()
                 case _Signal.DUE:
                     self._signal = asyncio.get_running_loop().create_future()
-                    pause = await self._coordinator.expire(self.token)
+                    pause = await self._coordinator.expire(self.token, fresh=True)
                     if not pause.is_paused:
                         return pause
-                    self._arm(_LOOK_AGAIN)
+                    self._arm()
 
-    def _arm(self, delay: timedelta) -> None:
+    def _arm(self) -> None:
+        delay = self._recheck
+        if self._deadline is not None:
+            delay = min(delay, max(_LOOK_AGAIN, self._deadline - self._clock.now()))
         self._timer = self._clock.call_later(delay.total_seconds(), lambda: self._tell(_Signal.DUE))
 
     def _tell(self, signal: Pause | _Signal) -> None:

@@ -156,6 +156,14 @@ class CatalogToolExecutor:
             except HarborageError as error:
                 raise ParallelBranchInvalidArgsError(index, call.tool, str(error)) from error
 
+    def objection(self, call: CallTool, view: ToolCatalogView | None) -> str:
+        """Why a call could not be made as it stands, whoever allowed it; empty when it could."""
+        try:
+            self.check((call,), view)
+        except ParallelBranchInvalidArgsError as error:
+            return error.reason
+        return ""
+
     def in_doubt(self, call: CallTool) -> Doubt:
         """What to do about a call that had begun when its process died: repeat it only if the tool allows that."""
         descriptor = self._catalog.resolve(call.tool)

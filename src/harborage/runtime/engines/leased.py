@@ -23,7 +23,8 @@ class Carried(msgspec.Struct, kw_only=True):
     """A run that this worker carries.
 
     `sent` are the controls that were handed to its inbox, by number, as far as they are not known to be taken; `parked`
-    is what it is given back with when it leaves memory; `is_lost` says that another worker has it.
+    is what it is given back with when it leaves memory; `is_lost` says that another worker has it; `has_mail` is set
+    once it has got what was sent before it was claimed.
     """
 
     request: RunRequest
@@ -36,6 +37,7 @@ class Carried(msgspec.Struct, kw_only=True):
     parked: Standing | None = None
     is_lost: bool = False
     task: asyncio.Task[None] | None = None
+    has_mail: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def taken(self) -> int:
         """The number up to which controls have left the inbox; 0 when none has since this was last asked."""
@@ -52,10 +54,15 @@ class Ledger:
     def __init__(self, store: RunStore, run: Carried) -> None:
         self._store = store
         self._run = run
+        self._taken = 0
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         slim, bodies = taken_out(entries, run_id)
-        await self.write(Write(entries=slim, bodies=bodies, taken=self._run.taken()))
+        # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
+        taken = self._taken = max(self._taken, self._run.taken())
+        await self.write(Write(entries=slim, bodies=bodies, taken=taken))
+        if self._taken == taken:
+            self._taken = 0
 
     async def write(self, write: Write) -> None:
         """Change the run.

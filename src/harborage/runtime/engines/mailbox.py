@@ -100,9 +100,15 @@ class Mailbox:
         if self._inbox or self._background or self._handing or self._is_past_deadline:
             return None
         if self._held is not None:
-            return Waiting(earliest(self._held.until, self._until))
-        awaited = [flight.effect.waits_for(flight.call) for flight in self._flights if flight.effect.waits_for]
-        if not awaited or len(awaited) < len(self._flights):
+            # While the coordinator is asked the run is at work: cut short each time, it would never settle its pause.
+            return None if self._parked is None else Waiting(earliest(self._held.until, self._until))
+        awaited: list[Waiting] = []
+        for _, effect, call in self._flights:
+            waiting = None if effect.waits_for is None else effect.waits_for(call)
+            if waiting is None:
+                return None
+            awaited.append(waiting)
+        if not awaited:
             return None
         return Waiting(earliest(self._until, *(one.until for one in awaited)), next(iter(_runs(awaited)), ""))
 

@@ -142,6 +142,7 @@ class StoredEngine:
             is_new = await self._queue.send(run_id, event_id, codec.encode(stamped))
         except RunRecordNotFoundError as error:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on") from error
+        await self._deliver()  # a run that is carried here has it when this returns
         self._changed.set()
         return is_new
 
@@ -255,15 +256,38 @@ class StoredEngine:
         record, lease = claim
         assert self._work is not None
         carriage, crew = self._work
-        request = RunRequest(who=record.who, goal=record.goal)
-        run = Carried(request=request, inbox=self._inboxes.open(record.who), lease=lease)
-        self._carried[record.run_id] = run
+        run = Carried(request=RunRequest(who=record.who, goal=record.goal), inbox=None, lease=lease)
+        if record.run_id not in self._carried:
+            self._seat(run)
         run.task = crew.start(self._carry(run, carriage), f"run {record.run_id}")
+
+    def _seat(self, run: Carried) -> None:
+        run.inbox = self._inboxes.open(run.request.who)
+        self._carried[run.lease.run_id] = run
+
+    async def _supersede(self, run: Carried) -> bool:
+        """End what this worker still does for a run that it lost: it was thought dead, and has got the run anew.
+
+        False when it has got it once more since then.
+        """
+        while (before := self._carried.get(run.lease.run_id)) is not run:
+            if before is None or before.task is None:
+                self._seat(run)
+                self._changed.set()  # controls may have come before there was an inbox for them
+            elif before.lease.fence > run.lease.fence:
+                return False
+            else:
+                before.is_lost = True
+                before.task.cancel()
+                await asyncio.wait([before.task])
+        return True
 
     async def _carry(self, run: Carried, carriage: Carriage) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
         ledger = Ledger(self._store, run)
         try:
+            if not await self._supersede(run):
+                return
             standing = await self._outcome(run, carriage, ledger)
         except RunTakenError as error:
             self._logger.warning("%s", error)
@@ -290,6 +314,7 @@ class StoredEngine:
         try:
             entries = await self._entries(run_id)
             run.request = _request(run_id, entries)
+            await run.has_mail.wait()  # what was sent before it was claimed comes before its first step
             finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
             standing = Standing(stand=Stand.FINISHED, reason=str(finish.reason))
@@ -308,11 +333,12 @@ class StoredEngine:
         return standing
 
     def _is_leaving(self, run: Carried) -> bool:
-        return self._work is None or run.parked is not None
+        return self._work is None or run.parked is not None or run.is_lost
 
     def _let_go(self, run: Carried) -> builtins.list[ControlEvent]:
         """Carry the run no more; returns the controls that it never took."""
-        self._carried.pop(run.lease.run_id, None)
+        if self._carried.get(run.lease.run_id) is run:
+            del self._carried[run.lease.run_id]
         inbox, run.inbox = run.inbox, None
         if inbox is None:
             return []
@@ -344,6 +370,7 @@ class StoredEngine:
         """Hand what was sent, by any process, to the runs that are carried here."""
         if not self._carried:
             return
+        carried = list(self._carried.values())
         for sent in await self._queue.arrived(self._worker):
             run = self._carried.get(sent.run_id)
             if run is None or run.inbox is None or sent.number <= run.delivered:
@@ -352,6 +379,8 @@ class StoredEngine:
             control = codec.decode(sent.data, ControlEvent)
             run.sent.append((sent.number, control))
             run.inbox.admit(control)
+        for run in carried:
+            run.has_mail.set()
 
     def _sweep(self) -> None:
         """Let go of runs that have only waited for a while; where they stand is in their record."""

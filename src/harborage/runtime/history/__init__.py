@@ -1,4 +1,4 @@
-"""What can be done with a run's record after the fact: read it, replay it, freeze it as a test, fork it.
+"""What can be done with a run's record after the fact: read it, replay it, fork it, compare it with another.
 
 Everything here starts from the entries of a record, as `Run.history()` gives them, and never changes them.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from harborage.runtime.history.differences import Difference, DifferenceKind, compare
 from harborage.runtime.history.fold import history_of
-from harborage.runtime.history.forking import ForkError, fork_at
-from harborage.runtime.history.freezing import FreezeError, Frozen, FrozenRun, freeze
+from harborage.runtime.history.forking import Fork, ForkError, fork_at
 from harborage.runtime.history.model import (
     CallMade,
     CallStatus,
@@ -21,7 +20,7 @@ from harborage.runtime.history.model import (
     Totals,
 )
 from harborage.runtime.history.offline import OfflineError, offline
-from harborage.runtime.history.reading import RunPrefixError, RunUnknownError, find_run, read_run
+from harborage.runtime.history.reading import RunPrefixError, RunUnknownError, all_runs, find_run, read_run
 from harborage.runtime.history.replaying import Replayed, ReplayError, replay
 from harborage.runtime.history.told import told
 
@@ -32,10 +31,8 @@ __all__ = [
     "ControlTaken",
     "Difference",
     "DifferenceKind",
+    "Fork",
     "ForkError",
-    "FreezeError",
-    "Frozen",
-    "FrozenRun",
     "ModelAsked",
     "OfflineError",
     "PauseTaken",
@@ -46,10 +43,10 @@ __all__ = [
     "RunUnknownError",
     "StepTaken",
     "Totals",
+    "all_runs",
     "compare",
     "find_run",
     "fork_at",
-    "freeze",
     "history_of",
     "offline",
     "read_run",

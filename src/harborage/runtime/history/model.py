@@ -15,7 +15,7 @@ from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner import Decision, Finish, PauseReason, SpawnSpec
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.exchanges import Answered, Failure, Prompt
+from harborage.runtime.exchanges import Answered, Failure
 from harborage.runtime.steering.controls import ControlType
 
 __all__ = [
@@ -44,7 +44,7 @@ class CallStatus(StrEnum):
 
 
 class ModelAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of the model: its answer, or what it failed with. The prompt is beside it, not in the JSON."""
+    """One call of the model: how many messages it was asked with, and its answer or what it failed with."""
 
     messages: int = 0
     answer: Answered | None = None

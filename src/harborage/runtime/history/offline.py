@@ -6,6 +6,7 @@ With `everywhere` the whole process is, which is right for a process that does n
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
@@ -21,13 +22,13 @@ from harborage.errors import HarborageError
 __all__ = ["Attempts", "OfflineError", "offline"]
 
 _INSIDE: ContextVar[Attempts | None] = ContextVar("harborage_offline", default=None)
-_GUARDED: Final = ("connect", "connect_ex", "bind", "sendto", "sendmsg")
-_RESOLVERS: Final = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "create_connection")
+_METHODS: Final = ("__init__", "connect", "connect_ex", "sendto", "sendmsg")
+_RESOLVERS: Final = ("getaddrinfo", "gethostbyname", "gethostbyname_ex")
 _PLUMBING: Final = ("socket.py", "selectors.py", "ssl.py", "threading.py", "queue.py", "contextlib.py", "runners.py")
 
 
 class OfflineError(HarborageError):
-    """Something tried to use the network where there is none. `culprit` is the code that did, as `file:line function`."""
+    """Something tried to use the network where there is none. `culprit` is the code that did: `file:line function`."""
 
     def __init__(self, culprit: str = "", what: str = "") -> None:
         self.culprit = culprit
@@ -73,32 +74,40 @@ class _Guard:
                 self._originals.clear()
 
     def _install(self) -> None:
-        for name in _GUARDED:
-            self._replace(socket.socket, name, is_method=True)
+        for name in _METHODS:
+            self._replace(socket.socket, name)
         for name in _RESOLVERS:
-            self._replace(socket, name, is_method=False)
+            self._replace(socket, name)
+        # It resolves names in a thread that knows nothing of who asked, so it is the asking that is refused.
+        self._replace(asyncio.BaseEventLoop, "getaddrinfo")
 
-    def _replace(self, owner: Any, name: str, *, is_method: bool) -> None:
+    def _replace(self, owner: Any, name: str) -> None:
         inner = getattr(owner, name)
         # What a class inherits is not its own: it is given back by taking ours away.
         self._originals.append((owner, name, vars(owner).get(name)))
 
         def guarded(*args: Any, **options: Any) -> Any:
-            self._check(name, args[1:] if is_method else args, args[0] if is_method else None)
+            self._check(name, args, options)
             return inner(*args, **options)
 
         setattr(owner, name, guarded)
 
-    def _check(self, name: str, args: tuple[Any, ...], sock: Any) -> None:
+    def _check(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         attempts = _INSIDE.get() or (self._process[-1] if self._process else None)
-        if attempts is None or (sock is not None and sock.family not in _NETWORK and name == "bind"):
+        if attempts is None or (name == "__init__" and not _is_new_to_the_network(*args[1:], **options)):
             return
-        error = OfflineError(_culprit(), f"{name} {_address(args)}".strip())
+        what = "a socket" if name == "__init__" else f"{name} {_address(args)}".strip()
+        error = OfflineError(_culprit(), what)
         attempts.refused.append(error)
         raise error
 
 
-_NETWORK: Final = (socket.AF_INET, socket.AF_INET6)
+def _is_new_to_the_network(family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> bool:
+    """Whether a socket that is made like this can reach another machine; event loops make pairs that cannot."""
+    return fileno is None and family in _NETWORK
+
+
+_NETWORK: Final = (-1, socket.AF_INET, socket.AF_INET6)
 _GUARD: Final = _Guard()
 
 
@@ -120,7 +129,12 @@ def offline(*, everywhere: bool = False) -> Iterator[Attempts]:
 
 def _culprit() -> str:
     """The code that reached out: the innermost that is nobody's plumbing, and who had called it from outside."""
-    frames = [one for one in traceback.extract_stack(sys._getframe(2)) if not _is_plumbing(one.filename)]
+    frames: list[traceback.FrameSummary] = []
+    for frame in traceback.extract_stack(sys._getframe(2)):
+        if frame.name == "_run" and Path(frame.filename).parts[-2:] == ("asyncio", "events.py"):
+            frames.clear()  # below is whoever runs the event loop, who has asked for nothing
+        elif not _is_plumbing(frame.filename):
+            frames.append(frame)
     if not frames:
         return "something"
     near = frames[-1]

@@ -1,11 +1,11 @@
 """A run's history in words, one line a thing: for a terminal, a log, or the diff of two runs. Pure.
 
-Values are cut short, not cleaned: whoever shows them to others gives `clean`, which is applied to each before it is cut.
+Values are cut short, not cleaned: whoever shows them to others gives `clean`, which sees each before it is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, assert_never
 
@@ -43,7 +43,7 @@ _MARKS: Final = {
 def told(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
     """The run from its goal to its end, one line a thing."""
     lines = [f"run {history.run_id}  {_short(history.goal, clean)}", f"  {_ending(history, clean)}"]
-    asides = sorted([*history.controls, *history.pauses], key=_at)
+    asides: list[ControlTaken | PauseTaken] = sorted([*history.controls, *history.pauses], key=_at)
     for step in history.steps:
         while asides and _at(asides[0]) <= step.decided_at and _precedes(asides[0], step):
             lines += _aside(asides.pop(0), clean)
@@ -61,10 +61,14 @@ def step_lines(step: StepTaken, *, clean: Clean = lambda value: value, is_timed:
         lines.append(f"    “ {_short(step.preamble, clean)}")
     if step.was_summarised:
         lines.append("    (earlier steps were summarised before it)")
-    lines += [line for call in step.calls for line in _call(call, clean, is_timed)]
+    is_lone = isinstance(step.decision, CallTool)
+    for call in step.calls:
+        lines += [] if is_lone else [f"    ▸ {_written(call, clean)}{_took(call, is_timed)}"]
+        lines.append(f"    {'' if is_lone else '  '}{_outcome(call, clean)}{_took(call, is_timed) if is_lone else ''}")
     for child in step.children:
-        what = child.error or f"{child.kind} task {child.task_id}: {_short(child.spec.description or child.spec.query, clean)}"
-        lines.append(f"    {'✗' if child.error else '◆'} {what}")
+        wanted = _short(child.spec.description or child.spec.query, clean)
+        what = f"✗ {child.error}" if child.error else f"◆ {child.kind} task {child.task_id}: {wanted}"
+        lines.append(f"    {what}")
     if step.observation is not None:
         lines.append(f"    → {_short(step.observation, clean)}")
     return lines
@@ -78,7 +82,8 @@ def _decision(step: StepTaken, clean: Clean) -> str:
     decision: Decision | None = step.decision
     match decision:
         case CallTool():
-            return f"call {decision.tool}"
+            args = decision.args.decode("utf-8", "replace")
+            return _written(step.calls[0] if step.calls else CallMade(tool=decision.tool, args=args), clean)
         case CallParallel():
             return f"{len(decision.branches)} calls side by side{_join(decision)}"
         case SpawnTask():
@@ -101,19 +106,27 @@ def _join(decision: CallParallel) -> str:
     return "" if join is None or join.kind is JoinKind.ALL else f", joined by {join.kind}"
 
 
-def _call(call: CallMade, clean: Clean, is_timed: bool) -> Iterator[str]:
-    took = ""
-    if is_timed and call.begun_at is not None and call.ended_at is not None:
-        took = f"  ({round((call.ended_at - call.begun_at).total_seconds() * 1000)} ms)"
-    yield f"    ▸ {call.tool}({_short(_parsed(call.args), clean)}){'  approved' if _was_let_through(call) else ''}{took}"
+def _written(call: CallMade, clean: Clean) -> str:
+    approved = "  approved" if _was_let_through(call) else ""
+    return f"{call.tool}({_short(_parsed(call.args), clean)}){approved}"
+
+
+def _took(call: CallMade, is_timed: bool) -> str:
+    if not is_timed or call.begun_at is None or call.ended_at is None:
+        return ""
+    return f"  ({round((call.ended_at - call.begun_at).total_seconds() * 1000)} ms)"
+
+
+def _outcome(call: CallMade, clean: Clean) -> str:
+    mark = _MARKS[call.status]
     match call.status:
         case CallStatus.DONE:
             seen = call.observation if call.seen is msgspec.UNSET else call.seen
-            yield f"      {_MARKS[call.status]} {_short(seen, clean)}"
+            return f"{mark} {_short(seen, clean)}"
         case CallStatus.OPEN:
-            yield f"      {_MARKS[call.status]} no outcome on record"
+            return f"{mark} no outcome on record"
         case _:
-            yield f"      {_MARKS[call.status]} {call.status}{f': {_short(call.error, clean)}' if call.error else ''}"
+            return f"{mark} {call.status}{f': {_short(call.error, clean)}' if call.error else ''}"
 
 
 def _was_let_through(call: CallMade) -> bool:

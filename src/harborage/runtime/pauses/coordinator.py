@@ -1,13 +1,15 @@
 """The one place in a process where pauses are opened, settled, shown and listed.
 
-With a store every open pause survives the process, and its trajectory lies there alone. The order of checks in each
-verb is part of the contract. What a decision means for the run is not decided here.
+With a store every pause survives the process: the store knows better than memory whether one is open, and its
+trajectory lies there alone. The order of checks in each verb is part of the contract. What a decision means for the
+run is not decided here.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,7 +56,10 @@ from harborage.runtime.pauses.model import (
 from harborage.runtime.pauses.record import plain_payload
 from harborage.state import StateStore
 
-__all__ = ["Coordinator"]
+__all__ = ["SETTLED_FOR", "Coordinator"]
+
+SETTLED_FOR = timedelta(days=30)
+"""How long a store keeps a settled pause at least, for the run that comes for its answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +68,8 @@ class Coordinator:
     """Pauses in memory, and in a record store where one is given. Safe for many callers on one event loop.
 
     `handles` are the live objects that trajectories name; `retained` is how many settled pauses of a tenant stay
-    readable.
+    readable in memory, `settled_for` how long the store keeps one at least. `on_settled` hears of every pause that is
+    settled here, and of those whose settling a crash cut short, when their waiters have been woken.
     """
 
     def __init__(
@@ -74,7 +80,12 @@ class Coordinator:
         handles: HandleRegistry | None = None,
         clock: Clock = SYSTEM_CLOCK,
         retained: int = RESOLVED_PER_TENANT,
+        settled_for: timedelta = SETTLED_FOR,
+        on_settled: Callable[[Pause], None] | None = None,
     ) -> None:
+        self._id = new_id()
+        self._settled_for = settled_for
+        self._on_settled = on_settled
         self._bus = bus
         self._checkpoints = None if store is None else Checkpoints(store)
         self._handles = handles
@@ -102,20 +113,21 @@ class Coordinator:
         decision: PauseDecision,
         payload: dict[str, Any] | None = None,
         *,
+        sealed: bytes | None = None,
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
         """Settle a pause. Exactly one caller ever does; its owner may, and an admin of its tenant.
 
         A rejection needs no live handles: it ends the wait without carrying the run on. After its deadline a pause is
-        settled with its default, whoever comes.
+        settled with its default, whoever comes. `sealed` reaches whoever waits for the pause, and nobody else.
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
                 in this order.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
-            StateError: the store refused. When only the checkpoint could not be deleted, the pause is settled.
+            StateError: the store refused; the pause stays open.
         """
         chosen = _decision(decision)
         caller = _caller(who, "pauses.resume")
@@ -130,18 +142,23 @@ class Coordinator:
                 raise AlreadyResumedError(token)
             if chosen.goes_on:
                 self._reattach(pause)
-            return await self._settle(pause, chosen, plain_payload(payload))
+            return await self._settle(pause, chosen, plain_payload(payload), sealed)
 
-    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
+    async def status(
+        self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
+    ) -> Pause:
         """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
+
+        With `fresh` the store is asked about a pause that is remembered as open: another process may have settled it.
+        When one has, whoever waits for it here is woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
             CheckpointCorruptError, UnsupportedFormatVersionError: its checkpoint cannot be read.
         """
         pause = self._ledger.get(token)
-        if pause is None and self._checkpoints is not None:
-            pause = await self._checkpoints.load(token)
+        if self._checkpoints is not None and (pause is None or (fresh and pause.is_paused)):
+            pause = await self._kept(self._checkpoints, token, pause)
         if pause is None:
             raise PauseNotFoundError(token)
         caller = effective_quadruple() if who is None else who
@@ -149,7 +166,7 @@ class Coordinator:
             require_triple(caller, "pauses.status")
             if not may_act(caller, scopes, pause.identity):
                 raise ScopeMismatchError(token)
-        return pause.without_trajectory()
+        return pause.shown()
 
     async def list(
         self,
@@ -172,19 +189,21 @@ class Coordinator:
         tenants = tenants_of(filter, caller, current_scopes() if scopes is None else scopes)
         rows: list[Pause] = []
         for tenant in tenants:
-            rows += [pause for pause in await self._of_tenant(tenant, filter) if pause_matches(pause, filter)]
+            rows += [pause.shown() for pause in await self._of_tenant(tenant, filter) if pause_matches(pause, filter)]
         truncated = wants_resumed(filter) and not any(self._ledger.has_resolved(tenant) for tenant in tenants)
         return page_of(rows, number, size, truncated=truncated)
 
-    async def expire(self, token: str) -> Pause:
+    async def expire(self, token: str, *, fresh: bool = False) -> Pause:
         """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
+
+        With `fresh` the store is asked, as for `status`.
 
         Raises:
             PauseNotFoundError: nobody here knows the token.
         """
         now = self._clock.now()
         known = self._ledger.get(token)
-        if known is not None and not known.is_due(now):
+        if known is not None and not known.is_due(now) and not (fresh and known.is_paused):
             return known
         async with self._locks(token):
             pause = await self._current(token)
@@ -193,12 +212,13 @@ class Coordinator:
             try:
                 return await self._settle(pause, pause.default, None)
             except AlreadyResumedError:
-                return await self._current(token)
+                return (await self._current(token)).without_trajectory()
 
     async def expire_due(self) -> tuple[Pause, ...]:
         """Settle every pause whose deadline has passed, those of an earlier process too; returns those it settled.
 
-        One that cannot be settled is logged and does not keep the others waiting.
+        One that cannot be settled is logged and does not keep the others waiting. What a crash cut short is finished,
+        and settled pauses that were kept long enough are dropped from the store. Call it when a process starts.
         """
         now = self._clock.now()
         tenants = set(self._ledger.tenants())
@@ -213,6 +233,8 @@ class Coordinator:
                     settled.append(await self.expire(pause.token))
                 except HarborageError:
                     logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
+            if self._checkpoints is not None:
+                await self._checkpoints.drop_settled(tenant, now - self._settled_for)
         return tuple(settled)
 
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
@@ -242,21 +264,43 @@ class Coordinator:
         )
 
     async def _open(self, pause: Pause) -> Pause:
-        shown = pause.without_trajectory()
         if self._checkpoints is None:
-            self._ledger.open(shown, pause.trajectory)
+            self._ledger.open(pause.without_trajectory(), pause.trajectory)
         else:
-            await self._checkpoints.save(pause)
-            self._ledger.open(shown, None)
+            pause, is_new = await self._checkpoints.save(pause)
+            if not is_new:
+                return self._found(pause)
+            self._ledger.open(pause.without_trajectory(), None)
         self._tell(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
-        return shown
+        return pause.without_trajectory()
 
     async def _known(self, owner: Quadruple, key: str) -> Pause | None:
         """The pause that was opened under this key, if it is still known."""
         known = self._ledger.by_key(owner, key)
-        if known is None and self._checkpoints is not None:
-            known = await self._checkpoints.load_by_key(owner, key)
-        return None if known is None else known.without_trajectory()
+        if self._checkpoints is not None and (known is None or known.is_paused):
+            kept = await self._checkpoints.load_by_key(owner, key)
+            return None if kept is None else self._found(kept)
+        return known
+
+    def _found(self, kept: Pause) -> Pause:
+        """A pause from the store, whose answer whoever waits for it here can hear of."""
+        known = self._ledger.get(kept.token)
+        if not kept.is_paused and known is not None:
+            self._remember(kept)
+        elif not kept.is_paused:
+            self._ledger.settle(kept)
+        return kept.without_trajectory()
+
+    async def _kept(self, checkpoints: Checkpoints, token: str, known: Pause | None) -> Pause | None:
+        """The pause as the store has it; one that turns out to be settled is remembered as that."""
+        kept = await checkpoints.load(token, None if known is None else known.identity)
+        if known is None:
+            return kept
+        if kept is None:
+            self._ledger.drop(token)
+        elif not kept.is_paused:
+            self._remember(kept)
+        return kept
 
     async def _current(self, token: str) -> Pause:
         """The pause with its trajectory, as memory and the store together have it; hold its lock.
@@ -266,16 +310,12 @@ class Coordinator:
         known = self._ledger.get(token)
         if known is not None and not known.is_paused:
             return known
-        if self._checkpoints is None:
-            if known is None:
-                raise PauseNotFoundError(token)
-            return replace(known, trajectory=self._ledger.trajectory(token))
-        kept = await self._checkpoints.load(token, None if known is None else known.identity)
+        if self._checkpoints is not None:
+            kept = await self._kept(self._checkpoints, token, known)
+        else:
+            kept = known and replace(known, trajectory=self._ledger.trajectory(token))
         if kept is None:
-            self._ledger.drop(token)
             raise PauseNotFoundError(token)
-        if known is not None and not kept.is_paused:
-            self._remember(kept)
         return kept
 
     def _reattach(self, pause: Pause) -> None:
@@ -287,19 +327,33 @@ class Coordinator:
                 raise ToolContextLostError(handle)
             self._handles.get(handle)
 
-    async def _settle(self, pause: Pause, decision: PauseDecision, payload: dict[str, Any] | None) -> Pause:
+    async def _settle(
+        self, pause: Pause, decision: PauseDecision, payload: dict[str, Any] | None, sealed: bytes | None = None
+    ) -> Pause:
         """Settle an open pause; hold its lock. Between the claim and the wake-ups nothing can come in between."""
-        settled = pause.settled(decision, payload, self._clock.now())
-        if self._checkpoints is not None and not await self._checkpoints.claim(settled):
+        settled = pause.settled(decision, payload, self._clock.now(), sealed=sealed, by=self._id)
+        if self._checkpoints is not None and not await self._checkpoints.claim(settled.without_trajectory()):
             await self._current(pause.token)
             raise AlreadyResumedError(pause.token)
-        self._remember(settled)
-        if self._checkpoints is not None:
-            await self._checkpoints.delete(settled)
+        await self._finish(settled)
         return settled
 
+    async def _finish(self, settled: Pause) -> None:
+        """What follows once it is written down that a pause is settled. Only then it leaves the list of open ones."""
+        self._remember(settled)
+        if self._on_settled is not None:
+            try:
+                self._on_settled(settled.without_trajectory())
+            except Exception:
+                logger.exception("pause %s: the listener for settled pauses failed", settled.token)
+        if self._checkpoints is not None:
+            await self._checkpoints.retire(settled)
+
     def _remember(self, settled: Pause) -> None:
-        """Record, tell and wake: in this order, so that whoever is woken finds the rest done."""
+        """Record, tell and wake, once: in this order, so that whoever is woken finds the rest done."""
+        known = self._ledger.get(settled.token)
+        if known is not None and not known.is_paused:
+            return
         self._ledger.settle(settled)
         decision = str(settled.decision or "")
         payload = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
@@ -307,13 +361,17 @@ class Coordinator:
         self._ledger.wake(settled)
 
     async def _of_tenant(self, tenant: str, filter: PauseFilter) -> tuple[Pause, ...]:
-        """What memory and the store have of a tenant; memory knows better where both have a pause."""
-        kept: tuple[Pause, ...] = ()
+        """What the store and memory have of a tenant: the store knows which are open, memory which were settled."""
+        kept: list[Pause] = []
         if self._checkpoints is not None:
-            known = {pause.token for pause in self._ledger.of_tenant(tenant)}
-            kept = tuple(await self._checkpoints.of_tenant(tenant, filter, known))
+            kept, lost = await self._checkpoints.of_tenant(tenant, filter)
+            for token in lost:
+                self._ledger.drop(token)
+            for pause in kept:
+                if not pause.is_paused:
+                    await self._finish(pause)
         remembered = {pause.token: pause for pause in self._ledger.of_tenant(tenant)}
-        others = (pause.without_trajectory() for pause in kept if pause.token not in remembered)
+        others = (pause for pause in kept if pause.token not in remembered)
         return (*remembered.values(), *others)
 
     def _tell(self, type: EventType, pause: Pause, payload: Payload) -> None:

@@ -87,9 +87,9 @@ class Ledger:
             self._forget(oldest)
 
     def drop(self, token: str) -> None:
-        """Forget an open pause that turned out to be settled elsewhere."""
+        """Forget an open pause that turned out to be gone."""
         pause = self._pauses.get(token)
-        if pause is not None:
+        if pause is not None and pause.is_paused:
             self._close(pause)
             self._forget(token)
 

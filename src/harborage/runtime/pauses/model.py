@@ -74,7 +74,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """One pause. `payload` is what was asked, with the answer merged over it once it is settled.
 
     `trajectory` is the serialised history that was handed in; it comes only with the answer of the call that settles
-    the pause, so that the run can be rebuilt from it.
+    the pause, so that the run can be rebuilt from it. `sealed` is a part of the answer that only whoever waits may
+    read: it comes with the settled pause, and is in no list and no status. `settled_by` is the coordinator that did.
     """
 
     token: str
@@ -89,6 +90,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     default: PauseDecision = PauseDecision.TIMEOUT
     key: str = ""
     trajectory: bytes | None = None
+    sealed: bytes | None = None
+    settled_by: str = ""
 
     @property
     def is_paused(self) -> bool:
@@ -99,16 +102,36 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its deadline has passed and nobody settled it; at the deadline itself it has."""
         return self.is_paused and self.deadline is not None and now >= self.deadline
 
-    def settled(self, decision: PauseDecision, payload: dict[str, Any] | None, now: datetime) -> Pause:
+    def settled(
+        self,
+        decision: PauseDecision,
+        payload: dict[str, Any] | None,
+        now: datetime,
+        *,
+        sealed: bytes | None = None,
+        by: str = "",
+    ) -> Pause:
         """This pause, settled with `decision` at `now`, the answer's `payload` merged over the question's."""
         answer = self.payload if payload is None else {**(self.payload or {}), **payload}
         return msgspec.structs.replace(
-            self, state=PauseState.RESUMED, decision=decision, payload=answer, resumed_at=now
+            self,
+            state=PauseState.RESUMED,
+            decision=decision,
+            payload=answer,
+            resumed_at=now,
+            sealed=sealed,
+            settled_by=by,
         )
 
     def without_trajectory(self) -> Pause:
-        """This pause as it is shown and remembered."""
+        """This pause as it is remembered."""
         return self if self.trajectory is None else msgspec.structs.replace(self, trajectory=None)
+
+    def shown(self) -> Pause:
+        """This pause as anybody may see it who may see it at all."""
+        if self.trajectory is None and self.sealed is None:
+            return self
+        return msgspec.structs.replace(self, trajectory=None, sealed=None)
 
 
 class PauseFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,22 +188,30 @@ class PauseCoordinator(Protocol):
         decision: PauseDecision,
         payload: dict[str, Any] | None = None,
         *,
+        sealed: bytes | None = None,
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> Pause:
         """Settle a pause. Exactly one caller ever does; its owner may, and an admin of its tenant.
+
+        `sealed` reaches whoever waits for the pause, and nobody else.
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
                 in this order.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
-            StateError: the store refused. When only the checkpoint could not be deleted, the pause is settled.
+            StateError: the store refused; the pause stays open.
         """
         ...
 
-    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
+    async def status(
+        self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
+    ) -> Pause:
         """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
+
+        With `fresh` the store is asked about a pause that is remembered as open: another process may have settled it.
+        When one has, whoever waits for it here is woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
@@ -204,8 +235,10 @@ class PauseCoordinator(Protocol):
         """
         ...
 
-    async def expire(self, token: str) -> Pause:
+    async def expire(self, token: str, *, fresh: bool = False) -> Pause:
         """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
+
+        With `fresh` the store is asked, as for `status`.
 
         Raises:
             PauseNotFoundError: nobody here knows the token.

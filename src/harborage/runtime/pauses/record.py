@@ -45,6 +45,8 @@ class PauseRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     default: PauseDecision = PauseDecision.TIMEOUT
     decision: PauseDecision | None = None
     key: str = ""
+    sealed: bytes | None = None
+    settled_by: str = ""
 
 
 def plain_payload(payload: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -82,6 +84,8 @@ def encode_pause(pause: Pause) -> bytes:
         default=pause.default,
         decision=pause.decision,
         key=pause.key,
+        sealed=pause.sealed,
+        settled_by=pause.settled_by,
     )
     return codec.encode(record, "PauseRecord")
 
@@ -112,6 +116,8 @@ def decode_pause(data: bytes, token: str = "", upcasts: Mapping[int, Upcast] = U
         default=record.default,
         key=record.key,
         trajectory=record.trajectory_bytes,
+        sealed=record.sealed,
+        settled_by=record.settled_by,
     )
 
 

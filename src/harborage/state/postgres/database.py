@@ -42,6 +42,7 @@ class Database:
         self._url = url
         self._driver = driver
         self._pool = pool
+        self._breaks = 0
         self._is_closed = False
 
     @classmethod
@@ -60,7 +61,7 @@ class Database:
             async with asyncio.timeout(_OPENING_S):
                 pool = await driver.create_pool(
                     url,
-                    min_size=1,
+                    min_size=0,
                     max_size=_CONNECTIONS,
                     max_inactive_connection_lifetime=_IDLE_S,
                     timeout=_CONNECTING_S,
@@ -76,8 +77,9 @@ class Database:
             if isinstance(error, TimeoutError):
                 said = f"it did not answer, or was busy with its tables, for {_OPENING_S:.0f} s"
                 raise DatabaseUnreachableError(address, said) from error
-            if isinstance(error, ValueError) and not isinstance(error, DatabaseError):
-                raise StorageUrlError(f"{address}: {error}") from error
+            if isinstance(error, ValueError | OverflowError):
+                # Not in its own words, and without it: they may quote a password that was written wrongly.
+                raise StorageUrlError(f"{address}: a part of this url, or one of its options, makes no sense") from None
             fault = fault_of(error) if isinstance(error, Exception) else None
             if fault is not None:
                 raise fault.kind(address, fault.said) from error
@@ -96,12 +98,17 @@ class Database:
             DatabaseError: the database refused; it names the run.
             Exception: what `work` raised.
         """
-        is_again = False
-        turn = 0
+        is_again = is_broken = False
+        turn = breaks = 0
         while True:
             turn += 1
             is_connected = False
             try:
+                if is_broken and breaks == self._breaks:
+                    # Where one connection broke the others mostly did, too, and would be tried one by one.
+                    self._breaks += 1
+                    await self._pool.expire_connections()
+                breaks = self._breaks
                 async with self._pool.acquire() as connection:
                     is_connected = True
                     return await work(connection, is_again)
@@ -111,7 +118,8 @@ class Database:
                     raise StoreClosedError() from error
                 if fault is None:
                     raise
-                is_again = is_again or (is_connected and fault.is_broken)
+                is_broken = fault.is_broken
+                is_again = is_again or (is_connected and is_broken)
                 if not (is_connected and fault.may_pass and turn < _TURNS):
                     raise self._error(fault, run_id, is_again=is_again) from error
 

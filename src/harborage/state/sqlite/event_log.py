@@ -33,7 +33,7 @@ class SQLiteEventLog:
             await self._database.write(lambda transaction: self._append(transaction, events))
 
     async def last(self, who: Identity) -> int:
-        return await self._of("event_log.last", who, lambda transaction, session: self._last(transaction, session), 0)
+        return await self._of("event_log.last", who, self._last, 0)
 
     async def read(self, who: Identity, *, after: int = 0, limit: int = 1000) -> list[Logged]:
         def read(transaction: Transaction, session: int) -> list[Logged]:
@@ -89,8 +89,8 @@ class SQLiteEventLog:
 
     def _session(self, transaction: Transaction, who: Identity) -> int | None:
         number: Any = transaction.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).get
-        return number
+        return None if number is None else int(number)
 
     def _add_session(self, transaction: Transaction, who: Identity) -> int:
         number: Any = transaction.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
-        return number
+        return int(number)

@@ -107,7 +107,7 @@ class Lane:
             while is_open:
                 calls, is_open = self._next()
                 if calls:
-                    station.carry_out(calls)
+                    _carry_out(station, calls)
                     _deliver(calls)
         finally:
             station.close()
@@ -126,6 +126,14 @@ class Lane:
         except Empty:
             return calls, True
         return calls, False
+
+
+def _carry_out(station: Station, calls: Sequence[Call]) -> None:
+    try:
+        station.carry_out(calls)
+    except Exception as error:  # noqa: BLE001 - told to the callers, who would wait for ever
+        for call in calls:
+            call.error = error
 
 
 def _deliver(calls: Sequence[Call]) -> None:

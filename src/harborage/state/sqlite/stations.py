@@ -72,6 +72,7 @@ class Writer(_Station):
         """Carry out calls in one transaction; False when it was taken back and some of them may do better alone."""
         execute = self._connection.execute
         try:
+            self._roll_back()  # what could not be taken back when it failed
             execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             self._fail(calls, error)

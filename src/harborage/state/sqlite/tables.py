@@ -233,7 +233,7 @@ class RunTables:
     def next_wake(self, transaction: Transaction) -> int | None:
         """When the next parked run that nobody carries is to be looked at."""
         at: Any = transaction.execute(self._sql["next_wake"]).get
-        return at
+        return None if at is None else int(at)
 
 
 def _lists(filter: RunFilter, after: int, limit: int) -> Iterator[tuple[str, tuple[Any, ...]]]:

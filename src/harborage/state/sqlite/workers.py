@@ -36,17 +36,18 @@ class Workers:
         self._locks = WorkerLocks(database.path)
         self._sql = statements("queue")
         self._signing: Counter[str] = Counter()
+        self._is_closed = False
 
     async def keep_alive(self, worker: str) -> None:
         """Give signs of life and look around until cancelled; then the worker carries nothing any more.
 
         Raises:
-            StoreClosedError: the database was closed meanwhile.
+            StoreClosedError: this, or the database, was closed meanwhile.
         """
         self._signing[worker] += 1
         beat_at = self._clock.monotonic()
         try:
-            while True:
+            while not self._is_closed:
                 try:
                     if self._clock.monotonic() >= beat_at:
                         beat_at = self._clock.monotonic() + _BEAT_S
@@ -55,6 +56,7 @@ class Workers:
                 except DatabaseError as error:
                     _logger.warning("worker %s cannot give its sign of life: %s", worker, error)
                 await sleep(self._clock, _LOOK_S)
+            raise StoreClosedError()
         finally:
             self._signing[worker] -= 1
             if not self._signing[worker]:
@@ -80,6 +82,7 @@ class Workers:
 
     def close(self) -> None:
         """Let go of all locks: whoever has not left before is dead to others."""
+        self._is_closed = True
         self._locks.drop_all()
 
     async def _look(self, worker: str) -> None:

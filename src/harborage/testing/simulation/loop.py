@@ -139,7 +139,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.main = Lane("world")
         self.lanes: list[Lane] = [self.main]
         self.turns = 0
-        self.on_turn: Callable[[Lane, str], None] | None = None
         self.set_exception_handler(_note_thrown)
         self.set_task_factory(_new_task)
 
@@ -248,8 +247,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now_us += self._turn_us
         label = _label(handle)
         self._digest.update(f"{lane.name} {label} {self._now_us}\n".encode())
-        if self.on_turn is not None:
-            self.on_turn(lane, label)
         handle._run()
         if self._thrown is not None:
             thrown, self._thrown = self._thrown, None

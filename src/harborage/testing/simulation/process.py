@@ -10,19 +10,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harborage.clock import Timer
 from harborage.concurrency import Crew
-from harborage.testing.simulation.loop import SimulatedLoop
+from harborage.testing.simulation.loop import SimulatedLoop, SimulationError
 
 if TYPE_CHECKING:
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["START", "Process", "SimulatedClock"]
+__all__ = ["START", "Process", "ProcessDiedError", "SimulatedClock"]
+
+T = TypeVar("T")
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The time at which every simulation begins."""
+
+
+class ProcessDiedError(SimulationError):
+    """The process that was to do something is dead."""
 
 
 class SimulatedClock:
@@ -56,11 +62,11 @@ class Process:
         self.clock = SimulatedClock(simulation.loop, skew)
         self.lane = simulation.loop.new_lane(name)
         self.context = simulation.loop.context_of(self.lane)
-        self.logger = logging.Logger(name)  # noqa: LOG001 - of this simulation alone, so no name of the log tree
-        self.logger.addHandler(_Notes(simulation, name))
+        self.logger = logging.getLogger(__name__)
         self.is_dead = False
         self.frozen_since: float | None = None
         self.ended = asyncio.Event()
+        self._gone: asyncio.Future[None] = simulation.loop.create_future()
         self._on_change: list[Callable[[], None]] = []
         self._crew = Crew(simulation.fail)
 
@@ -72,7 +78,24 @@ class Process:
     def start(self, main: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
         """Begin `main` in this process; when it returns the process has ended by itself."""
         task = self.context.run(self._crew.start, main(self), f"{self.name} main")
-        task.add_done_callback(self._finished, context=self._simulation.context)
+        task.add_done_callback(self._finished, context=self._simulation.context.copy())
+
+    async def do(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """What `work` gives, done in this process for somebody outside.
+
+        Raises:
+            ProcessDiedError: the process is dead, or died before it was done.
+            Exception: what `work` raised.
+        """
+        if self.is_dead:
+            work.close()
+            raise ProcessDiedError(f"{self.name} is dead")
+        guests = Crew(lambda name, error: None)
+        task: asyncio.Task[T] = self.context.copy().run(guests.start, work, name)
+        await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ProcessDiedError(f"{self.name} died before {name} was done")
 
     def stop(self) -> None:
         """Ask the process to end by itself, as a signal would: its main task is cancelled, its cleanups run."""
@@ -87,10 +110,7 @@ class Process:
         if self.is_dead:
             return
         self._simulation.note(f"{self.name} DIES {why}")
-        self.is_dead = True
-        self._loop.hold(self.lane)
-        self._changed()
-        self.ended.set()
+        self._end()
 
     def freeze(self, seconds: float, why: str = "") -> None:
         """Stop the process for a while; then it goes on as if nothing had been."""
@@ -99,7 +119,7 @@ class Process:
         self._simulation.note(f"{self.name} FREEZES for {seconds:.3f} s {why}")
         self.frozen_since = self._loop.time()
         self._loop.hold(self.lane)
-        self._loop.call_later(seconds, self._thaw, context=self._simulation.context)
+        self._loop.call_later(seconds, self._thaw, context=self._simulation.context.copy())
         self._changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -126,26 +146,21 @@ class Process:
         self._loop.let_go(self.lane)
         self._changed()
 
+    def _end(self) -> None:
+        self.is_dead = True
+        self._loop.hold(self.lane)
+        if not self._gone.done():
+            self._gone.set_result(None)
+        self._changed()
+        self.ended.set()
+
     def _changed(self) -> None:
         for listener in tuple(self._on_change):
-            self._simulation.context.run(listener)
+            self._simulation.context.copy().run(listener)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         """The main task ended by itself; what it failed with, the crew reports."""
-        if not self.is_dead:
+        if not self.is_dead and not self._simulation.is_over:
             self._simulation.note(f"{self.name} ends")
-            self.is_dead = True
-            self._changed()
-            self.ended.set()
+            self._end()
 
-
-class _Notes(logging.Handler):
-    """Makes what a process logs part of the story."""
-
-    def __init__(self, simulation: Simulation, name: str) -> None:
-        super().__init__()
-        self._simulation = simulation
-        self._name = name
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._simulation.note(f"{self._name} {record.levelname.lower()}: {record.getMessage()}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -71,8 +72,7 @@ class Simulation:
         self._skews = self.chance("skews")
         self._numbers = count(1)
         self._failed: asyncio.Future[None] | None = None
-        if is_verbose:
-            self.loop.on_turn = lambda lane, label: self.notes.append(f"{self._at()}   · {lane.name}: {label}")
+        self.is_verbose = is_verbose
 
     def chance(self, name: str) -> random.Random:
         """Random numbers of the seed; those of one name do not depend on how many are drawn under another."""
@@ -88,6 +88,11 @@ class Simulation:
             line = f"{self._at()} {text}"
             self.notes.append(line)
             self.loop.record(line)
+
+    def detail(self, text: str) -> None:
+        """Make `text` part of a trace that is to say everything; it changes nothing else."""
+        if self.is_verbose and not self.is_over:
+            self.notes.append(f"{self._at()}   · {text}")
 
     def boot(self, name: str, main: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
         """A new process that runs `main`."""
@@ -125,7 +130,7 @@ class Simulation:
     def bury(self) -> None:
         """End everything that the story left: dead and frozen processes, and tasks that nobody awaits."""
         self.is_over = True
-        self.loop.on_turn = None
+        self.loop.set_exception_handler(lambda loop, context: None)
         lanes = self.loop.lanes
         for lane in lanes:
             self.loop.let_go(lane)
@@ -217,6 +222,33 @@ def _only(error: BaseException) -> BaseException:
     return error
 
 
+class _Notes(logging.Handler):
+    """Makes what is logged under the package's name part of the story."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(logging.INFO)
+        self._simulation = simulation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lane = LANE.get()
+        by = "world" if lane is None else lane.name
+        self._simulation.note(f"{by} {record.levelname.lower()}: {record.getMessage()}")
+
+
+@contextmanager
+def _overheard(simulation: Simulation) -> Iterator[None]:
+    """Let what the package logs go into the notes, and nowhere else."""
+    logger = logging.getLogger("harborage")
+    before = (logger.handlers, logger.level, logger.propagate)
+    logger.handlers, logger.propagate = [_Notes(simulation)], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.handlers, _, logger.propagate = before
+        logger.setLevel(before[1])
+
+
 @contextmanager
 def _sealed(simulation: Simulation) -> Iterator[None]:
     """Let ids, random numbers and the system's clock come from the simulation, and keep the collector still: when it
@@ -236,6 +268,7 @@ def _sealed(simulation: Simulation) -> Iterator[None]:
             mock.patch.object(ids, "ULID", mint),
             mock.patch.object(SystemClock, "now", staticmethod(simulation.clock.now)),
             mock.patch.object(SystemClock, "monotonic", staticmethod(simulation.clock.monotonic)),
+            _overheard(simulation),
         ):
             yield
     finally:

@@ -64,7 +64,7 @@ class Server:
         """A worker gives signs of life from now on."""
         if worker not in self._lives:
             start = self._keepers.start
-            self._lives[worker] = self.simulation.context.run(start, self.runs.keep_alive(worker), f"life of {worker}")
+            self._lives[worker] = self.simulation.context.copy().run(start, self.runs.keep_alive(worker), f"life of {worker}")
 
     def end_life(self, worker: str) -> None:
         """The worker gives none any more: its runs are free."""
@@ -119,6 +119,7 @@ class _Audited(MemoryRuns):
         self._simulation = simulation
         self._leases: dict[str, Lease] = {}
         self.claims: builtins.list[Lease] = []
+        self.sendings: builtins.list[tuple[str, str, bytes]] = []
         self.turned_away = 0
 
     async def claim(
@@ -132,6 +133,12 @@ class _Audited(MemoryRuns):
             self._leases[lease.run_id] = lease
             self.claims.append(lease)
         return claims
+
+    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
+        is_new = await super().send(run_id, event_id, data)
+        if is_new:
+            self.sendings.append((run_id, event_id, data))
+        return is_new
 
     async def append(self, lease: Lease, write: Write) -> None:
         try:

@@ -9,12 +9,16 @@ with signed as (
   where known.expires_at < excluded.expires_at - $2::interval / 2
 ),
 ready as (
+  -- Along the index, so that the runs that only wait cost nothing.
   select number from harborage_runs
-  where
-    owner = ''
-    and (ready_at <= $3 or (ready_at = case when $4::boolean then timestamptz 'infinity' end and stand = 'blocked'))
-    and ($5 = '' or agent in ('', $5))
-  order by number + 0 limit $6 -- not by the index on number, which would pass every run there ever was
+  where owner = '' and ready_at <= $3 and ($5 = '' or agent in ('', $5))
+  order by ready_at, number limit $6
+  for no key update skip locked
+),
+blocked as (
+  select number from harborage_runs
+  where $4::boolean and owner = '' and ready_at = 'infinity' and stand = 'blocked' and ($5 = '' or agent in ('', $5))
+  order by ready_at, number limit $6 - (select count(*) from ready)
   for no key update skip locked
 ),
 orphaned as (
@@ -25,13 +29,14 @@ orphaned as (
     and not exists (
       select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
     )
-  order by run.number + 0 limit $6 - (select count(*) from ready)
+  order by run.number + 0 limit $6 - (select count(*) from ready) - (select count(*) from blocked)
   for no key update of run skip locked
 ),
 taken as (
   update harborage_runs as run set owner = $1, fence = run.fence + 1, is_woken = false, change = $7
-  from (select number from ready union all select number from orphaned) as one
-  where run.number = one.number
+  where run.number = any(array(
+    select number from ready union all select number from blocked union all select number from orphaned
+  ))
   returning run.*
 )
 select
@@ -113,7 +118,7 @@ orphaned as (
 ),
 freed as (
   update harborage_runs as run set owner = '', is_woken = true
-  from orphaned where run.number = orphaned.number
+  where run.number = any(array(select number from orphaned))
   returning 1
 )
 select count(*) from freed;

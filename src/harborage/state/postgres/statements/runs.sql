@@ -41,7 +41,7 @@ with held as (
     waits_for = coalesce($14, waits_for),
     is_woken = is_woken or $15,
     owner = case when $16 or $11 in ('finished', 'failed') then '' else owner end
-  where run_id = $1 and owner = $2 and owner <> '' and fence = $3
+  where run_id = $1 and owner = $2 and owner <> '' and fence = $3 and change <> $5 -- not made already, unheard
   returning number, entries - cardinality($7::bytea[]) as before
 ),
 kept as (

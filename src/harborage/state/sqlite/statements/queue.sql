@@ -1,16 +1,17 @@
--- Runs: which of them are ready, who carries them, and what is sent to them.
+-- Runs: which of them are ready, who carries them, and what is sent to them. Where an index is named, SQLite would
+-- otherwise walk all parked runs.
 
 -- name: fall_due
-UPDATE harborage_standings SET is_woken = 1
+UPDATE harborage_standings INDEXED BY harborage_standings_due SET is_woken = 1
 WHERE owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken AND wake_at <= :now;
 
 -- name: ready
-SELECT number, run_id FROM harborage_standings
+SELECT number, run_id FROM harborage_standings INDEXED BY harborage_standings_ready
 WHERE owner = '' AND (stand = 'ready' OR (stand = 'parked' AND (is_woken OR sent > taken)))
 ORDER BY number LIMIT :limit;
 
 -- name: ready_of_agent
-SELECT number, run_id FROM harborage_standings
+SELECT number, run_id FROM harborage_standings INDEXED BY harborage_standings_ready_agent
 WHERE
   owner = '' AND (stand = 'ready' OR (stand = 'parked' AND (is_woken OR sent > taken)))
   AND agent = :agent
@@ -43,7 +44,7 @@ UPDATE harborage_standings SET sent = :number WHERE run_id = :run_id;
 
 -- name: arrived
 SELECT control.number, run.run_id, control.event_id, control.data
-FROM harborage_standings AS run
+FROM harborage_standings AS run INDEXED BY harborage_standings_inbox
 JOIN harborage_controls AS control ON control.run = run.number AND control.number > max(run.taken, :after)
 WHERE run.owner = :worker AND run.sent > run.taken
 ORDER BY control.number;
@@ -54,7 +55,7 @@ WHERE run_id = :run_id AND (stand = 'parked' OR owner <> '') AND NOT is_woken
 RETURNING 1;
 
 -- name: next_wake
-SELECT min(wake_at) FROM harborage_standings
+SELECT min(wake_at) FROM harborage_standings INDEXED BY harborage_standings_due
 WHERE owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken;
 
 -- name: sign

@@ -48,7 +48,7 @@ UPDATE harborage_standings SET
 WHERE run_id = :run_id;
 
 -- name: wake_waiting
-UPDATE harborage_standings SET is_woken = 1
+UPDATE harborage_standings INDEXED BY harborage_standings_waiting SET is_woken = 1
 WHERE waits_for <> '' AND waits_for = :run_id AND stand = 'parked' AND NOT is_woken;
 
 -- name: extent

@@ -1,0 +1,167 @@
+"""What it costs to keep a step of a run in SQLite, beside a bare committed insert on the same disk in the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from benchmarks.measure import Row, in_turn
+from harborage.events.log import Logged
+from harborage.identity import Identity
+from harborage.state import Lease, RunRecord, StateRecord, Storage, Write, open_storage
+
+__all__ = ["storage_cost"]
+
+_WHO = Identity("tenant", "user", "session")
+_ENTRY = b"." * 300
+_STEP = Write(entries=(_ENTRY,) * 3)  # a planner's decision, the intent to call a tool, and what came of it
+_MADE = datetime(2026, 1, 1, tzinfo=UTC)
+_WRITERS = (50, 200)
+_LONE_STEPS = 200
+_STEPS = 6000
+
+
+async def storage_cost() -> list[Row]:
+    """A step kept by one run alone, and by 50 and 200 runs at once, which share their flushes to the disk.
+
+    Alone the time counts, since the run waits for the disk; of many at once the CPU, since the disk is shared. The bare
+    side is a table of blobs and nothing else: its rows go in by as many to a commit as there are on our side.
+    """
+    async with _places() as (storage, bare):
+        lone = await _lone(storage, bare)
+        crowds = [row for writers in _WRITERS for row in await _crowd(storage, bare, writers)]
+        return [*lone, *crowds, await _room(storage, bare)]
+
+
+class _Bare:
+    """A table of blobs, written in the calling thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = apsw.Connection(str(path))
+        self._connection.execute("PRAGMA journal_mode = wal; PRAGMA synchronous = full")
+        self._connection.execute("CREATE TABLE kept (id INTEGER PRIMARY KEY, data BLOB)")
+
+    def commit(self, rows: int) -> None:
+        """Insert rows in one transaction that is on disk at its end."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        for _ in range(rows):
+            execute("INSERT INTO kept (data) VALUES (?)", (_ENTRY,))
+        execute("COMMIT")
+
+    def bytes_per_row(self) -> float:
+        """What a row takes on disk."""
+        rows: Any = self._connection.execute("SELECT count(*) FROM kept").get
+        pages: Any = self._connection.pragma("page_count")
+        return pages * 4096 / rows
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+
+@asynccontextmanager
+async def _places() -> AsyncIterator[tuple[Storage, _Bare]]:
+    with tempfile.TemporaryDirectory(prefix="harborage-") as folder:
+        bare = _Bare(Path(folder) / "bare.db")
+        async with await open_storage(f"sqlite:{folder}/harborage.db") as storage:
+            yield storage, bare
+        bare.close()
+
+
+_names = count()
+
+
+async def _leases(storage: Storage, number: int) -> list[Lease]:
+    for _ in range(number):
+        name = f"run-{next(_names):08}"
+        record = RunRecord(run_id=name, who=_WHO.with_run(name), goal="goal", created_at=_MADE, updated_at=_MADE)
+        await storage.runs.create(record, Write())
+    return [claim.lease for claim in await storage.queue.claim("worker", limit=number)]
+
+
+async def _lone(storage: Storage, bare: _Bare) -> list[Row]:
+    (lease,) = await _leases(storage, 1)
+
+    async def ours() -> None:
+        for _ in range(_LONE_STEPS):
+            await storage.runs.append(lease, _STEP)
+
+    async def theirs() -> None:
+        for _ in range(_LONE_STEPS):
+            bare.commit(1)
+
+    mine, other = await in_turn(ours, theirs, clock=time.perf_counter)
+    return [
+        _row("step kept, lone run", "µs", mine, other, _LONE_STEPS, "three entries beside one bare committed insert")
+    ]
+
+
+async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
+    leases = await _leases(storage, writers)
+    turns = _STEPS // writers
+    numbers = count(await storage.events.last(_WHO) + 1)
+    kinds = [f"kind {index}" for index in range(writers)]
+
+    def at_once(one: Callable[[int], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
+        async def writer(index: int) -> None:
+            for _ in range(turns):
+                await one(index)
+
+        async def work() -> None:
+            await asyncio.gather(*(writer(index) for index in range(writers)))
+
+        return work
+
+    async def append(index: int) -> None:
+        await storage.runs.append(leases[index], _STEP)
+
+    async def keep(index: int) -> None:
+        await storage.events.append([Logged(_WHO, next(numbers), _ENTRY)])
+
+    async def save(index: int) -> None:
+        event_id = f"event {next(numbers)}"
+        await storage.state.save(StateRecord(event_id, _WHO.with_run(""), kinds[index], _ENTRY))
+
+    def insert(rows: int) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            for _ in range(turns):
+                bare.commit(writers * rows)
+
+        return work
+
+    rows: list[Row] = []
+    for what, one, each in (("entry of a step", append, 3), ("event kept", keep, 1), ("record saved", save, 1)):
+        mine, other = await in_turn(at_once(one), insert(each))
+        name = f"{what}, {writers} writers"
+        rows.append(_row(name, "µs CPU", mine, other, turns * writers * each, "beside a bare insert", limit=10.0))
+    return rows
+
+
+async def _room(storage: Storage, bare: _Bare) -> Row:
+    """What entries take on disk, once everything else in the database is left out of the account."""
+    (lease,) = await _leases(storage, 1)
+    begin = await _size(storage)
+    for _ in range(1000):
+        await storage.runs.append(lease, _STEP)
+    ours = (await _size(storage) - begin) / 3000
+    return Row(name="entry of 300 bytes on disk", unit="bytes", ours=ours, bare=bare.bytes_per_row(), limit=1.5)
+
+
+async def _size(storage: Storage) -> int:
+    database: Any = storage._beneath
+    pages: int = await database.read(lambda tx: tx.connection.pragma("page_count"))
+    return pages * 4096
+
+
+def _row(name: str, unit: str, ours: float, bare: float, per: int, note: str, *, limit: float | None = None) -> Row:
+    return Row(name=name, unit=unit, ours=ours / per * 1e6, bare=bare / per * 1e6, note=note, limit=limit)

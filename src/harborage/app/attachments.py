@@ -1,0 +1,155 @@
+"""Files that a person hands to a run: read, looked at, and put where the run finds them.
+
+What can be known to go wrong is said before a model is asked: a file that is not there, a picture that is none, one
+that is larger than the model takes, one for a model that does not look at pictures.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harborage.app.agent import Agent
+from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
+from harborage.errors import HarborageError
+from harborage.identity import Identity
+from harborage.llm import ConfigSnapshot, ModelProfile
+from harborage.llm.media import image_type
+from harborage.planner import PlannerConfig
+
+__all__ = ["Attachment", "AttachmentError", "attach", "check_attachments", "read_attachment", "readable"]
+
+MOST_BYTES: Final = 32 * 1024 * 1024
+_READER: Final = "artifact_fetch"
+_PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_SOURCE: Final = {"kind": "attachment"}
+
+
+class AttachmentError(HarborageError):
+    """A file cannot be attached; the text names it and says what to do. `path` is the file."""
+
+    def __init__(self, path: str = "", reason: str = "") -> None:
+        self.path = path
+        super().__init__(f"cannot attach {path}: {reason}")
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """A file as it was read: its name without folders, its MIME type by content or by name, and its bytes."""
+
+    path: str
+    name: str
+    mime: str
+    data: bytes
+
+    @property
+    def is_image(self) -> bool:
+        """Whether a model gets it as a picture."""
+        return self.mime.startswith("image/")
+
+
+def read_attachment(path: Path) -> Attachment:
+    """The file at `path`, whole.
+
+    Raises:
+        AttachmentError: it is not there, no file, empty, too large, or named as a picture and none.
+    """
+    try:
+        if not path.is_file():
+            raise AttachmentError(
+                str(path), "it is a folder; name a file" if path.is_dir() else "there is no such file"
+            )
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise AttachmentError(str(path), f"it has {_size(size)}; at most {_size(MOST_BYTES)} can be attached")
+        data = path.read_bytes()
+    except OSError as error:
+        raise AttachmentError(str(path), error.strerror or type(error).__name__) from error
+    if not data:
+        raise AttachmentError(str(path), "it is empty")
+    return Attachment(str(path), path.name, _mime(path, data), data)
+
+
+def _mime(path: Path, data: bytes) -> str:
+    """What the content says, else what the name says, else whether it is text."""
+    seen = image_type(data)
+    named = mimetypes.guess_type(path.name)[0] or ""
+    if not seen and named in _PICTURES:
+        raise AttachmentError(
+            str(path), f"its name says {named}, but its bytes are no PNG, JPEG, GIF or WebP; name it as what it is"
+        )
+    return seen or named or ("text/plain" if _is_text(data) else "application/octet-stream")
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: Mapping[str, str]) -> None:
+    """Accept files that the agent's model can take; of a client that is open already nothing is known.
+
+    Raises:
+        AttachmentError: the model does not look at pictures, or not at one so large.
+        LLMError: the model cannot be configured; the text names the setting.
+    """
+    if not any(one.is_image for one in attachments) or not isinstance(agent.model, str | ConfigSnapshot):
+        return
+    from harborage.llm.configure import configure
+    from harborage.llm.models import known_profile
+    from harborage.llm.settings import complete_settings
+
+    config = configure(agent.model, environ=environ) if isinstance(agent.model, str) else agent.model
+    full = complete_settings(config)
+    profile = full.profiles.get(full.model)
+    if profile is None:
+        return
+    is_known = known_profile(full.model, full.provider) is not None
+    for one in attachments:
+        if one.is_image:
+            _check_picture(one, full, profile, is_known)
+
+
+def _check_picture(one: Attachment, config: ConfigSnapshot, profile: ModelProfile, is_known: bool) -> None:
+    """A picture that is larger than the limit would reach the model as a mere reference."""
+    limit = profile.inline_limit_bytes
+    setting = f"llm.profiles[{config.model!r}].inline_limit_bytes"
+    if limit is None and is_known:
+        raise AttachmentError(
+            one.path, f"{config.model} does not look at pictures: choose a model that does; if it does, set {setting}"
+        )
+    most = limit if limit is not None else config.heavy_output_threshold or 0
+    if len(one.data) >= most:
+        raise AttachmentError(
+            one.path,
+            f"it has {_size(len(one.data))}, and {config.model} gets pictures below {_size(most)}: make it smaller; "
+            f"if the model takes larger ones, set {setting}",
+        )
+
+
+def readable(agent: Agent) -> Agent:
+    """The agent with a tool that reads what is attached, if it decides by a model and has none yet."""
+    options = agent.options
+    is_own = agent.planner is not None and not isinstance(agent.planner, PlannerConfig)
+    if is_own or _READER in options.built_in:
+        return agent
+    built_in = (*options.built_in, _READER)
+    return msgspec.structs.replace(agent, options=msgspec.structs.replace(options, built_in=built_in))
+
+
+async def attach(store: ArtifactStore, who: Identity, attachments: Sequence[Attachment]) -> list[ArtifactRef]:
+    """Put files into the session of `who`; their ids are what `Runtime.start` takes as `input_artifacts`."""
+    scope = ArtifactScope.of(who)
+    return [
+        await store.put_bytes(scope, one.data, mime_type=one.mime, filename=one.name, source=_SOURCE)
+        for one in attachments
+    ]
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 100_000 else f"{count / 1_000_000:.1f} MB"

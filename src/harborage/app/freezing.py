@@ -1,0 +1,260 @@
+"""A recorded run as a test: a pytest file, and beside it the record with everything that a replay needs.
+
+Secrets are hidden in what is written, as they are on a cassette. Names follow from the run alone, so that freezing a
+run twice gives the same files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harborage import codec
+from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
+from harborage.errors import HarborageError
+from harborage.identity import Quadruple
+from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
+from harborage.runtime.exchanges import Prompt
+from harborage.runtime.history import RunHistory, history_of
+
+__all__ = ["Attached", "FreezeError", "Frozen", "FrozenRun", "attached_to", "cleaner", "freeze", "write_frozen"]
+
+VERSION: Final = 1
+_LONGEST_SLUG: Final = 40
+_FOLDER: Final = "runs"
+
+
+class FreezeError(HarborageError):
+    """A run cannot be frozen; the text says why and what to do."""
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A file that the user had attached to the run."""
+
+    id: str
+    mime_type: str
+    filename: str
+    namespace: str
+    data: bytes
+
+
+class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is on file: the record's entries as plain JSON, one a line, and the files that the user had attached."""
+
+    harborage_frozen_run: int = VERSION
+    run_id: str
+    goal: str
+    agent: str = ""
+    attached: tuple[Attached, ...] = ()
+    entries: tuple[msgspec.Raw, ...]
+
+    @classmethod
+    def load(cls, path: Path) -> FrozenRun:
+        """The frozen run in the file `path`.
+
+        Raises:
+            FreezeError: there is none, or none of a version that is known.
+        """
+        try:
+            found = codec.decode(path.read_bytes(), cls)
+        except OSError as error:
+            raise FreezeError(f"cannot read the frozen run {path}: {error.strerror or error}") from error
+        except msgspec.DecodeError as error:
+            raise FreezeError(f"{path} is no frozen run: {error}") from error
+        if found.harborage_frozen_run != VERSION:
+            known = f"its version is {found.harborage_frozen_run}, and {VERSION} is known"
+            raise FreezeError(f"{path} is no frozen run that can be played: {known}")
+        frozen: FrozenRun = found
+        return frozen
+
+    @property
+    def record(self) -> list[bytes]:
+        """The run's record, as `Run.history()` would give it."""
+        return [bytes(entry) for entry in self.entries]
+
+    async def artifacts(self) -> ArtifactStore:
+        """A store that holds what the user had attached, and nothing else."""
+        store = MemoryArtifactStore()
+        who = history_of(self.record).who
+        for one in self.attached:
+            await store.put_bytes(
+                _scope(who), one.data, mime_type=one.mime_type, filename=one.filename, namespace=one.namespace
+            )
+        return store
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """The two files of a frozen run, and where they go."""
+
+    test: Path
+    test_text: str
+    run: Path
+    run_data: bytes
+
+
+def freeze(
+    record: Sequence[bytes],
+    *,
+    agent: str,
+    root: Path,
+    out: Path,
+    attached: Sequence[Attached] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Frozen:
+    """The files that make a test of a run; `agent` is what named its agent in the folder `root`, `out` their folder.
+
+    Nothing is written. The values of variables in `environ` that are called like secrets are hidden, and so is what
+    looks like one.
+
+    Raises:
+        FreezeError: the run has not ended.
+        JournalCorruptError: the record cannot be read.
+    """
+    history = history_of(record)
+    if not history.has_ended:
+        raise FreezeError(f"run {history.run_id} is still going; freeze it once it has ended")
+    scrubber = Scrubber(secrets_of(environ))
+    entries = tuple(msgspec.Raw(codec.encode(_cleaned(codec.decode(entry), scrubber))) for entry in record)
+    run = FrozenRun(
+        run_id=history.run_id,
+        goal=scrubber.text(history.goal),
+        agent=agent,
+        attached=tuple(attached),
+        entries=entries,
+    )
+    name = _name(history)
+    cassette = out / _FOLDER / f"{name}.json"
+    text = _TEST.format(
+        title=_title(run, history), name=name, folder=_FOLDER, agent=agent, root=_way(out.resolve(), root.resolve())
+    )
+    return Frozen(test=out / f"test_{name}.py", test_text=text, run=cassette, run_data=_lines(run))
+
+
+def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
+    """Write both files.
+
+    Raises:
+        FreezeError: one is there already and it is not to be replaced, or they cannot be written.
+    """
+    there = [str(path) for path in (frozen.test, frozen.run) if path.exists()]
+    if there and not force:
+        raise FreezeError(f"{' and '.join(there)} would be overwritten; --force does so, -o names another folder")
+    try:
+        frozen.run.parent.mkdir(parents=True, exist_ok=True)
+        frozen.run.write_bytes(frozen.run_data)
+        frozen.test.write_text(frozen.test_text, "utf-8")
+    except OSError as error:
+        raise FreezeError(f"the frozen run cannot be written: {error}") from error
+
+
+async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list[Attached]:
+    """The files that the user had attached to the run, as far as the store still has them."""
+    request = history_of(record).request
+    scope = _scope(request.who)
+    found: list[Attached] = []
+    for artifact_id in request.input_artifact_ids:
+        ref = await artifacts.get_ref(scope, artifact_id)
+        data = None if ref is None else await artifacts.get(scope, artifact_id)
+        if ref is not None and data is not None:
+            found.append(Attached(ref.id, ref.mime_type, ref.filename, ref.namespace, data))
+    return found
+
+
+def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Prompt], Prompt]:
+    """What hides in a prompt what freezing hides in a record."""
+    scrubber = Scrubber(secrets_of(environ))
+
+    def clean(prompt: Prompt) -> Prompt:
+        cleaned: Prompt = msgspec.convert(_cleaned(codec.to_plain(prompt), scrubber), Prompt)
+        return cleaned
+
+    return clean
+
+
+def _cleaned(value: Any, scrubber: Scrubber) -> Any:
+    return _arguments_cleaned(scrubber.plain(value), scrubber)
+
+
+def _arguments_cleaned(value: Any, scrubber: Scrubber) -> Any:
+    """The same with secrets hidden in the arguments of calls, which JSON holds as base64."""
+    match value:
+        case dict():
+            return {
+                key: _clean_base64(inner, scrubber)
+                if key == "args" and isinstance(inner, str)
+                else _arguments_cleaned(inner, scrubber)
+                for key, inner in value.items()
+            }
+        case list():
+            return [_arguments_cleaned(inner, scrubber) for inner in value]
+        case _:
+            return value
+
+
+def _clean_base64(text: str, scrubber: Scrubber) -> str:
+    try:
+        decoded = base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return text
+    cleaned = scrubber.text(decoded)
+    return text if cleaned == decoded else base64.b64encode(cleaned.encode()).decode()
+
+
+def _name(history: RunHistory) -> str:
+    """A name for the files: what was wanted, and the end of the run's id, which tells one run from another."""
+    words = re.sub(r"[^a-z0-9]+", "_", history.goal.lower()).strip("_")
+    slug = words[:_LONGEST_SLUG].rstrip("_") or "run"
+    return f"{slug}_{history.run_id[-6:].lower()}"
+
+
+def _title(run: FrozenRun, history: RunHistory) -> str:
+    goal = " ".join(run.goal.split())
+    short = goal if len(goal) <= 60 else f"{goal[:59]}…"
+    plain = short.replace("\\", "/").replace('"', "'")
+    return f"Run {run.run_id} of {history.started_at:%Y-%m-%d}: {plain}"
+
+
+def _way(start: Path, end: Path) -> str:
+    """The way from a folder to another, as the test writes it."""
+    return Path(os.path.relpath(end, start)).as_posix()
+
+
+def _lines(run: FrozenRun) -> bytes:
+    """The file, an entry a line: people compare two of them, and tools do it line by line."""
+    head = codec.to_plain(run)
+    entries = head.pop("entries")
+    opening = msgspec.json.format(codec.encode(head), indent=2).rstrip().removesuffix(b"}").rstrip()
+    return b"".join(
+        [opening, b',\n  "entries": [\n    ', b",\n    ".join(codec.encode(one) for one in entries), b"\n  ]\n}\n"]
+    )
+
+
+def _scope(who: Quadruple) -> ArtifactScope:
+    return ArtifactScope(who.tenant_id, who.user_id, who.session_id)
+
+
+_TEST: Final = '''\
+"""{title}
+
+Written by `harborage freeze`. With the answers that models, tools and people gave then, the agent of today must decide
+what it decided then; the first difference is shown. Where a change is meant, freeze another run.
+"""
+
+from pathlib import Path
+
+from harborage.testing.frozen import assert_replays
+
+HERE = Path(__file__).parent
+
+
+def test_{name}() -> None:
+    """The agent decides as it did when this was recorded."""
+    assert_replays(HERE / "{folder}" / "{name}.json", agent="{agent}", root=HERE / "{root}")
+'''

@@ -1,0 +1,109 @@
+"""Recorded runs and the agents that made them: the agent found again, and its run replayed without its model.
+
+An agent's own check is not asked here, nor its key or its model: a replay needs none of what a run would.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from harborage.app.agent import Agent
+from harborage.app.assistant import assistant
+from harborage.app.target import load_agent
+from harborage.artifacts import ArtifactStore
+from harborage.llm import CompleteRequest, CompleteResponse, LLMError
+from harborage.planner import PlannerConfig
+from harborage.runtime.exchanges import Prompt
+from harborage.runtime.history import Replayed
+from harborage.runtime.host import Runtime
+from harborage.state.storage import Storage
+
+__all__ = ["open_kept", "recorded_agent", "replay_agent"]
+
+
+class _NoModel:
+    """Stands in for the model of an agent whose runs are only replayed."""
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        raise LLMError("there is no model here: this agent was opened to replay a run")
+
+    async def close(self) -> None:
+        pass
+
+
+_NO_MODEL: Final = _NoModel()
+
+
+@contextmanager
+def recorded_agent(target: str, root: Path) -> Iterator[Agent]:
+    """The agent that `target` named when the command was given in the folder `root`; the standard one for "".
+
+    Inside the block its neighbours can be imported, as they could then.
+
+    Raises:
+        TargetError: no such agent.
+    """
+    before = list(sys.path)
+    place, colon, name = target.rpartition(":") if ":" in target else (target, "", "")
+    is_file = place.endswith(".py")
+    try:
+        sys.path.insert(0, str((root / place).resolve().parent if is_file else root.resolve()))
+        if not target:
+            yield assistant(root)
+        else:
+            yield load_agent(f"{root / place}{colon}{name}" if is_file else target)
+    finally:
+        sys.path[:] = before
+
+
+async def replay_agent(
+    agent: Agent,
+    record: Sequence[bytes],
+    *,
+    artifacts: ArtifactStore | None = None,
+    clean: Callable[[Prompt], Prompt] | None = None,
+    logger: logging.Logger | None = None,
+) -> Replayed:
+    """Replay a run with the agent as it is now; the network is refused to the whole process meanwhile.
+
+    Raises:
+        JournalCorruptError: the record cannot be read.
+        HarborageError: the agent's tools or approvals do not fit together.
+    """
+    is_over_model = agent.planner is None or isinstance(agent.planner, PlannerConfig)
+    runtime = _runtime(replace(agent, model=_NO_MODEL) if is_over_model else agent, logger=logger)
+    return await runtime.replay(record, artifacts=artifacts, everywhere=True, clean=clean)
+
+
+def open_kept(agent: Agent, storage: Storage, name: str, *, logger: logging.Logger | None = None) -> Runtime:
+    """A runtime of the agent over runs that are kept, not yet entered; it carries those of `name`, and writes it.
+
+    Raises:
+        AgentNotReadyError: the agent's own check says that it cannot work here.
+    """
+    if agent.check is not None:
+        agent.check()
+    return _runtime(agent, storage=storage, name=name, logger=logger)
+
+
+def _runtime(
+    agent: Agent, *, storage: Storage | None = None, name: str = "", logger: logging.Logger | None = None
+) -> Runtime:
+    return Runtime(
+        planner=agent.planner,
+        model=agent.model,
+        instructions=agent.instructions,
+        tools=agent.tools,
+        approvals=agent.approvals,
+        options=agent.options,
+        storage=storage,
+        agent=name,
+        logger=logger,
+    )

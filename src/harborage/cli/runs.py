@@ -1,0 +1,154 @@
+"""`harborage runs`: the runs that are kept, listed and shown.
+
+Reading the help must stay cheap, so what reads runs is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from harborage.cli.storing import carry_out, kept_runs, storage_url
+
+if TYPE_CHECKING:
+    from harborage.state.runs import RunRecord, Stand
+
+__all__ = ["runs"]
+
+_ACTION = "`list` shows the latest runs, `show` one of them with every step."
+_RUN = "Which run: its id, or as much of its beginning as no other has."
+_STATUS = "Only runs that stand so."
+_STORAGE = "The database, such as sqlite:FILE or postgres://…"
+_JSON = "Print JSON: a run a line, or the whole history."
+
+
+def runs(
+    action: Annotated[Literal["list", "show"], Parameter(help=_ACTION)],
+    run: Annotated[str, Parameter(help=_RUN, show_default=False)] = "",
+    /,
+    *,
+    status: Annotated[
+        Literal["", "running", "ready", "parked", "blocked", "finished", "failed"],
+        Parameter(help=_STATUS, show_default=False),
+    ] = "",
+    agent: Annotated[str, Parameter(help="Only runs of this agent.", show_default=False)] = "",
+    user: Annotated[str, Parameter(help="Only runs of this user.", show_default=False)] = "",
+    session: Annotated[str, Parameter(help="Only runs of this session.", show_default=False)] = "",
+    limit: Annotated[int, Parameter(help="How many runs at most.", validator=Number(gt=0))] = 20,
+    json: Annotated[bool, Parameter(help=_JSON, negative="", show_default=False)] = False,
+    storage: Annotated[
+        str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
+    ] = "",
+) -> int:
+    """List the runs that are kept, newest first, or show what one of them did.
+
+    `show` tells each step: what was decided, with which calls and what they
+    brought, what people said meanwhile, what it waited for, what it cost.
+
+    Exit codes:
+      0  done
+      1  the database refused, or a record is damaged
+      2  wrong use: no such database, no such run, an id that several begin with
+    """
+    url = storage_url(storage, os.environ)
+    if action == "show":
+        if not run.strip():
+            sys.stderr.write("harborage: say which run: harborage runs show RUN; 'harborage runs list' shows them\n")
+            return 2
+        return carry_out(lambda: _show(url, run.strip(), is_json=json))
+    wanted = {"user": user, "session": session}
+    return carry_out(lambda: _list(url, wanted, status=status, agent=agent, limit=limit, is_json=json))
+
+
+async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, limit: int, is_json: bool) -> int:
+    from harborage.runtime.history import all_runs
+    from harborage.state.runs import RunFilter
+
+    async with kept_runs(url) as storage:
+        found = await all_runs(storage.runs, RunFilter(stands=_stands(status), **wanted))
+    found = [one for one in found if agent in ("", _target(one)) and status in ("", _status(one), one.standing.stand)]
+    shown = found[-limit:][::-1]
+    if is_json:
+        _print_lines(_row_json(one) for one in shown)
+    elif shown:
+        _print_lines(_table([_row(one) for one in shown]))
+    if not is_json and len(found) > len(shown):
+        sys.stderr.write(f"{len(found) - len(shown)} more; --limit shows them\n")
+    return 0
+
+
+async def _show(url: str, wanted: str, *, is_json: bool) -> int:
+    from harborage.cli.text import masked, printable
+    from harborage.runtime.history import find_run, history_of, read_run, told
+
+    async with kept_runs(url) as storage:
+        record = await find_run(storage.runs, wanted, where=url)
+        history = history_of(await read_run(storage.runs, record.run_id))
+    if is_json:
+        sys.stdout.write(history.to_json().decode() + "\n")
+        return 0
+    lines = told(history, clean=masked)
+    standing = record.standing
+    lines[1:1] = [f"  {_status(record)}{f': {standing.reason}' if standing.reason else ''}"]
+    lines += [f"  agent {_target(record) or '(the standard assistant)'}, user {record.who.user_id}"]
+    _print_lines(printable(line) for line in lines)
+    return 0
+
+
+def _stands(status: str) -> tuple[Stand, ...]:
+    from harborage.state.runs import Stand
+
+    return () if not status else (Stand.READY,) if status == "running" else (Stand(status),)
+
+
+def _status(record: RunRecord) -> str:
+    """Where a run stands, in a word: one that is ready and has an owner is running."""
+    stand = str(record.standing.stand)
+    return "running" if stand == "ready" and record.owner else stand
+
+
+def _target(record: RunRecord) -> str:
+    """What names the run's agent on a command line."""
+    return record.agent.partition("#")[0]
+
+
+def _row(record: RunRecord) -> tuple[str, ...]:
+    from harborage.cli.text import one_line
+
+    when = record.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return record.run_id, when, _status(record), _target(record) or "-", one_line(record.goal, 60)
+
+
+def _row_json(record: RunRecord) -> str:
+    from harborage import codec
+
+    row: dict[str, Any] = {
+        "run": record.run_id,
+        "status": _status(record),
+        "reason": record.standing.reason,
+        "goal": record.goal,
+        "agent": _target(record),
+        "user": record.who.user_id,
+        "session": record.who.session_id,
+        "entries": record.entries,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+        "wake_at": record.standing.wake_at,
+        "waits_for": record.standing.waits_for,
+    }
+    return codec.encode(row).decode()
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+    ]
+
+
+def _print_lines(lines: Any) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,99 @@
+"""Answering an approval: what makes an answer fit to be given, and giving one to a call that waits nowhere right now.
+
+A call's approval is a pause that says for which call it is. So a person may answer while no process carries the run:
+the answer is kept with the pause, and the call finds it when it comes back under its key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harborage.events import Redactor
+from harborage.identity import Identity, Quadruple, current_scopes
+from harborage.runtime.approval.errors import (
+    ApprovalNotFoundError,
+    ApprovalScopeRequiredError,
+    InvalidDecisionError,
+    InvalidRequestError,
+)
+from harborage.runtime.approval.model import ApprovalDecision, answer_payload, fingerprint_of
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Pause,
+    PauseCoordinator,
+    PauseDecision,
+    PauseNotFoundError,
+    PauseReason,
+)
+
+__all__ = ["APPROVER_SCOPES", "answer_approval", "check_answer", "check_decision"]
+
+APPROVER_SCOPES = frozenset({"admin", "console:fleet"})
+
+
+async def answer_approval(
+    pauses: PauseCoordinator,
+    token: str,
+    decision: ApprovalDecision,
+    reason: str = "",
+    *,
+    redactor: Redactor,
+    args: bytes | None = None,
+    who: Identity | Quadruple | None = None,
+    scopes: frozenset[str] | None = None,
+) -> Pause:
+    """Answer the approval that waits under `token`, once; returns the settled pause. The call need not wait anywhere.
+
+    `who` answers, by default the ambient identity, with `scopes`, by default the ambient ones. With `args` an approval
+    replaces the arguments; they are kept where only the call that waits can read them.
+
+    Raises:
+        InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError, ApprovalNotFoundError: in this order.
+        ScopeMismatchError: the call belongs to another identity; it waits on.
+    """
+    chosen, held = check_answer(decision, args, scopes)
+    said = str(redactor.redact(reason))
+    try:
+        pause = await pauses.status(token, who=who, scopes=held, fresh=True)
+    except PauseNotFoundError as error:
+        raise ApprovalNotFoundError(token) from error
+    asked: dict[str, Any] = pause.payload or {}
+    fingerprint = asked.get("fingerprint")
+    if pause.reason is not PauseReason.APPROVAL_REQUIRED or not pause.is_paused or not isinstance(fingerprint, str):
+        raise ApprovalNotFoundError(token)
+    approved = fingerprint if args is None else fingerprint_of(str(asked.get("tool")), args, pause.identity)
+    payload = answer_payload(chosen, said, approved, is_edited=args is not None)
+    try:
+        settled = await pauses.resume(token, PauseDecision(chosen), payload, sealed=args, who=who, scopes=held)
+    except (AlreadyResumedError, PauseNotFoundError) as error:
+        raise ApprovalNotFoundError(token) from error
+    return settled.shown()
+
+
+def check_answer(
+    decision: ApprovalDecision, args: bytes | None, scopes: frozenset[str] | None
+) -> tuple[ApprovalDecision, frozenset[str]]:
+    """The decision, and the scopes it is made with.
+
+    Raises:
+        InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError: in this order.
+    """
+    chosen = check_decision(decision)
+    if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
+        raise InvalidRequestError("edited arguments are bytes, and come with an approval")
+    held = current_scopes() if scopes is None else scopes
+    if APPROVER_SCOPES.isdisjoint(held):
+        raise ApprovalScopeRequiredError()
+    return chosen, held
+
+
+def check_decision(decision: ApprovalDecision) -> ApprovalDecision:
+    """The decision as such.
+
+    Raises:
+        InvalidDecisionError: it is none.
+    """
+    try:
+        return ApprovalDecision(decision)
+    except ValueError:
+        raise InvalidDecisionError(decision) from None

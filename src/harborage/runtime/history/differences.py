@@ -1,0 +1,145 @@
+"""What differs: between what a run recorded and what happens now, or between two runs; as diffs for people. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from harborage import codec
+from harborage.llm import ChatMessage, TextPart
+from harborage.planner import CallParallel, CallTool
+from harborage.runtime.exchanges import Prompt
+from harborage.runtime.history.model import RunHistory
+from harborage.runtime.history.told import Clean, step_lines
+
+__all__ = ["Difference", "DifferenceKind", "compare", "prompt_diff", "value_diff"]
+
+_MAX_LINES: Final = 40
+_MAX_CHARS: Final = 200
+_SETTINGS: Final = "settings"
+
+
+class DifferenceKind(StrEnum):
+    """What kind of thing differs."""
+
+    STEP = "step"
+    """The loop asks for another step than was recorded."""
+    ARGUMENTS = "arguments"
+    """A call would be made with other arguments."""
+    PROMPT = "prompt"
+    """The model is asked something else."""
+    MODEL = "model"
+    """The model is asked more often, or less often, or its answer is not on record."""
+    DECISION = "decision"
+    """The planner decides something else."""
+    NOTES = "notes"
+    """The planner decides the same, and says something else about it."""
+    FAILURE = "failure"
+    """The planner fails where it did not, or does not where it did, or with another error."""
+    NETWORK = "network"
+    """Something tried to use the network, so what it would have found is not on record."""
+    ENDING = "ending"
+    """The run ends in another way."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first place where what happens now is not what was recorded.
+
+    `step` is the planner's step, counted from 1; 0 is before the first. `what` says it in a sentence, `diff` shows it:
+    lines that begin with `-` were recorded, those with `+` are now.
+    """
+
+    kind: DifferenceKind
+    step: int
+    what: str
+    diff: str = ""
+
+    def __str__(self) -> str:
+        where = f"step {self.step}" if self.step else "before the first step"
+        return f"{where}: {self.what}" + (f"\n{self.diff}" if self.diff else "")
+
+
+def compare(one: RunHistory, other: RunHistory, *, clean: Clean = lambda value: value) -> str:
+    """Two runs side by side as a diff of their steps, times left out; empty when they took the same steps."""
+    lines = ([line for step in run.steps for line in _comparable(run, step, clean)] for run in (one, other))
+    return _diff(*lines, names=(one.run_id, other.run_id), context=2, most=400)
+
+
+def _comparable(run: RunHistory, step: Any, clean: Clean) -> list[str]:
+    return [line.replace(run.run_id, "(this run)") for line in step_lines(step, clean=clean, is_timed=False)]
+
+
+def prompt_diff(recorded: Prompt, now: Prompt) -> str:
+    """The lines of two prompts that differ."""
+    return _diff(_prompt_lines(recorded), _prompt_lines(now))
+
+
+def value_diff(recorded: Any, now: Any) -> str:
+    """The lines of two values that differ, both as indented JSON."""
+    return _diff(_value_lines(recorded), _value_lines(now))
+
+
+def _diff(
+    recorded: Sequence[str],
+    now: Sequence[str],
+    *,
+    names: tuple[str, str] = ("recorded", "now"),
+    context: int = 1,
+    most: int = _MAX_LINES,
+) -> str:
+    lines = list(difflib.unified_diff(recorded, now, *names, lineterm="", n=context))
+    shown = [_cut(line) for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(f"… and {len(lines) - most} more lines")
+    return "\n".join(shown)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}… ({len(line)} characters)"
+
+
+def _prompt_lines(prompt: Prompt) -> list[str]:
+    lines: list[str] = []
+    for at, message in enumerate(prompt.messages):
+        lines += _message_lines(at, message)
+    for tool in prompt.tools:
+        lines += [f"tool {tool.name}", *(f"    {line}" for line in tool.description.splitlines())]
+        lines += [f"    {line}" for line in _value_lines(tool.schema)]
+    plain: dict[str, Any] = codec.to_plain(prompt.settings, _SETTINGS)
+    return [*lines, *(f"{name} = {codec.encode_text(value)}" for name, value in sorted(plain.items()))]
+
+
+def _message_lines(at: int, message: ChatMessage) -> list[str]:
+    head = f"[{at}] {message.role}"
+    if message.tool_call_id is not None:
+        head += f" {message.name or ''} answers {message.tool_call_id}"
+    lines = (message.content.text or "").splitlines()
+    for part in message.content.parts or ():
+        lines += part.text.splitlines() if isinstance(part, TextPart) else [codec.encode_text(codec.to_plain(part))]
+    lines += [f"calls {call.name} {_text(call.args)} as {call.id}" for call in message.tool_calls]
+    return [head, *(f"    {line}" for line in lines)]
+
+
+def _value_lines(value: Any) -> list[str]:
+    plain = codec.to_plain(_readable(value))
+    return msgspec.json.format(codec.encode_text(plain), indent=2).splitlines()
+
+
+def _readable(value: Any) -> Any:
+    """A decision with its arguments as text, where JSON would hold them as base64."""
+    match value:
+        case CallTool():
+            return {"type": "CallTool", "tool": value.tool, "args": _text(value.args), "call_id": value.call_id}
+        case CallParallel():
+            branches = [_readable(branch) for branch in value.branches]
+            return {"type": "CallParallel", "branches": branches, "join": value.join}
+        case _:
+            return value
+
+
+def _text(args: bytes) -> str:
+    return args.decode("utf-8", "replace")

@@ -1,0 +1,157 @@
+"""A new run out of the first steps of another: what it is asked for, and the record that it begins with. Pure.
+
+The steps before the fork are the other run's, with everything that came of them; nothing of them happens again. The
+other run is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage.errors import HarborageError
+from harborage.identity import Quadruple
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.engines.histories import latest_history, read_entries, read_value, steps_of
+from harborage.runtime.history.record import open_record, place_of
+from harborage.runtime.journal import (
+    Arrived,
+    Begun,
+    Cut,
+    Done,
+    Entry,
+    Failed,
+    Patched,
+    Rolled,
+    encode_entry,
+    raw,
+)
+from harborage.runtime.steering.arrivals import Arrivals
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.steering.state import Steered
+
+__all__ = ["Fork", "ForkError", "fork_at"]
+
+
+class ForkError(HarborageError):
+    """A run cannot be forked at that step; the text says which steps there are."""
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to be: `seed` is what `Engine.start` begins it with. The identity of `request` is still the parent's."""
+
+    request: RunRequest
+    seed: tuple[bytes, ...]
+    parent: str
+    at: int
+
+    def for_run(self, who: Quadruple) -> RunRequest:
+        """What the run `who` is started with."""
+        return replace(self.request, who=who, task_id=who.run_id)
+
+
+def fork_at(
+    record: Sequence[bytes], at: int, *, now: datetime, goal: str = "", is_live: bool = False, max_steps: int = 0
+) -> Fork:
+    """The fork of a recorded run that decides step `at`, counted from 1, anew and goes on from there.
+
+    With `goal` it is redirected at that step, or begins with that goal at step 1. Unless it `is_live`, what it does
+    from there on has no effects: calls of tools that change something, and spawned tasks, are refused. Its deadline is
+    not taken over; `max_steps` 0 is.
+
+    Raises:
+        ForkError: there is no such step, or it lies before a rollover.
+        JournalCorruptError: the record cannot be read.
+    """
+    opened = open_record(record)
+    told = latest_history(opened.request, opened.entries)
+    seed = read_entries(opened.run_id, steps_of(record, opened.run_id))
+    plans = [place_of(one.position).at for one in seed if not isinstance(one, Begun) and _name(one) == "plan"]
+    before = _steps_before(opened.entries)
+    if not before < at <= before + len(plans):
+        raise ForkError(_no_such_step(opened.run_id, at, before, len(plans)))
+    cut = plans[at - before - 1]
+    kept = _kept(seed, cut)
+    request = replace(
+        told.request,
+        deadline=None,
+        is_rehearsal=not is_live,
+        max_steps=max_steps or told.request.max_steps,
+    )
+    if goal and at == 1:
+        request = replace(request, goal=goal, query=goal)
+    elif goal:
+        kept = _redirected(kept, cut, goal, request.who, now)
+    return Fork(request=request, seed=tuple(encode_entry(one) for one in kept), parent=opened.run_id, at=at)
+
+
+def _name(entry: Entry) -> str:
+    return str(getattr(entry, "name", ""))
+
+
+def _steps_before(entries: Sequence[Entry]) -> int:
+    """How many planner's steps lie before the last rollover."""
+    rolled = [index for index, entry in enumerate(entries) if isinstance(entry, Rolled)]
+    earlier = entries[: rolled[-1]] if rolled else ()
+    return sum(isinstance(one, Done | Failed | Cut) and one.name == "plan" for one in earlier)
+
+
+def _no_such_step(run_id: str, at: int, before: int, count: int) -> str:
+    if not count:
+        return f"run {run_id} has no step on record that could be decided anew"
+    if 0 < at <= before:
+        return f"step {at} of run {run_id} lies before its history was begun anew; fork it at {before + 1} or later"
+    return f"run {run_id} has no step {at} on record; fork it at {before + 1} to {before + count}"
+
+
+def _kept(seed: Sequence[Entry], cut: int) -> list[Entry]:
+    """What was recorded before the question at `cut`, without the beginning of a task that is another's."""
+    kept: list[Entry] = []
+    is_before = True
+    for entry in seed:
+        if isinstance(entry, Patched):
+            if is_before:
+                kept.append(entry)
+            continue
+        at = place_of(entry.position).at
+        is_before = is_before and at < cut
+        if at < cut and _name(entry) != "task.begin":
+            kept.append(entry)
+    return kept
+
+
+def _redirected(kept: list[Entry], cut: int, goal: str, who: Quadruple, now: datetime) -> list[Entry]:
+    """The same with another goal, given at the last boundary: whoever replays the fork finds the earlier steps as they
+    were asked for."""
+    control = ControlEvent(ControlType.REDIRECT, who, Scope.ADMIN, who.tenant_id, {"goal": goal}, f"fork-{cut}", now)
+    places = {place_of(one.position).at: index for index, one in enumerate(kept) if one.position}
+    steered = places.get(cut - 1)
+    if steered is not None and _name(kept[steered]) == "steer":
+        boundary, outcomes = cut - 2, _read(kept[steered], list[Steered])
+    else:
+        boundary, outcomes, steered = cut - 1, [], None
+    arrived = places.get(boundary)
+    arrivals = Arrivals() if arrived is None else _read(kept[arrived], Arrivals)
+    arrivals = replace(arrivals, controls=(*arrivals.controls, control))
+    position = str(boundary)
+    outcomes = [*outcomes, Steered(control=control)]
+    gone = {index for index in (steered, arrived) if index is not None}
+    return [
+        *(one for index, one in enumerate(kept) if index not in gone),
+        Arrived(at=now, position=position, arrivals=raw(arrivals)),
+        Done(at=now, position=str(boundary + 1), name="steer", result=raw(outcomes)),
+    ]
+
+
+def _read(entry: Entry, type: Any) -> Any:
+    match entry:
+        case Arrived():
+            return read_value(entry.arrivals, type, entry.position)
+        case Done():
+            return read_value(entry.result, type, entry.position)
+        case _:
+            raise AssertionError(f"{entry} has no value to read")

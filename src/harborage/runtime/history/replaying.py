@@ -1,0 +1,468 @@
+"""A recorded run, run again offline: the same loop, the same planner, the recorded answers of models, tools and people.
+
+The record answers every question but one: the planner is asked anew at each step, with what it was shown then and the
+model answers of then, and what it decides must be what was recorded, byte for byte. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any, Final, NoReturn, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.artifacts import ArtifactStore
+from harborage.clock import Timer
+from harborage.concurrency import Crew
+from harborage.errors import HarborageError
+from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinSpec
+from harborage.runtime.assembly import Assembly, Setup, assemble
+from harborage.runtime.durable import Durable, HistoryMismatchError, RunLeftError, RunRequest
+from harborage.runtime.effects import Effect, StepCall
+from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.histories import History, latest_history, read_value
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.recorder import RecordedFailureError
+from harborage.runtime.exchanges import Prompt, prompts_of
+from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
+from harborage.runtime.history.offline import Attempts, offline
+from harborage.runtime.history.record import Opened, exchanges_in, open_record
+from harborage.runtime.history.served import Heard, Served
+from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
+from harborage.runtime.model import Thought
+from harborage.runtime.parallel import BranchOutcome
+from harborage.runtime.pauses import PauseCoordinator
+from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
+from harborage.runtime.steering.inbox import Inbox
+from harborage.runtime.steering.state import Planned, RunState
+
+__all__ = ["ReplayError", "Replayed", "replay"]
+
+T = TypeVar("T")
+
+_PLAN: Final = "plan"
+
+
+class ReplayError(HarborageError):
+    """A replay met a difference; `difference` is the first."""
+
+    def __init__(self, run_id: str = "", difference: Difference | None = None) -> None:
+        self.run_id = run_id
+        self.difference = difference
+        super().__init__(f"run {run_id} does not replay: {difference}" if difference else "")
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay found. `steps` is how many decisions were made again, `model_calls` how many answers were served.
+
+    `is_whole` says that the record goes to the run's end; otherwise the replay ends where the record does.
+    """
+
+    run_id: str
+    steps: int = 0
+    model_calls: int = 0
+    is_whole: bool = False
+    difference: Difference | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether everything came out as it was recorded."""
+        return self.difference is None
+
+    def told(self) -> str:
+        """What was found, in words; the first difference with what it shows."""
+        if self.difference is not None:
+            return str(self.difference)
+        served = f", with {self.model_calls} answers of the model" if self.model_calls else ""
+        where = "" if self.is_whole else " as far as its record goes"
+        return f"{self.steps} decisions came out as they were recorded{served}{where}"
+
+    def to_json(self) -> bytes:
+        """The same as JSON."""
+        return codec.encode({"is_same": self.is_same, **codec.to_plain(self)})
+
+    def check(self) -> None:
+        """Accept a replay that came out as recorded.
+
+        Raises:
+            ReplayError: it did not; the text shows the first difference.
+        """
+        if self.difference is not None:
+            raise ReplayError(self.run_id, self.difference)
+
+
+class _RecordEndsError(RunLeftError):
+    """The record goes no further."""
+
+
+class _DiffersError(RunLeftError):
+    """What happens now is not what was recorded."""
+
+    def __init__(self, difference: Difference) -> None:
+        self.difference = difference
+        super().__init__(str(difference))
+
+
+async def replay(
+    setup: Setup,
+    record: Sequence[bytes],
+    *,
+    artifacts: ArtifactStore | None = None,
+    everywhere: bool = False,
+    clean: Callable[[Prompt], Prompt] | None = None,
+) -> Replayed:
+    """Run a recorded run again with the planner, tools and options of `setup`, as far as its record goes.
+
+    No tool runs, no model is opened and nothing is kept. The network is refused meanwhile: to what the replay starts,
+    or `everywhere` to the whole process. `artifacts` are read for what the user had attached, by default from where
+    `setup` keeps them. `clean` does to a prompt what was done to the record, such as hiding secrets. Of a run with
+    rollovers the last history is replayed.
+
+    Raises:
+        JournalCorruptError: the record cannot be read.
+        HarborageError: the setup does not fit together.
+    """
+    opened = open_record(record)
+    told = latest_history(opened.request, opened.entries)
+    tape = _Tape(opened, told)
+    served = Served(is_any_recorded=tape.has_heard, clean=clean)
+    clock = _StillClock(opened.entries[0].at)
+    with ExitStack() as stack:
+        attempts = stack.enter_context(offline(everywhere=everywhere))
+        parts = await assemble(_rehearsed(setup, served, clock, artifacts))
+        try:
+            watch = _Watch(tape, parts, served, clock, attempts)
+            difference, is_whole = await _carried(opened, parts, watch, setup.logger)
+        finally:
+            for close in parts.closers:
+                await close()
+    return Replayed(
+        run_id=opened.run_id,
+        steps=watch.asked,
+        model_calls=watch.served_calls,
+        is_whole=is_whole,
+        difference=difference,
+    )
+
+
+def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: ArtifactStore | None) -> Setup:
+    """The same parts over a served model, with nothing that reaches out or lasts."""
+    mind = setup.mind
+    return replace(
+        setup,
+        mind=replace(mind, model=served) if isinstance(mind, Thought) else mind,
+        options=replace(setup.options, records_model=False),
+        bus=None,
+        artifacts=artifacts or setup.artifacts,
+        tasks=None,
+        journal=None,
+        storage=None,
+        clock=clock,
+    )
+
+
+async def _carried(
+    opened: Opened, parts: Assembly, watch: _Watch, logger: logging.Logger
+) -> tuple[Difference | None, bool]:
+    """Carry the run over its record: the first difference, and whether the record went to the run's end."""
+    carriage = Carriage(
+        program=watch.program,
+        effects=parts.effects.table().each(watch.recalled),
+        pauses=_NO_PAUSES,
+        clock=watch.clock,
+        recheck_s=0.0,
+        logger=logger,
+    )
+    passenger = _Passenger(opened.request)
+    ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
+    try:
+        finish = await carriage.perform(opened.run_id, passenger, _Nowhere(), opened.entries, is_stopping=lambda: False)
+    except _RecordEndsError:
+        return (None if ended is None else _goes_on(watch.asked)), False
+    except _DiffersError as error:
+        return error.difference, False
+    except HistoryMismatchError as error:
+        return _mismatch(error, watch.asked), False
+    except JournalCorruptError:
+        raise
+    except Exception as error:  # noqa: BLE001 - how the run ends now, to be compared with how it ended
+        return _ending(ended, failure_of(error), watch.asked), ended is not None
+    return _ending(ended, finish, watch.asked), ended is not None
+
+
+def _goes_on(step: int) -> Difference:
+    what = "the run ended here, and now it goes on"
+    return Difference(kind=DifferenceKind.ENDING, step=step, what=what)
+
+
+def _mismatch(error: HistoryMismatchError, step: int) -> Difference:
+    what = f"at position {error.position} the record has {error.recorded!r}, and now {error.asked!r} is asked for"
+    return Difference(kind=DifferenceKind.STEP, step=step, what=what)
+
+
+def _ending(ended: Ended | None, now: Finish | tuple[str, str], step: int) -> Difference | None:
+    """How the end of the run differs from the recorded one, if there is one on record."""
+    if ended is None:
+        return None
+    recorded: Any = {"error": ended.error, "message": ended.message}
+    if ended.finish is not None:
+        recorded = read_value(ended.finish, Finish, "the recorded finish")
+    found: Any = now if isinstance(now, Finish) else {"error": now[0], "message": now[1]}
+    if codec.encode(recorded) == codec.encode(found):
+        return None
+    what = "the run ends in another way"
+    return Difference(kind=DifferenceKind.ENDING, step=step, what=what, diff=value_diff(recorded, found))
+
+
+class _Tape:
+    """What one history of the record holds, as a replay needs it: planner's steps in order, intents by position."""
+
+    def __init__(self, opened: Opened, told: History) -> None:
+        self.plans = [one for one in told.entries if not isinstance(one, Begun) and getattr(one, "name", "") == _PLAN]
+        self.intents: Mapping[str, Begun] = {one.position: one for one in told.entries if isinstance(one, Begun)}
+        heard = [exchanges_in(_heard_in(one), f"run {opened.run_id} at {one.position}") for one in self.plans]
+        prompts = iter(prompts_of([exchange for step in heard for exchange in step]))
+        self.heard = [[Heard(next(prompts), exchange) for exchange in step] for step in heard]
+        self.has_heard = any(self.heard)
+
+
+def _heard_in(entry: Any) -> msgspec.Raw | None:
+    match entry:
+        case Done():
+            planned: Planned = read_value(entry.result, Planned, entry.position)
+            return planned.heard
+        case Failed():
+            return entry.notes
+        case _:
+            return None
+
+
+class _Watch:
+    """Asks the planner again at each recorded step, and compares."""
+
+    def __init__(self, tape: _Tape, parts: Assembly, served: Served, clock: _StillClock, attempts: Attempts) -> None:
+        self._tape = tape
+        self._parts = parts
+        self._served = served
+        self.clock = clock
+        self._attempts = attempts
+        self._plan = parts.effects.table().find(_PLAN)
+        self._step = 0
+        self._manifest: tuple[ArtifactManifestEntry, ...] = ()
+        self.asked = 0
+        self.served_calls = 0
+
+    async def program(self, io: Any, request: RunRequest) -> Finish:
+        """The run's own program, over a seam that has the planner asked again."""
+        finish = await self._parts.program(_Again(io, self), request)
+        if self._step < len(self._tape.plans):
+            left = len(self._tape.plans) - self._step
+            what = f"the run ends here, and the record holds {left} more step(s)"
+            self._differs(DifferenceKind.ENDING, what)
+        return finish
+
+    def recalled(self, name: str, effect: Effect) -> Effect:
+        """What answers from the record alone; what is not on record ends the replay."""
+        is_compared = name in ("tool.", "task.spawn")
+        return Effect(run=_record_ends, result=effect.result, recalled=self._compare_intent if is_compared else None)
+
+    def _compare_intent(self, call: StepCall, _: Any) -> None:
+        """A call must be made with what it was made with."""
+        intent = self._tape.intents.get(call.position)
+        if intent is None:
+            return
+        recorded, now = codec.decode(bytes(intent.payload)), codec.to_plain(call.payload)
+        if call.name == "task.spawn":
+            recorded, now = recorded[1], now[1]  # the child's key holds the run's id, which a fork has anew
+        if recorded != now:
+            what = f"{call.name} would be called with something else"
+            self._differs(DifferenceKind.ARGUMENTS, what, value_diff(recorded, now))
+
+    async def plan(self, io: Durable, run: RunState) -> Planned:
+        """The recorded answer to a step, after the planner has been asked again."""
+        number, self._step = self._step, self._step + 1
+        try:
+            recorded: Planned = await io.step(_PLAN, run)
+        except RecordedFailureError as error:
+            entry = self._tape.plans[number]
+            now = await self._asked(run, number, Planned(decision=_NO_DECISION, started_at=entry.at))
+            self._compare_failure(error, now)
+            raise
+        now = await self._asked(run, number, recorded)
+        if isinstance(now, Exception):
+            what = f"the planner fails: {type(now).__name__}: {now}"
+            self._differs(DifferenceKind.FAILURE, what)
+        self._compare(recorded, now)
+        return recorded
+
+    async def _asked(self, run: RunState, number: int, recorded: Planned) -> Planned | Exception:
+        """What the planner says now, or what it raises; with what it was shown then."""
+        live = self._parts.effects.live(run.who.run_id)
+        if recorded.manifest is not None:
+            self._manifest = recorded.manifest
+        live.base.session_artifacts = self._manifest
+        if recorded.started_at is not None:
+            self.clock.set(recorded.started_at)
+        heard = self._tape.heard[number]
+        self._served.begin(number + 1, heard)
+        refused = len(self._attempts.refused)
+        answer: Planned | Exception
+        try:
+            answer = await self._plan.run(StepCall(run.who.run_id, self._tape.plans[number].position, _PLAN, run))
+        except Exception as error:  # noqa: BLE001 - compared with what was recorded
+            answer = error
+        self.asked += 1
+        self.served_calls += len(heard) - len(self._served.unasked)
+        if self._served.difference is not None:
+            raise _DiffersError(self._served.difference)
+        if len(self._attempts.refused) > refused:
+            self._differs(DifferenceKind.NETWORK, str(self._attempts.refused[refused]))
+        if self._served.unasked:
+            what = f"the model is asked {len(self._served.unasked)} time(s) less than was recorded"
+            self._differs(DifferenceKind.MODEL, what)
+        return answer
+
+    def _compare(self, recorded: Planned, now: Planned) -> None:
+        if codec.encode(recorded.decision) != codec.encode(now.decision):
+            what = "the planner decides something else"
+            self._differs(DifferenceKind.DECISION, what, value_diff(recorded.decision, now.decision))
+        before, after = _notes(recorded), _notes(now)
+        if codec.encode(before) != codec.encode(after):
+            what = "the planner decides the same and notes something else"
+            self._differs(DifferenceKind.NOTES, what, value_diff(before, after))
+
+    def _compare_failure(self, recorded: RecordedFailureError, now: Planned | Exception) -> None:
+        before = {"error": recorded.error, "message": recorded.reason}
+        if not isinstance(now, Exception):
+            what = "the planner failed here, and now it decides"
+            self._differs(DifferenceKind.FAILURE, what, value_diff(before, now.decision))
+        error, message = failure_of(now)
+        after = {"error": error, "message": message}
+        if before != after:
+            self._differs(DifferenceKind.FAILURE, "the planner fails with another error", value_diff(before, after))
+
+    def _differs(self, kind: DifferenceKind, what: str, diff: str = "") -> NoReturn:
+        raise _DiffersError(Difference(kind=kind, step=self._step, what=what, diff=diff))
+
+
+_NO_DECISION: Final = Finish(FinishReason.NO_PATH)
+
+
+def _notes(planned: Planned) -> dict[str, Any]:
+    return {
+        "reasoning": planned.reasoning,
+        "preamble": planned.preamble,
+        "pending": planned.pending,
+        "summary": planned.summary,
+    }
+
+
+async def _record_ends(call: StepCall) -> NoReturn:
+    raise _RecordEndsError(f"run {call.run_id}: the record ends before {call.name} at {call.position}")
+
+
+class _Again:
+    """The seam of a replay: the recorder's, but for the planner, which is asked again."""
+
+    def __init__(self, io: Any, watch: _Watch) -> None:
+        self._io = io
+        self._watch = watch
+        self.mailbox: Mailbox = io.mailbox
+        self.crew: Crew = io.crew
+
+    @property
+    def run_id(self) -> str:
+        return str(self._io.run_id)
+
+    async def step(self, name: str, payload: Any) -> Any:
+        if name == _PLAN:
+            return await self._watch.plan(self._io, payload)
+        return await self._io.step(name, payload)
+
+    async def gather(
+        self, branches: Sequence[Callable[[Durable], Awaitable[T]]], join: JoinSpec
+    ) -> list[BranchOutcome[T]]:
+        outcomes: list[BranchOutcome[T]] = await self._io.gather(branches, join)
+        return outcomes
+
+    async def drain(self) -> Arrivals:
+        arrivals: Arrivals = await self._io.drain()
+        return arrivals
+
+    async def wait(self, hold: Hold) -> Woken:
+        woken: Woken = await self._io.wait(hold)
+        return woken
+
+    async def spawn(self, child_id: str, spec: Any) -> Any:
+        return await self._io.spawn(child_id, spec)
+
+    async def join(self, child_id: str) -> Any:
+        return await self._io.join(child_id)
+
+    async def rollover(self, carry: RunRequest) -> NoReturn:
+        await self._io.rollover(carry)
+        raise AssertionError("a rollover never returns")
+
+    async def patched(self, change: str) -> bool:
+        return bool(await self._io.patched(change))
+
+
+class _Passenger:
+    """The run of a replay, as what carries it knows it."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self.request = request
+        self.inbox: Inbox | None = Inbox(request.who)
+        self.mailbox: Mailbox | None = None
+
+
+class _Nowhere:
+    """Where a replay records: nowhere."""
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        pass
+
+
+class _NoPauses:
+    """The pauses of a replay: one whose end is not on record is where the record ends."""
+
+    def on_resolved(self, token: str, wake: Callable[[Any], None]) -> NoReturn:
+        raise _RecordEndsError(f"the record ends while the run waits on pause {token}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a replay asked the coordinator of pauses for {name}")
+
+
+_NO_PAUSES: Final = cast("PauseCoordinator", _NoPauses())
+
+
+class _StillClock:
+    """The time of a replay: that of the recorded step. Nothing in it ever comes due."""
+
+    def __init__(self, at: datetime) -> None:
+        self._at = at
+
+    def set(self, at: datetime) -> None:
+        self._at = at
+
+    def now(self) -> datetime:
+        return self._at
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def call_later(self, delay_s: float, wake: Callable[[], None]) -> Timer:
+        return _NO_TIMER
+
+
+class _NoTimer:
+    def cancel(self) -> None:
+        pass
+
+
+_NO_TIMER: Final = _NoTimer()

@@ -1,0 +1,96 @@
+"""The model of a replay: it answers each step from what the step heard when it was recorded, and reaches nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from harborage import codec
+from harborage.errors import HarborageError
+from harborage.llm import AnswerBuilder, CompleteRequest, CompleteResponse
+from harborage.runtime.exchanges import Exchange, Prompt, error_of, prompt_of, response_of, slim
+from harborage.runtime.history.differences import Difference, DifferenceKind, prompt_diff
+
+__all__ = ["Heard", "NotRecordedError", "Served"]
+
+_OFF: Final = "the record holds no answers of a model: it was made with records_model=False, or before there was any"
+
+
+class NotRecordedError(HarborageError):
+    """The model is asked something that was not recorded."""
+
+
+class Heard(NamedTuple):
+    """One recorded call of the model, with its prompt whole."""
+
+    prompt: Prompt
+    exchange: Exchange
+
+
+class Served:
+    """A client for one replay. `difference` is the first request that the record has no answer to."""
+
+    def __init__(self, *, is_any_recorded: bool, clean: Callable[[Prompt], Prompt] | None = None) -> None:
+        self._is_any_recorded = is_any_recorded
+        self._clean = clean
+        self._step = 0
+        self._heard: list[Heard] = []
+        self.difference: Difference | None = None
+
+    def begin(self, step: int, heard: Sequence[Heard]) -> None:
+        """Answer from now on what this step asks."""
+        self._step = step
+        self._heard = list(heard)
+
+    @property
+    def unasked(self) -> list[Heard]:
+        """What the step has not asked for yet."""
+        return list(self._heard)
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        """What was answered when this was recorded.
+
+        Raises:
+            NotRecordedError: it was not recorded.
+            LLMError: what the recorded call failed with.
+        """
+        asked = slim(prompt_of(request))
+        found = self._find(asked)
+        if found is None and self._clean is not None:
+            asked = self._clean(asked)
+            found = self._find(asked)
+        if found is None:
+            raise self._differs(asked)
+        self._heard.remove(found)
+        exchange = found.exchange
+        if exchange.failure is not None:
+            raise error_of(exchange.failure)
+        if exchange.answer is None:
+            raise self._miss(DifferenceKind.MODEL, "the model's answer could not be recorded when the run was made")
+        with AnswerBuilder(request, provider="replay") as building:
+            building.reasoning(exchange.answer.reasoning)
+            building.content(exchange.answer.content)
+        return response_of(exchange.answer)
+
+    def _find(self, asked: Prompt) -> Heard | None:
+        return next((one for one in self._heard if _are_same(one.prompt, asked)), None)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _differs(self, asked: Prompt) -> NotRecordedError:
+        if self._heard:
+            diff = prompt_diff(self._heard[0].prompt, asked)
+            return self._miss(DifferenceKind.PROMPT, "the model is asked something else than was recorded", diff)
+        what = "the model is asked once more than was recorded" if self._is_any_recorded else _OFF
+        return self._miss(DifferenceKind.MODEL, what)
+
+    def _miss(self, kind: DifferenceKind, what: str, diff: str = "") -> NotRecordedError:
+        if self.difference is None:
+            self.difference = Difference(kind=kind, step=self._step, what=what, diff=diff)
+        return NotRecordedError(what)
+
+
+def _are_same(recorded: Prompt, asked: Prompt) -> bool:
+    # A schema that was made of tuples comes back from the record with lists; in JSON they are the same.
+    return recorded == asked or codec.encode(recorded) == codec.encode(asked)

@@ -1,0 +1,39 @@
+"""Frozen runs as tests: `assert_replays("tests/runs/weather.json", agent="agent.py", root=…)`.
+
+What `harborage freeze` writes calls this. It needs no plugin of pytest, no key and no network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from harborage.app.freezing import FrozenRun, cleaner
+from harborage.app.replays import recorded_agent, replay_agent
+from harborage.runtime.history import Replayed
+
+__all__ = ["assert_replays", "replay_frozen"]
+
+
+def assert_replays(path: str | Path, *, agent: str | None = None, root: str | Path = ".") -> None:
+    """Accept an agent that decides what it decided when the run in the file `path` was frozen.
+
+    `agent` names it as a command line in the folder `root` would; None is the one that was recorded.
+
+    Raises:
+        AssertionError: it decides something else; the text shows the first difference.
+        FreezeError: the file is no frozen run.
+        TargetError: there is no such agent.
+    """
+    replayed = asyncio.run(replay_frozen(Path(path), agent=agent, root=Path(root)))
+    if replayed.difference is not None:
+        raise AssertionError(f"run {replayed.run_id} does not replay: {replayed.difference}")
+    if not replayed.is_whole:
+        raise AssertionError(f"run {replayed.run_id}: the frozen record ends before the run does")
+
+
+async def replay_frozen(path: Path, *, agent: str | None = None, root: Path = Path()) -> Replayed:
+    """What replaying the frozen run in the file `path` finds."""
+    frozen = FrozenRun.load(path)
+    with recorded_agent(frozen.agent if agent is None else agent, root) as found:
+        return await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())

@@ -1,0 +1,282 @@
+"""The story that Harborage itself is simulated with: agents carried by processes that come and go, and people outside.
+
+Everything is drawn from the seed: how many processes and runs there are, what the runs plan, what people say to them
+and when, and what goes wrong. The story ends when every run has; `checks` then looks at what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from harborage.concurrency import Crew
+from harborage.errors import HarborageError
+from harborage.identity import Identity
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.host import Runtime
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseNotFoundError,
+    PauseReason,
+)
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.state.runs import RunFilter, RunRecord
+from harborage.testing.simulation.loop import SimulationError
+from harborage.testing.simulation.plans import Traits, drawn_plan
+from harborage.testing.simulation.process import Process, ProcessDiedError
+from harborage.testing.simulation.simulation import Simulation
+from harborage.testing.simulation.stores import Server
+from harborage.testing.simulation.wire import Wire
+from harborage.testing.simulation.world import Mind, World, tools_of
+
+__all__ = ["ME", "Asked", "StuckError", "Town"]
+
+ME: Final = Identity("tenant", "user", "session")
+
+_LONGEST_S: Final = 3600.0
+_LAST_CALL_S: Final = 120.0
+_TTL: Final = timedelta(minutes=5)
+
+
+class StuckError(SimulationError):
+    """A run has not ended, or a process does not, long after everything came back to order."""
+
+
+class Asked(msgspec.Struct):
+    """A run that somebody asked for; `run_id` is known once a process said that it has begun."""
+
+    plan: list[Any]
+    deadline: datetime | None = None
+    run_id: str = ""
+
+
+class Town:
+    """One story: its storage, its outside world, its people and its processes."""
+
+    def __init__(self, simulation: Simulation, traits: Traits) -> None:
+        self.simulation = simulation
+        self.traits = traits
+        self.server = Server(simulation)
+        self.world = World(simulation)
+        self.asked: list[Asked] = []
+        self.approved: set[str] = set()
+        self.records: list[RunRecord] = []
+        self._chance = simulation.chance("town")
+        self._crew = Crew(simulation.fail)
+        self._open: list[tuple[Process, Runtime]] = []
+        self._pauses = Coordinator(store=self.server.state, clock=simulation.clock)
+        self._desk = StoredEngine(self.server.runs, self.server.runs, self._pauses, clock=simulation.clock)
+        self._sent = 0
+        self._is_closing = False
+
+    async def live(self) -> None:
+        """Play the whole story.
+
+        Raises:
+            StuckError: a run does not end.
+        """
+        traits = self.traits
+        for number in range(traits.processes):
+            self._crew.start(self._keep_up(number), f"supervisor {number}")
+        for _ in range(traits.runs):
+            self._crew.start(self._request(), "client")
+        self._crew.start(self._answer_all(), "people")
+        for act, count in ((self._say, traits.messages), (self._pause, traits.pauses), (self._cancel, traits.cancels)):
+            for _ in range(count):
+                self._crew.start(self._later(act), "somebody")
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._all_over()
+        except TimeoutError as error:
+            raise StuckError(await self._standing()) from error
+        await self._close()
+        self.records = await self._runs()
+
+    # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep_up(self, number: int) -> None:
+        """Let there be another process a while after one has died."""
+        life = 0
+        while not self._is_closing:
+            life += 1
+            process = self.simulation.boot(f"{'abc'[number]}{life}", self._serve)
+            await process.ended.wait()
+            await asyncio.sleep(self._chance.choice((0.0, 0.3, 20.0)) * self._chance.random())
+
+    async def _serve(self, process: Process) -> None:
+        """What a process does: it carries runs."""
+        storage = self.server.connect(process)
+        wire = Wire(self.simulation, process, loss=_lost, slowest_s=self._chance.choice((0.0, 0.01, 2.0)))
+        runtime = Runtime(
+            planner=Mind(self.world, process, wire),
+            tools=tools_of(self.world, process, wire),
+            approvals={"gated": AlwaysDeny()},
+            storage=storage,
+            clock=process.clock,
+            options=RuntimeOptions(
+                linger=timedelta(seconds=self.traits.linger_s), pause_ttl=_TTL, approval_ttl=_TTL
+            ),
+            logger=process.logger,
+        )
+        try:
+            async with runtime:
+                mine = (process, runtime)
+                self._open.append(mine)
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self._open.remove(mine)
+        except HarborageError as error:
+            process.logger.warning("this process cannot go on: %s", error)
+
+    async def _close(self) -> None:
+        """Stop every process as a signal would."""
+        self._is_closing = True
+        self.simulation.note("everything is over")
+        try:
+            async with asyncio.timeout(_LAST_CALL_S):
+                for process in self.simulation.processes:
+                    process.stop()
+                    await process.ended.wait()
+        except TimeoutError as error:
+            raise StuckError(f"a process does not end\n{self.simulation.loop.waits()}") from error
+        await self._crew.aclose()
+
+    # ── People ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _request(self) -> None:
+        """Somebody who wants a run, and asks again when nobody says that it has begun."""
+        chance = self._chance
+        await asyncio.sleep(chance.random() * 3)
+        asked = Asked(drawn_plan(chance, self.traits))
+        if chance.random() < self.traits.deadlines:
+            asked.deadline = self.simulation.clock.now() + timedelta(seconds=chance.uniform(0.1, 60))
+        self.asked.append(asked)
+        while not asked.run_id:
+            up = [one for one in self._open if one[0].is_running]
+            if up:
+                process, runtime = chance.choice(up)
+                await self._begin(asked, process, runtime)
+            await asyncio.sleep(1)
+
+    async def _begin(self, asked: Asked, process: Process, runtime: Runtime) -> None:
+        goal = json.dumps({"plan": asked.plan})
+        start = runtime.start(goal, who=ME, deadline=asked.deadline)
+        try:
+            async with asyncio.timeout(60):
+                asked.run_id = (await process.do(start, "begin a run")).id
+        except (HarborageError, TimeoutError) as error:
+            self.simulation.note(f"{process.name} did not begin a run: {type(error).__name__}: {error}")
+        else:
+            self.simulation.note(f"{process.name} has begun {asked.run_id[-6:]}: {goal}")
+
+    async def _later(self, act: Callable[[str], Awaitable[None]]) -> None:
+        """Do something to some run, sooner or later."""
+        chance = self._chance
+        await asyncio.sleep(chance.choice((0.1, 3, 30)) * chance.random())
+        while not (runs := [one for one in await self._runs() if not one.standing.stand.is_final]):
+            if self._is_closing or all(asked.run_id for asked in self.asked):
+                return
+            await asyncio.sleep(0.5)
+        await act(chance.choice(runs).run_id)
+
+    async def _say(self, run_id: str) -> None:
+        self._sent += 1
+        await self._send(run_id, ControlType.USER_MESSAGE, {"message": f"m{self._sent}"})
+
+    async def _pause(self, run_id: str) -> None:
+        await self._send(run_id, ControlType.PAUSE)
+        await asyncio.sleep(self._chance.uniform(0, 10))
+        await self._send(run_id, ControlType.RESUME)
+
+    async def _cancel(self, run_id: str) -> None:
+        await self._send(run_id, ControlType.CANCEL, self._chance.choice((None, {"hard": True})))
+
+    async def _send(self, run_id: str, type: ControlType, payload: dict[str, Any] | None = None) -> None:
+        """Send a control; at times twice under one id, as somebody does who did not hear that it got there."""
+        self._sent += 1
+        who = ME.with_run(run_id)
+        control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, f"event-{self._sent}")
+        try:
+            for _ in range(self._chance.choice((1, 1, 2))):
+                await self._desk.send(run_id, control)
+                self.simulation.note(f"somebody sends {type} {payload or ''} to {run_id[-6:]}")
+                await asyncio.sleep(self._chance.random() * 0.1)
+        except RunNotFoundError:
+            self.simulation.note(f"somebody's {type} comes too late for {run_id[-6:]}")
+
+    async def _answer_all(self) -> None:
+        """People who look at what waits for them, every now and then, and answer most of it; some of it twice."""
+        seen: set[str] = set()
+        while not self._is_closing:
+            for pause in (await self._pauses.list(who=ME, page_size=200)).rows:
+                if pause.token not in seen:
+                    seen.add(pause.token)
+                    self._crew.start(self._answer(pause), "somebody")
+            await asyncio.sleep(1 if self.simulation.loop.time() < 100 else 15)
+
+    async def _answer(self, pause: Pause) -> None:
+        chance = self._chance
+        await asyncio.sleep(chance.choice((0.0, 1.0, 60.0)) * chance.random())
+        if chance.random() < 0.1:
+            self.simulation.note(f"nobody answers {pause.token[-6:]}")
+            return
+        for _ in range(chance.choice((1, 1, 2))):
+            await self._answer_once(pause, chance.random() < 0.8)
+
+    async def _answer_once(self, pause: Pause, is_yes: bool) -> None:
+        run_id, payload = pause.identity.run_id, pause.payload or {}
+        answer = {"token": pause.token}
+        if pause.reason is PauseReason.APPROVAL_REQUIRED:
+            if is_yes:
+                self.approved.add(pause.token)
+            await self._send(run_id, ControlType.APPROVE if is_yes else ControlType.REJECT, answer)
+            return
+        if "question" in payload:
+            answer["answer"] = payload["question"]
+        if self._chance.random() < 0.5:
+            await self._send(run_id, ControlType.RESUME if is_yes else ControlType.REJECT, answer)
+            return
+        try:
+            decision = PauseDecision.RESUME if is_yes else PauseDecision.REJECT
+            await self._pauses.resume(pause.token, decision, answer, who=pause.identity)
+        except (AlreadyResumedError, PauseNotFoundError):
+            self.simulation.note(f"{pause.token[-6:]} had been answered")
+        else:
+            self.simulation.note(f"somebody answers {pause.token[-6:]} of {run_id[-6:]}: {decision}")
+
+    # ── What is left ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _runs(self) -> list[RunRecord]:
+        return await self.server.runs.list(RunFilter(), limit=1000)
+
+    async def _all_over(self) -> None:
+        while len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
+            await asyncio.sleep(1)
+        while not all(record.standing.stand.is_final for record in await self._runs()):
+            await asyncio.sleep(1)
+
+    async def _standing(self) -> str:
+        lines = [
+            f"  run {one.run_id} is {one.standing}, carried by {one.owner or 'nobody'}"
+            for one in await self._runs()
+            if not one.standing.stand.is_final
+        ]
+        lines += [f"  asked for, and not begun: {one.plan}" for one in self.asked if not one.run_id]
+        return "\n".join(["not everything is over", *lines, "what waits:", self.simulation.loop.waits()])
+
+
+def _lost(what: str) -> Exception:
+    return ConnectionError(f"{what}: the connection broke")

@@ -1,0 +1,33 @@
+"""The stores in SQLite keep every port's contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harborage.state import StateConfig, StateStore, open_state
+from harborage.testing.conformance import event_log, runs, state
+from harborage.testing.conformance.sqlite_bench import open_sqlite_bench
+
+
+@pytest.mark.parametrize("scenario", runs.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_runs_keep_the_contract(scenario: runs.Scenario) -> None:
+    """Every scenario of the suite of runs holds."""
+    await runs.check(scenario, open_sqlite_bench)
+
+
+@pytest.mark.parametrize("scenario", event_log.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_the_event_log_keeps_the_contract(scenario: event_log.Scenario) -> None:
+    """Every scenario of the suite of event logs holds."""
+    await event_log.check(scenario, open_sqlite_bench)
+
+
+@pytest.mark.parametrize("scenario", state.SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_the_record_store_keeps_the_contract(scenario: state.Scenario, tmp_path: Path) -> None:
+    """Every scenario of the suite of record stores holds, opened through the driver table."""
+
+    async def open_store() -> StateStore:
+        return await open_state(StateConfig(driver="sqlite", dsn=f"sqlite:{tmp_path / 'records.db'}"))
+
+    await state.check(scenario, open_store)

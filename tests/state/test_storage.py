@@ -1,0 +1,129 @@
+"""A url opens everything that a process keeps, and one call closes it."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import sys
+from pathlib import Path
+
+import pytest
+
+from harborage.clock import SYSTEM_CLOCK
+from harborage.drivers import DriverTable
+from harborage.errors import MissingExtraError
+from harborage.state import STORAGE_DRIVERS, MemoryRuns, MemoryStateStore, Storage, StorageUrlError, open_storage
+from harborage.testing.conformance.storage_bench import begin
+
+
+async def test_memory_is_a_storage() -> None:
+    """`memory:` is an empty storage of its own each time."""
+    async with await open_storage("memory:") as one, await open_storage("memory:") as other:
+        await begin(one, "r")
+        assert isinstance(one.runs, MemoryRuns)
+        assert one.runs is one.queue
+        assert await other.runs.read("r") == []
+
+
+@pytest.mark.parametrize("form", ["sqlite:{}", "SQLite:{}", "{}"])
+async def test_a_path_is_a_storage(form: str, tmp_path: Path) -> None:
+    """A file is named with or without `sqlite:`, and what was kept is there when it is opened again."""
+    url = form.format(tmp_path / "kept.db")
+    async with await open_storage(url) as storage:
+        await begin(storage, "r", b"entry")
+    async with await open_storage(url) as storage:
+        assert await storage.runs.read("r") == [b"entry"]
+
+
+async def test_a_bare_name_is_a_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is one from the working directory."""
+    monkeypatch.chdir(tmp_path)
+    async with await open_storage("data/kept.db"):
+        assert (tmp_path / "data" / "kept.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("sqlite:", "names no file"),
+        ("sqlite://data.db", "write sqlite:PATH"),
+        ("sqlite:///tmp/data.db", "write sqlite:PATH"),
+        ("sqlite::memory:", "memory:"),
+        ("memory:somewhere", "nothing may follow"),
+        ("mysql://me:secret@host/db", r"no storage is called mysql: \(there are memory, postgres, postgresql, sqlite"),
+    ],
+)
+async def test_a_url_that_names_nothing_is_refused(url: str, says: str) -> None:
+    """The error says what could have been written, and never what may be a password."""
+    with pytest.raises(StorageUrlError, match=says) as raised:
+        await open_storage(url)
+    assert "secret" not in str(raised.value)
+
+
+async def test_postgres_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without asyncpg the error names the extra that brings it."""
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in [name for name in sys.modules if name.startswith("harborage.state.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    drivers = DriverTable("storage", {"postgres": "harborage.state.postgres:open_postgres"})
+    with pytest.raises(MissingExtraError, match=r"harborage\[postgres\]"):
+        await open_storage("postgres://localhost/none", drivers=drivers)
+
+
+def test_the_table_names_the_drivers_there_are() -> None:
+    """Listing what can be opened costs no import."""
+    assert STORAGE_DRIVERS.names() == ["memory", "postgres", "postgresql", "sqlite"]
+
+
+class Part:
+    """A part of a storage that notes when it is closed."""
+
+    def __init__(self, name: str, closed: list[str], *, fails: bool = False) -> None:
+        self.name = name
+        self._closed = closed
+        self._fails = fails
+
+    async def aclose(self) -> None:
+        self._closed.append(self.name)
+        await asyncio.sleep(0)
+        if self._fails:
+            raise builtins.ValueError(f"{self.name} is stuck")
+
+
+def storage_of_parts(closed: list[str], *, failing: str = "") -> Storage:
+    """A storage of which `runs` is both store and queue."""
+    parts = {name: Part(name, closed, fails=name == failing) for name in ("state", "runs", "events", "beneath")}
+    return Storage(
+        state=parts["state"],  # type: ignore[arg-type] # only closing matters here
+        runs=parts["runs"],  # type: ignore[arg-type]
+        queue=parts["runs"],  # type: ignore[arg-type]
+        events=parts["events"],  # type: ignore[arg-type]
+        beneath=parts["beneath"],
+    )
+
+
+async def test_every_part_is_closed_once_and_the_ground_last() -> None:
+    """Closing closes each object once, what the stores share at the end, and nothing the second time."""
+    closed: list[str] = []
+    storage = storage_of_parts(closed)
+    await asyncio.gather(storage.aclose(), storage.aclose())
+    await storage.aclose()
+    assert closed == ["events", "runs", "state", "beneath"]
+
+
+async def test_a_part_that_fails_keeps_no_other_open() -> None:
+    """What cannot be closed is told once everything else was."""
+    closed: list[str] = []
+    with pytest.raises(ExceptionGroup) as raised:
+        await storage_of_parts(closed, failing="runs").aclose()
+    assert closed == ["events", "runs", "state", "beneath"]
+    assert [str(error) for error in raised.value.exceptions] == ["runs is stuck"]
+
+
+async def test_a_storage_in_memory_reads_the_given_clock() -> None:
+    """The clock that is handed in is that of every store."""
+    storage = await open_storage("memory:", clock=SYSTEM_CLOCK)
+    assert isinstance(storage.state, MemoryStateStore)
+    await storage.aclose()
