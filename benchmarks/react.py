@@ -1,7 +1,8 @@
 """What a step of the ReAct planner costs with a model that answers at once, at several lengths of a run.
 
 Prompt, declarations, answer, tool, events and journal are all there; the model alone is a stub. The second half adds
-every layer that stands between a planner and a provider.
+every layer that stands between a planner and a provider. The last row of each half holds a step of a long run beside
+one of a short run, both ours: the history that is sent grows, and what a step costs must not grow with it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _STEPS: Final = (10, 50, 100, 200)
 _TOTAL: Final = 1000
 _IDLE: Final = 100
 _LIMIT: Final = 25.0
+_MOST_GROWTH: Final = 1.3
 _MOST: Final = 1000
 _ADD: Final = ToolCallStructured("call-0", "add", b'{"a":1,"b":2}')
 _CALL: Final = CompleteResponse("", (_ADD,), finish_reason="tool_calls")
@@ -62,7 +64,7 @@ async def react_step() -> list[Row]:
     """
     rows: list[Row] = []
     async with _runtime(_Model()) as rt:
-        rows += await _rows(rt, "ReAct step", limit=_LIMIT)
+        rows += await _rows(rt, "ReAct step")
     bus, artifacts = MemoryEventBus(), MemoryArtifactStore()
     config = ConfigSnapshot(driver="stub", model="m", profiles={"m": ModelProfile(context_window_tokens=1_000_000)})
     drivers = DriverTable("llm", {"stub": lambda cfg, deps: _Model()})
@@ -81,7 +83,7 @@ async def _runtime(client: LLMClient) -> AsyncIterator[Runtime]:
         yield rt
 
 
-async def _rows(rt: Runtime, name: str, limit: float | None = None) -> list[Row]:
+async def _rows(rt: Runtime, name: str) -> list[Row]:
     idle_ours, idle_bare = (seconds / _IDLE for seconds in await in_turn(_ours(rt, 0, _IDLE), _bare(0, _IDLE)))
     rows = []
     for steps in _STEPS:
@@ -89,8 +91,17 @@ async def _rows(rt: Runtime, name: str, limit: float | None = None) -> list[Row]
         mine, theirs = await in_turn(_ours(rt, steps, runs), _bare(steps, runs))
         ours = (mine - idle_ours * runs) / _TOTAL * 1e6
         bare = (theirs - idle_bare * runs) / _TOTAL * 1e6
-        rows.append(Row(name=f"{name}, run of {steps}", unit="µs CPU", ours=ours, bare=bare, limit=limit))
-    return rows
+        rows.append(Row(name=f"{name}, run of {steps}", unit="µs CPU", ours=ours, bare=bare, limit=_LIMIT))
+    return [*rows, await _growth(rt, name, idle_ours)]
+
+
+async def _growth(rt: Runtime, name: str, idle: float) -> Row:
+    """A step of the longest run beside one of the shortest, measured in turn."""
+    lengths = (_STEPS[-1], _STEPS[0])
+    spent = await in_turn(*(_ours(rt, steps, _TOTAL // steps) for steps in lengths))
+    long, short = ((mine - idle * (_TOTAL // steps)) / _TOTAL * 1e6 for mine, steps in zip(spent, lengths, strict=True))
+    what = f"{name}, run of {lengths[0]} beside {lengths[1]}"
+    return Row(name=what, unit="µs CPU", ours=long, bare=short, limit=_MOST_GROWTH)
 
 
 def _ours(rt: Runtime, steps: int, runs: int) -> Callable[[], Awaitable[None]]:

@@ -294,11 +294,11 @@ def piped(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Piped]]:
 
 @pytest.fixture
 def terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Terminal]]:
-    """Starts `harborage run agent.py …` on a terminal."""
+    """Starts `harborage run agent.py …` on a terminal; `target` names another agent, or begins a goal without one."""
     started: list[Terminal] = []
 
-    def start(*words: str, **env: str) -> Terminal:
-        started.append(Terminal(["run", "agent.py", *words], tmp_path, **env))
+    def start(*words: str, target: str = "agent.py", **env: str) -> Terminal:
+        started.append(Terminal(["run", target, *words], tmp_path, **env))
         return started[-1]
 
     yield start

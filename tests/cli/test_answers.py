@@ -60,7 +60,8 @@ def test_an_empty_line_is_nothing(line: str, mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize(
-    "line", ["/goal", "/say", "/context", "/context []", "/context nope", "/priority", "/priority x", "/priority 1.5", "/quit"]
+    "line",
+    ["/goal", "/say", "/context", "/context []", "/context nope", "/priority", "/priority x", "/priority 1.5", "/quit"],
 )
 def test_a_command_that_is_wrong_says_how_it_goes(line: str, mode: Mode) -> None:
     """A command without what it needs, or that does not exist, is not sent anywhere; the message names it."""

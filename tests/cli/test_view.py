@@ -326,6 +326,12 @@ def test_a_spawn_that_failed_is_told(view: View) -> None:
     assert lines(view, decided("SpawnTask"), refused) == ["1 ✗ no task: too deep"]
 
 
+def test_a_task_that_begins_before_its_spawning_is_recorded_is_announced_once(view: View) -> None:
+    """Whichever comes first announces it, in the place of the step that spawned it."""
+    handle = record(Done(at=NOW, position="2", name="task.spawn", result=raw({"task_id": "c", "kind": "background"})))
+    assert lines(view, decided("SpawnTask"), spawned("c"), started("c", "q"), handle) == ["1 ◆ t1 background: q"]
+
+
 def test_a_task_that_was_there_already_is_told(view: View) -> None:
     """The same spawn twice gives the same task, which is said."""
     handle = record(Done(at=NOW, position="2", name="task.spawn", result=raw({"task_id": "c", "kind": "background"})))

@@ -7,6 +7,7 @@ import base64
 import msgspec
 import pytest
 
+from harborage import codec
 from harborage.llm import (
     ArtifactStub,
     AudioPart,
@@ -42,7 +43,8 @@ def url(data: bytes, mime: str) -> str:
 def body(provider: str = "acme", model: str = "m", *, extra=None, limit=None, **fields):
     fields.setdefault("messages", [HELLO])
     request = CompleteRequest(**fields)
-    return request_body(request, provider=provider, model=model, extra=extra or {}, default_max_tokens=limit)
+    made = request_body(request, provider=provider, model=model, extra=extra or {}, default_max_tokens=limit)
+    return codec.decode(codec.encode(made))
 
 
 def sent(message: ChatMessage, provider: str = "acme"):
@@ -309,3 +311,27 @@ def test_bytes_that_are_no_picture_never_leave():
     """An image part that holds something else fails before the network."""
     with pytest.raises(InvalidContentError, match="no PNG, JPEG, GIF or WebP"):
         parts(ImagePart(data_url=url(b"<html>", "image/png")))
+
+
+def test_a_message_is_encoded_once(monkeypatch):
+    """A run's next request has the same messages, which are sent as they were; each provider has its own wording."""
+    call = ToolCallStructured("call_1", "add", b"{}")
+    turn = [ChatMessage(Role.ASSISTANT, tool_calls=[call]), ChatMessage(Role.TOOL, Content("3"), tool_call_id="call_1")]
+    first, mistral = body(messages=[HELLO, *turn]), body("mistral", messages=[HELLO, *turn])
+    assert mistral["messages"][2]["tool_call_id"] != first["messages"][2]["tool_call_id"]
+    monkeypatch.setattr("harborage.llm.openai_compat.messages.wire_message", lambda *_: pytest.fail("made again"))
+    assert body(messages=[HELLO, *turn])["messages"] == first["messages"]
+    assert body("mistral", messages=[HELLO, *turn])["messages"] == mistral["messages"]
+
+
+def test_an_attachment_is_not_kept_twice():
+    """A message that holds one is encoded each time."""
+    message = ChatMessage(Role.USER, Content(parts=[TextPart("see"), ImagePart(data_url=url(PNG, "image/png"))]))
+    assert sent(message) == sent(message)
+    assert vars(message) == {}
+
+
+def test_a_text_that_cannot_be_sent_is_named():
+    """The error says which message holds it."""
+    with pytest.raises(codec.UnserializableError, match=r"request\.messages\[1\]\.content"):
+        body(messages=[HELLO, ChatMessage(Role.USER, Content("\ud800"))])

@@ -39,6 +39,7 @@ from harborage.llm.scripted import (
     ScriptedTurn,
     ScriptExhaustedError,
     ScriptInvalidError,
+    ScriptResultMissingError,
     load_script,
     make,
 )
@@ -305,3 +306,21 @@ def test_an_identity_without_a_run_will_do() -> None:
     """What counts is who asks, not whether there is a run."""
     with identity.bound(Identity("t", "u", "s")):
         assert asyncio.run(model(ScriptedTurn(text="x")).complete(asking(user("x")))).content == "x"
+
+
+async def test_a_call_takes_what_a_result_told() -> None:
+    """Ids that a run makes are taken from the tool results of the conversation: the latest, or the one counted."""
+
+    def told(text: str) -> ChatMessage:
+        return ChatMessage(Role.TOOL, Content(text=text), tool_call_id="c")
+
+    args = {"task_id": {"$result": "task_id"}, "all": [{"$result": "task_id", "nth": 1}], "plain": {"$result": 1}}
+    model = ScriptedModel(Script((ScriptedTurn(tool_calls=(ScriptedCall("_await_task", args),)),)))
+    talk = [user("go"), told('{"task_id":"a"}'), told("no JSON"), told('{"task_id":"b"}'), told("[1]")]
+    (call,) = (await model.complete(CompleteRequest(messages=talk))).tool_calls
+    assert json.loads(call.args) == {"task_id": "b", "all": ["a"], "plain": {"$result": 1}}
+    with pytest.raises(ScriptResultMissingError, match="no tool result has 'task_id'"):
+        await model.complete(CompleteRequest(messages=[user("go")]))
+    late = ScriptedCall("x", {"id": {"$result": "task_id", "nth": 3}})
+    with pytest.raises(ScriptResultMissingError, match="number 3"):
+        await ScriptedModel(Script((ScriptedTurn(tool_calls=(late,)),))).complete(CompleteRequest(messages=talk))

@@ -63,7 +63,9 @@ async def test_a_blank_driver_name_means_memory(name: str) -> None:
 
 async def test_an_unknown_driver_lists_those_there_are() -> None:
     """The error names what was asked for and what could have been, or `<none>`."""
-    with pytest.raises(DriverUnknownError, match=r"state: unknown driver papyrus \(registered: inmem,postgres,sqlite\)"):
+    with pytest.raises(
+        DriverUnknownError, match=r"state: unknown driver papyrus \(registered: inmem,postgres,sqlite\)"
+    ):
         await open_state(StateConfig(driver="papyrus"))
     with pytest.raises(DriverUnknownError, match="<none>"):
         await open_state(StateConfig(driver="papyrus"), drivers=DriverTable("state"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,12 @@ async def test_it_ends_with_the_process_that_started_it() -> None:
         starter.kill()
         await starter.communicate()
     async with asyncio.timeout(PATIENCE_S):
-        while home.exists() or _lives(pid):
-            await asyncio.sleep(0)
+        await asyncio.to_thread(_wait_for_the_end, home, pid)
+
+
+def _wait_for_the_end(home: Path, pid: int) -> None:
+    while home.exists() or _lives(pid):
+        time.sleep(0.02)
 
 
 def _lives(pid: int) -> bool:

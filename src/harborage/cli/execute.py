@@ -29,6 +29,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for: the words of it, and its options; `deadline_s` is in seconds."""
 
     words: tuple[str, ...]
+    storage: str = ""
     model: str = ""
     attached: tuple[Path, ...] = ()
     approves: bool = False
@@ -48,6 +49,9 @@ def execute(wanted: Wanted, style: Style) -> int:
     wishes = Wishes(
         goal=goal,
         who=who,
+        storage=wanted.storage,
+        # Unique, so that two commands over one storage do not carry each other's runs.
+        agent_name=f"{_target(wanted)}#{new_id()}",
         model=wanted.model,
         attached=wanted.attached,
         approves=wanted.approves,
@@ -91,6 +95,11 @@ def _agent(wanted: Wanted) -> tuple[Agent, str]:
     if not any(word.strip() for word in rest):
         raise TargetError(target, "say what it shall do: harborage run AGENT GOAL")
     return load_agent(target), " ".join(rest)
+
+
+def _target(wanted: Wanted) -> str:
+    """What names the agent on a command line; empty for the standard assistant."""
+    return wanted.words[0] if is_target(wanted.words[0]) else ""
 
 
 def _fault(error: Exception, code: int, style: Style) -> Ending:

@@ -38,7 +38,7 @@ def fold_entry(view: View, fact: Recorded) -> list[Text]:
     run = run_of(view, fact.run_id)
     match fact.entry:
         case Started() as started:
-            return _started(run, started)
+            return _started(view, run, started)
         case Begun(name=name) as begun if name.startswith(_TOOL):
             return _begun(view, run, begun)
         case Done(name="plan") as done:
@@ -59,12 +59,14 @@ def fold_entry(view: View, fact: Recorded) -> list[Text]:
             return []
 
 
-def _started(run: RunSeen, started: Started) -> list[Text]:
+def _started(view: View, run: RunSeen, started: Started) -> list[Text]:
+    """A task may begin before the record of its spawning is written."""
     run.began = run.since = started.at
     if not run.label or run.is_announced:
         return []
     goal = codec.decode(bytes(started.request), RunRequest).goal
-    return [_announced(run, goal, "")]
+    step = view.main.step if run.parent == view.root else 0
+    return [_announced(run, goal, str(step or ""))]
 
 
 def _announced(run: RunSeen, what: str, tag: str) -> Text:
@@ -126,8 +128,11 @@ def _spawned(view: View, run: RunSeen, handle: Any) -> list[Text]:
         error = handle.get("error", handle) if isinstance(handle, Mapping) else handle
         return [line(run, "✗", "red", f"no task: {one_line(str(error), 400)}", tag=tag, wrap=True)]
     task = run_of(view, str(handle["task_id"]))
-    if task.is_announced:
+    if task.is_spawned:
         return [line(run, "◆", "magenta", (task.label, "bold magenta"), " is there already", tag=tag)]
+    task.is_spawned = True
+    if task.is_announced:
+        return []
     task.kind = str(handle.get("kind", ""))
     task.parent = run.run_id
     spec = run.wanted

@@ -20,6 +20,7 @@ _WORDS = (
 )
 _MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
 _FILE = "A file for the run to work with: a picture is looked at, anything else can be read. May be repeated."
+_STORAGE = "Where the run is kept, such as sqlite:.harborage/harborage.db, for runs, replay, freeze and fork."
 _POSITIVE = Number(gt=0)
 
 
@@ -30,6 +31,7 @@ def _flag(text: str) -> Parameter:
 def run(
     *words: Annotated[str, Parameter(help=_WORDS)],
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
+    storage: Annotated[str, Parameter(help=_STORAGE, show_default="not kept")] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
     yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
     json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
@@ -71,6 +73,7 @@ def run(
 
     wanted = Wanted(
         words=words,
+        storage=storage,
         model=model,
         attached=tuple(attach or ()),
         approves=yes,

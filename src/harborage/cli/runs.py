@@ -32,9 +32,9 @@ def runs(
     /,
     *,
     status: Annotated[
-        Literal["", "running", "ready", "parked", "blocked", "finished", "failed"],
+        Literal["running", "ready", "parked", "blocked", "finished", "failed"] | None,
         Parameter(help=_STATUS, show_default=False),
-    ] = "",
+    ] = None,
     agent: Annotated[str, Parameter(help="Only runs of this agent.", show_default=False)] = "",
     user: Annotated[str, Parameter(help="Only runs of this user.", show_default=False)] = "",
     session: Annotated[str, Parameter(help="Only runs of this session.", show_default=False)] = "",
@@ -61,7 +61,7 @@ def runs(
             return 2
         return carry_out(lambda: _show(url, run.strip(), is_json=json))
     wanted = {"user": user, "session": session}
-    return carry_out(lambda: _list(url, wanted, status=status, agent=agent, limit=limit, is_json=json))
+    return carry_out(lambda: _list(url, wanted, status=status or "", agent=agent, limit=limit, is_json=json))
 
 
 async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, limit: int, is_json: bool) -> int:
@@ -92,8 +92,9 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
         sys.stdout.write(history.to_json().decode() + "\n")
         return 0
     lines = told(history, clean=masked)
-    standing = record.standing
-    lines[1:1] = [f"  {_status(record)}{f': {standing.reason}' if standing.reason else ''}"]
+    if not record.standing.stand.is_final:
+        reason = record.standing.reason
+        lines.insert(1, f"  {_status(record)}{f': {reason}' if reason else ''}")
     lines += [f"  agent {_target(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
     return 0

@@ -31,9 +31,9 @@ class RunSeen(msgspec.Struct, kw_only=True):
     """One run as far as it was seen. `label` is empty for the run of the command, `t1`, `t2`, … for spawned tasks.
 
     `step` counts decisions, `recorded` those whose record was seen too; `held` is why it is parked; `ended` how its
-    task ended; `is_announced` and `is_told` whether its beginning and its end were written; `wanted` is what it last
-    spawned a task for; `remarked` is the step whose remark was written before its record came, `refused` are the tools
-    whose refusal was.
+    task ended; `is_announced` and `is_told` whether its beginning and its end were written, `is_spawned` whether the
+    record of its spawning was seen; `wanted` is what it last spawned a task for. `remarked` is the step whose remark,
+    `refused` the tools whose refusal was written before the record of it came.
     """
 
     run_id: str
@@ -50,6 +50,7 @@ class RunSeen(msgspec.Struct, kw_only=True):
     remarked: int = 0
     refused: list[str] = msgspec.field(default_factory=list)
     is_announced: bool = False
+    is_spawned: bool = False
     is_told: bool = False
     began: datetime | None = None
     since: datetime | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from harborage.app import (
     readable,
     with_model,
 )
+from harborage.app.replays import open_kept
 from harborage.artifacts import ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard, signals
@@ -35,7 +36,7 @@ from harborage.cli.live import Region, Screen
 from harborage.cli.logs import logged
 from harborage.cli.outcome import Ending, ending_of
 from harborage.cli.questions import Desk
-from harborage.cli.recording import WatchedJournal
+from harborage.cli.recording import WatchedJournal, watched
 from harborage.cli.records import Recorded
 from harborage.cli.region import region
 from harborage.cli.seen import View, line, new_view
@@ -48,6 +49,7 @@ from harborage.identity import Identity
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import MemoryJournal, decode_entry
+from harborage.state.storage import open_storage
 
 __all__ = ["Session", "Stage", "Wishes"]
 
@@ -59,11 +61,14 @@ _IN_MEMORY = "inmem"
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent.
 
+    `storage` is where the run is kept, empty for nowhere, `agent_name` is kept so that its agent is found again;
     `attached` are files that the run gets along with its goal.
     """
 
     goal: str
     who: Identity
+    storage: str = ""
+    agent_name: str = ""
     model: str = ""
     attached: tuple[Path, ...] = ()
     approves: bool = False
@@ -128,14 +133,13 @@ class Session:
             HarborageError: the agent could not be opened.
         """
         began = self._clock.now()
-        journal = WatchedJournal(MemoryJournal(), self._recorded)
         files = [read_attachment(path) for path in self._wishes.attached]
         agent, chosen = await with_model(self._agent, self._wishes.model, os.environ)
         self._has_model = chosen is not None
         if files:
             check_attachments(files, agent, os.environ)
             agent = readable(agent)
-        async with open_runtime(agent, journal=journal) as runtime:
+        async with self._opened(agent) as runtime:
             # The session is this run's alone, so its events are those of the run and of the tasks that it spawns.
             self._events = runtime.bus.subscribe(Filter.of(self._wishes.who))
             attached = await attach(runtime.artifacts, self._wishes.who, files)
@@ -153,6 +157,18 @@ class Session:
         seconds = (self._clock.now() - began).total_seconds()
         screen.show(summary(view, ending, seconds, kept, is_kept=self._agent.options.artifact_driver != _IN_MEMORY))
         return ending
+
+    @asynccontextmanager
+    async def _opened(self, agent: Agent) -> AsyncIterator[Runtime]:
+        """The agent's runtime: over the storage that is wished for, else in memory."""
+        if not self._wishes.storage:
+            journal = WatchedJournal(MemoryJournal(), self._recorded)
+            async with open_runtime(agent, journal=journal) as runtime:
+                yield runtime
+            return
+        storage = watched(await open_storage(self._wishes.storage), self._recorded)
+        async with storage, open_kept(agent, storage, self._wishes.agent_name) as runtime:
+            yield runtime
 
     async def _start(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
         wishes = self._wishes

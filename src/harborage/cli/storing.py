@@ -29,7 +29,9 @@ class NoDatabaseError(HarborageError):
 
     def __init__(self, url: str = "", why: str = "") -> None:
         self.url = url
-        super().__init__(f"{why}: 'harborage run' makes one here, --storage names another" if why else "")
+        super().__init__(
+            f"{why}: 'harborage run --storage {DEFAULT_STORAGE} …' makes it, --storage names another" if why else ""
+        )
 
 
 def storage_url(option: str, environ: Mapping[str, str]) -> str:

@@ -39,6 +39,7 @@ __all__ = [
     "Script",
     "ScriptExhaustedError",
     "ScriptInvalidError",
+    "ScriptResultMissingError",
     "ScriptedCall",
     "ScriptedError",
     "ScriptedModel",
@@ -68,11 +69,19 @@ class ScriptExhaustedError(LLMError):
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call of a turn. Without an id it gets one from its place."""
+    """A tool call of a turn. Without an id it gets one from its place.
+
+    Inside `args`, `{"$result": "task_id"}` stands for what the latest tool result with this key has there, and with
+    `"nth": 1` for what the first one has: ids are known only when a run has made them.
+    """
 
     name: str
     args: dict[str, Any] = {}
     id: str = ""
+
+
+class ScriptResultMissingError(LLMError):
+    """A turn refers to a tool result that is not in its conversation; the text names the key."""
 
 
 class ScriptedError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,7 +259,12 @@ def _spoken(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
         _stream(answer, turn)
     text = turn.text or "".join(turn.pieces)
     calls = tuple(
-        ToolCallStructured(id=call.id or f"call-{at}", name=call.name, args=codec.encode(call.args), index=at)
+        ToolCallStructured(
+            id=call.id or f"call-{at}",
+            name=call.name,
+            args=codec.encode(_filled(call.args, request.messages)),
+            index=at,
+        )
         for at, call in enumerate(turn.tool_calls)
     )
     return CompleteResponse(
@@ -260,6 +274,45 @@ def _spoken(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
         usage=_usage(request, len(text) + len(turn.reasoning) + sum(len(call.args) for call in calls)),
         finish_reason=turn.finish_reason or ("tool_calls" if calls else "stop"),
     )
+
+
+def _filled(value: Any, messages: Sequence[ChatMessage]) -> Any:
+    """Plain data with the results that it refers to in their places."""
+    match value:
+        case {"$result": str(key)} if len(value) == 1:
+            return _result(key, 0, messages)
+        case {"$result": str(key), "nth": int(nth)} if len(value) == 2:
+            return _result(key, nth, messages)
+        case dict():
+            return {name: _filled(inner, messages) for name, inner in value.items()}
+        case list():
+            return [_filled(inner, messages) for inner in value]
+        case _:
+            return value
+
+
+def _result(key: str, nth: int, messages: Sequence[ChatMessage]) -> Any:
+    """What the `nth` tool result with `key` has there, counted from 1; 0 is the latest."""
+    found = [result[key] for result in map(_as_object, messages) if key in result]
+    try:
+        return found[nth - 1]
+    except IndexError:
+        raise ScriptResultMissingError(
+            f"no tool result has {key!r} here"
+            if not found
+            else f"{len(found)} tool result(s) have {key!r}, and the script asks for number {nth}"
+        ) from None
+
+
+def _as_object(message: ChatMessage) -> dict[str, Any]:
+    """The JSON object in a tool result; empty for everything else."""
+    if message.role is not Role.TOOL:
+        return {}
+    try:
+        value = json.loads(_text(message))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _stream(answer: AnswerBuilder, turn: ScriptedTurn) -> None:

@@ -160,7 +160,8 @@ class Durable(Protocol):
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
 
-    A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused.
+    A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused. A fork
+    has its steps before `forked_at` from the run `forked_from`.
     """
 
     who: Quadruple
@@ -172,6 +173,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_budget: int = 0
     input_artifact_ids: tuple[str, ...] = ()
     is_rehearsal: bool = False
+    forked_from: str = ""
+    forked_at: int = 0
 
 
 class RunPhase(StrEnum):

@@ -53,6 +53,8 @@ __all__ = [
 ]
 
 _CANDIDATES: Final = 3
+_NO_USAGE: Final = Usage()
+_NO_COST: Final = Cost()
 _MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
 _KINDS: Final = {
     name: kind
@@ -341,4 +343,6 @@ def slim(prompt: Prompt) -> Prompt:
 
 
 def _said(figures: Usage | Cost) -> dict[str, Any]:
+    if figures in (_NO_USAGE, _NO_COST):
+        return {}
     return {name: value for name in figures.__struct_fields__ if (value := getattr(figures, name))}

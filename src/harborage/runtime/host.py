@@ -32,6 +32,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
+from harborage.state.errors import DatabaseError
 from harborage.state.storage import Storage
 from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
@@ -344,25 +345,33 @@ class Runtime:
                 await self._take_up(self._spawned.popleft())
 
     async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
-        await self._take_up(await self._parts.tasks.get(task_id, who=parent))
+        """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""
+        task = await self._parts.tasks.get(task_id, who=parent)
+        await self._take_up(task, raises=DatabaseError)
 
-    async def _take_up(self, task: Task) -> None:
+    async def _take_up(self, task: Task, *, raises: type[Exception] | tuple[()] = ()) -> None:
         """Start the run of a spawned task; one that cannot be started fails alone."""
         who = task.identity.identity.with_run(task.id)
         goal = task.query or task.description or task.id
         request = self._request(who, goal, task.query, task.input_artifact_ids, task.idempotency_key)
         try:
-            await self._begin(self._parts, request, task.idempotency_key)
+            await self._launch(self._parts, request, task.idempotency_key)
+        except raises:
+            raise
         except Exception as error:  # noqa: BLE001 - it is the outcome of this task
+            await self._parts.effects.give_up(request.who, error)
             self._setup.logger.error("task %s was not started: %s", task.id, error)
 
     async def _begin(self, parts: Assembly, request: RunRequest, key: str) -> None:
-        fork = self._asked.get(key, _NOTHING_ASKED).fork
         try:
-            await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
+            await self._launch(parts, request, key)
         except Exception as error:
             await parts.effects.give_up(request.who, error)
             raise
+
+    async def _launch(self, parts: Assembly, request: RunRequest, key: str) -> None:
+        fork = self._asked.get(key, _NOTHING_ASKED).fork
+        await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
 
     def _request(self, who: Quadruple, goal: str, query: str, artifacts: tuple[str, ...], key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""

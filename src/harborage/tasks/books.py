@@ -1,12 +1,12 @@
 """Every session's ledger, and the one way to change one: alone, with what was owed done first, and to the end.
 
 The rules live in `transitions` and `groups`, the bookkeeping in `ledger`; this file only sees to the order in which
-changes become true.
+changes become true. `Books` keeps everything in memory; `StoredBooks` finds it in a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, assert_never
@@ -16,14 +16,29 @@ import msgspec
 from harborage.clock import Clock
 from harborage.concurrency import Crew
 from harborage.events import Event, unix_ns
-from harborage.identity import Quadruple, effective_quadruple, require_triple
+from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.tasks import announcements, records
 from harborage.tasks.commit import Writer, to_the_end
-from harborage.tasks.errors import FollowUpPendingError, NotFoundError, RegistryClosedError
+from harborage.tasks.errors import (
+    FollowUpPendingError,
+    GroupNotFoundError,
+    IdempotencyConflictError,
+    NotFoundError,
+    RegistryClosedError,
+)
 from harborage.tasks.groups import completion_of
-from harborage.tasks.ledger import CancelTask, EndGroup, FollowUp, GroupState, SessionKey, SessionLedger, key_of
+from harborage.tasks.ledger import (
+    CancelTask,
+    EndGroup,
+    FollowUp,
+    GroupState,
+    JudgeGroup,
+    SessionKey,
+    SessionLedger,
+    key_of,
+)
 from harborage.tasks.listeners import Listeners
-from harborage.tasks.model import Task, TaskGroupID, TaskID
+from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.port import Who
 from harborage.tasks.transitions import Move, target_of
 
@@ -33,14 +48,17 @@ T = TypeVar("T")
 
 
 class Books:
-    """The ledgers of all sessions. `group_owners` says whose a group id is; `ended` hears of tasks that end."""
+    """The ledgers of all sessions. `ended` hears of tasks that end, `spawned` of new ones."""
+
+    is_stored = False
 
     def __init__(self, writer: Writer, clock: Clock) -> None:
         self.writer = writer
         self.clock = clock
         self.is_closed = False
+        self.spawned = Listeners("tasks.on_spawned")
         self.ended = Listeners("tasks.on_ended")
-        self.group_owners: dict[TaskGroupID, SessionKey] = {}
+        self._group_owners: dict[TaskGroupID, SessionKey] = {}
         self._ledgers: dict[SessionKey, SessionLedger] = {}
         # A change that fails is reported to the caller who asked for it, by `to_the_end`.
         self._crew = Crew(on_error=lambda name, error: None)
@@ -69,8 +87,23 @@ class Books:
         assert asking is not None
         return asking
 
-    def of_task(self, task_id: TaskID, who: Who | None, what: str) -> SessionLedger:
-        """The caller's ledger, which holds this task.
+    def find(self, who: Who) -> SessionLedger | None:
+        """The ledger of this session, if it is in memory."""
+        return self._ledgers.get((who.tenant_id, who.user_id, who.session_id))
+
+    def open(self, who: Who) -> SessionLedger:
+        """The ledger of this session, new if need be."""
+        key = key_of(who)
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            session = who.identity if isinstance(who, Quadruple) else who
+            ledger = self._ledgers[key] = SessionLedger(session, is_stored=self.is_stored)
+        return ledger
+
+    # What callers ask for, outside of any change
+
+    async def of_task(self, task_id: TaskID, who: Who | None, what: str, *, fresh: bool = True) -> SessionLedger:
+        """The caller's ledger, with this task in it; as it stood a moment ago, where `fresh` does not matter.
 
         Raises:
             RegistryClosedError, IdentityRequiredError, NotFoundError: in this order.
@@ -80,17 +113,79 @@ class Books:
             raise NotFoundError(task_id)
         return ledger
 
-    def find(self, who: Who) -> SessionLedger | None:
-        """The ledger of this session, if it has one."""
-        return self._ledgers.get((who.tenant_id, who.user_id, who.session_id))
+    async def of_group(self, group_id: TaskGroupID, who: Who | None, what: str) -> tuple[SessionLedger, GroupState]:
+        """The caller's ledger, and this group of it as it stands.
 
-    def open(self, who: Who) -> SessionLedger:
-        """The ledger of this session, new if need be."""
-        key = key_of(who)
-        ledger = self._ledgers.get(key)
+        Raises:
+            RegistryClosedError, IdentityRequiredError, GroupNotFoundError: in this order.
+        """
+        ledger = self.find(self.caller(who, what))
         if ledger is None:
-            ledger = self._ledgers[key] = SessionLedger(who.identity if isinstance(who, Quadruple) else who)
-        return ledger
+            raise GroupNotFoundError(group_id)
+        return ledger, ledger.group(group_id)
+
+    async def read(self, session: Identity, parent: TaskID | None = None) -> list[Task]:
+        """The session's tasks in the order they were spawned; of one parent only, where one is named."""
+        ledger = self.find(session)
+        tasks = [] if ledger is None else list(ledger.tasks.values())
+        return tasks if parent is None else [task for task in tasks if task.parent_task_id == parent]
+
+    async def sessions(self) -> list[Identity]:
+        """The sessions that have tasks."""
+        return [ledger.session for ledger in self if ledger.tasks]
+
+    async def wait_ended(self, ledger: SessionLedger, task_id: TaskID) -> Task:
+        """The task as it ended, once it has."""
+        return await ledger.end_waiters.wait(task_id)
+
+    # What changes ask for; the session is theirs alone
+
+    async def task(self, ledger: SessionLedger, task_id: TaskID) -> Task:
+        """The task as it stands.
+
+        Raises:
+            NotFoundError: the session has none with this id.
+        """
+        return ledger.task(task_id)
+
+    async def group(self, ledger: SessionLedger, group_id: TaskGroupID, *, members: bool = True) -> GroupState:
+        """The group as it stands; what is said of its members counts only when they are asked for.
+
+        Raises:
+            GroupNotFoundError: the session has none with this id.
+        """
+        return ledger.group(group_id)
+
+    async def patch(self, ledger: SessionLedger, patch_id: str) -> TaskPatch | None:
+        """The patch as it stands."""
+        return ledger.patches.get(patch_id)
+
+    async def spawned_before(self, ledger: SessionLedger, key: str, mark: str) -> TaskID | None:
+        """The task that an earlier request with this key made.
+
+        Raises:
+            IdempotencyConflictError: it was another request.
+        """
+        known = ledger.idempotency.get(key)
+        if known is None:
+            return None
+        if known[0] != mark:
+            raise IdempotencyConflictError(key, known[1])
+        return known[1]
+
+    async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
+        """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""
+        return ledger.descendants(root)
+
+    async def member_tree(self, ledger: SessionLedger, state: GroupState) -> list[TaskID]:
+        """The group's living members, each followed by what its policy takes along."""
+        return ledger.member_tree(state)
+
+    async def judge(self, ledger: SessionLedger, state: GroupState) -> None:
+        """Claim the group if it has to end now that it was sealed."""
+        ledger.judge(state)
+
+    # Changes
 
     async def alone(self, ledger: SessionLedger, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make `change` while nothing else changes the session, then what follows from it.
@@ -107,21 +202,51 @@ class Books:
             work = self._settled(ledger, change)
             return await (to_the_end(self._crew, work) if self.writer.is_durable else work)
 
+    async def again(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Make a change of one thing, as often as other processes come in between."""
+        return await change()
+
+    async def enter(self, ledger: SessionLedger, task: Task, mark: str, at: datetime) -> TaskID:
+        """Make a new task true; its id."""
+        await self.writer.commit(
+            announcements.spawned(task, at),
+            partial(self._enter, ledger, task, mark),
+            partial(records.task_write, task, None, mark),
+        )
+        return task.id
+
     async def commit_task(self, ledger: SessionLedger, task: Task, prior: Task, event: Event | None) -> None:
         """Make one change of a task true."""
-        write = partial(records.task_write, task, prior, ledger.fingerprint(prior))
-        await self.writer.commit(event, partial(self._put, ledger, task, prior), write)
+        await self.writer.commit(event, partial(self._put, ledger, task, prior))
 
-    def _put(self, ledger: SessionLedger, task: Task, prior: Task) -> None:
-        ledger.put(task, prior)
-        if task.status.is_terminal and not prior.status.is_terminal:
-            self.ended.tell(ledger.tasks[task.id])
+    async def commit_group(self, ledger: SessionLedger, header: TaskGroup) -> None:
+        """Make a new group true.
+
+        Raises:
+            GroupNotFoundError: its id is another session's.
+        """
+        owner = key_of(ledger.session)
+        # Claimed before the event goes out, so that two sessions cannot both get the id.
+        if self._group_owners.setdefault(header.id, owner) != owner:
+            raise GroupNotFoundError(header.id)
+        try:
+            await self.writer.commit(
+                announcements.group_created(header),
+                partial(ledger.groups.__setitem__, header.id, GroupState(header)),
+                partial(records.group_write, header, None),
+            )
+        except BaseException:
+            del self._group_owners[header.id]
+            raise
+
+    async def intend(self, ledger: SessionLedger, steps: Iterable[FollowUp]) -> None:
+        """Note what is about to be done, so that it is done even when this process dies in the middle."""
 
     async def settle(self, ledger: SessionLedger) -> None:
         """Carry out what is owed, in order; at a failure the rest stays owed."""
         while ledger.owed:
             step = ledger.owed[0]
-            await self._carry_out(ledger, step)
+            await self.again(partial(self._carry_out, ledger, step))
             if ledger.owed and ledger.owed[0] is step:
                 ledger.owed.popleft()
 
@@ -133,7 +258,8 @@ class Books:
         Raises: what the bus or the store raised when nothing has happened; the group is as it was.
             FollowUpPendingError: some members were cancelled already, so the rest stays owed.
         """
-        ledger.claim(state, end.status, end.reason, cancel_members=take_members)
+        members = await self.member_tree(ledger, state) if take_members else ()
+        ledger.claim(state, end.status, end.reason, members=members)
         first = ledger.owed[0]
         try:
             await self.settle(ledger)
@@ -154,11 +280,13 @@ class Books:
         for ledger in list(self):
             async with ledger.lock:
                 pass
+        self.spawned.clear()
+        self.ended.clear()
 
     async def _settled(self, ledger: SessionLedger, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if ledger.owed:
             await self.settle(ledger)
-        done = await change()
+        done = await self.again(change)
         if ledger.owed:
             try:
                 await self.settle(ledger)
@@ -166,30 +294,42 @@ class Books:
                 raise FollowUpPendingError(len(ledger.owed)) from error
         return done
 
+    def _enter(self, ledger: SessionLedger, task: Task, mark: str) -> None:
+        ledger.add(task, mark)
+        self.spawned.tell(task)
+
+    def _put(self, ledger: SessionLedger, task: Task, prior: Task) -> None:
+        ledger.put(task, prior)
+        if task.status.is_terminal and not prior.status.is_terminal:
+            self.ended.tell(ledger.tasks[task.id])
+
     async def _carry_out(self, ledger: SessionLedger, step: FollowUp) -> None:
         match step:
             case CancelTask():
                 await self._cancel_member(ledger, step)
             case EndGroup():
                 await self._end_group(ledger, step)
+            case JudgeGroup():
+                await self._judge_group(ledger, step)
             case _:
                 assert_never(step)
 
     async def _cancel_member(self, ledger: SessionLedger, step: CancelTask) -> None:
-        prior = ledger.tasks[step.task_id]
+        prior = await self.task(ledger, step.task_id)
         if prior.status.is_terminal:
             return
         now = self.clock.now()
         task = cancelled_task(prior, now)
-        await self.commit_task(ledger, task, prior, announcements.cancelled(task, step.reason, True, now))
+        event = announcements.cancelled(task, step.reason, step.is_cascaded, now)
+        await self.commit_task(ledger, task, prior, event)
 
     async def _end_group(self, ledger: SessionLedger, step: EndGroup) -> None:
-        state = ledger.groups[step.group_id]
+        state = await self.group(ledger, step.group_id)
         prior = state.header
         if prior.status.is_terminal:
             return
         now = self.clock.now()
-        members = (ledger.tasks[task_id] for task_id in state.members)
+        members = [ledger.tasks[task_id] for task_id in state.members]
         completion = completion_of(prior, members, step.status, step.reason, now)
         header = msgspec.structs.replace(prior, status=step.status, resolved_at=now, reason=step.reason)
         await self.writer.commit(
@@ -197,6 +337,9 @@ class Books:
             partial(ledger.end_group, state, header, completion),
             partial(records.group_write, header, prior, completion),
         )
+
+    async def _judge_group(self, ledger: SessionLedger, step: JudgeGroup) -> None:
+        ledger.judge(await self.group(ledger, step.group_id), await self.task(ledger, step.task_id))
 
 
 def cancelled_task(prior: Task, now: datetime) -> Task:

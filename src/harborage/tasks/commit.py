@@ -2,19 +2,21 @@
 
 The record is saved first, because an event cannot be taken back but a record can; the event goes out second; only
 then is the change applied in memory, where readers see it and waiters wake. When saving or publishing fails the record
-is put back as it was, memory has not moved, and the failure reaches the caller.
+is put back as it was, memory has not moved, and the failure reaches the caller. A record that another process has
+written meanwhile is not touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from harborage.concurrency import Crew
+from harborage.concurrency import Crew, together
 from harborage.events import Event, EventBus
-from harborage.state import StateStore
+from harborage.state import IdempotencyConflictError, StateStore
+from harborage.tasks.errors import StaleChangeError
 from harborage.tasks.records import Write
 
 __all__ = ["Writer", "to_the_end"]
@@ -38,14 +40,22 @@ class Writer:
         return self._store is not None
 
     async def commit(
-        self, event: Event | None, apply: Callable[[], object], write: Callable[[], Write] | None = None
+        self,
+        event: Event | None,
+        apply: Callable[[], object],
+        write: Callable[[], Write] | None = None,
+        *,
+        beside: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """Make one change true. `write` is only called when there is a store; `apply` must not fail.
 
+        `beside` is what else the store must take before the event goes out; it does no harm without the change.
+
         Raises: whatever the store or the bus raised; the change has not happened.
+            StaleChangeError: another process wrote the record first.
         """
         if self._store is not None and write is not None:
-            await self._write_through(self._store, event, write())
+            await self._write_through(self._store, event, write(), beside)
         elif event is not None:
             await self._bus.publish(event)
         apply()
@@ -54,11 +64,18 @@ class Writer:
         """Publish an event whose change is true already."""
         await self._bus.publish(event)
 
-    async def _write_through(self, store: StateStore, event: Event | None, write: Write) -> None:
+    async def _write_through(
+        self, store: StateStore, event: Event | None, write: Write, beside: Callable[[], Awaitable[object]] | None
+    ) -> None:
         try:
-            await store.save(write.record)
+            if beside is None:
+                await store.save(write.record)
+            else:
+                await together(store.save(write.record), beside())
             if event is not None:
                 await self._bus.publish(event)
+        except IdempotencyConflictError as error:
+            raise StaleChangeError(write.record.identity.run_id) from error
         except BaseException as error:
             # A save that was cut short may have arrived all the same, so the slot is put back in every case.
             await _put_back(store, write, error)
@@ -72,6 +89,9 @@ async def _put_back(store: StateStore, write: Write, cause: BaseException) -> No
             await store.delete(record.identity, record.kind)
         else:
             await store.save(write.prior)
+    except IdempotencyConflictError:
+        # The prior record is there still, but for the tool calls counted since: nothing of the change had arrived.
+        return
     except Exception as error:  # noqa: BLE001 - told with the failure that is already on its way
         note = f"the {record.kind} record of {record.identity.run_id!r} may be ahead of the registry: {error}"
         cause.add_note(note)

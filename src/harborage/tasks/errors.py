@@ -12,6 +12,8 @@ TaskError
 ├── GroupNotSealedError          the group must be sealed first
 ├── GroupInvalidTransitionError  the group or patch cannot go there from where it is
 ├── PatchNotFoundError           no such patch here
+├── StaleChangeError             another process changed it first
+├── TaskCorruptError             what is kept of it cannot be read
 └── AcknowledgePublishError      acknowledged, but not every event went out
 """
 
@@ -35,6 +37,8 @@ __all__ = [
     "NotFoundError",
     "PatchNotFoundError",
     "RegistryClosedError",
+    "StaleChangeError",
+    "TaskCorruptError",
     "TaskError",
 ]
 
@@ -134,6 +138,23 @@ class PatchNotFoundError(TaskError):
     def __init__(self, patch_id: str = "") -> None:
         self.patch_id = patch_id
         super().__init__(f"patch {patch_id!r} not found in this session")
+
+
+class StaleChangeError(TaskError):
+    """Other processes changed it first, again and again; nothing was changed. `subject` is its id."""
+
+    def __init__(self, subject: str = "") -> None:
+        self.subject = subject
+        super().__init__(f"{subject!r} was changed by another process meanwhile; nothing was changed, try again")
+
+
+class TaskCorruptError(TaskError):
+    """What the store keeps cannot be read; it was changed from outside. `kind` and `subject` say which record."""
+
+    def __init__(self, kind: str = "", subject: str = "", why: str = "") -> None:
+        self.kind = kind
+        self.subject = subject
+        super().__init__(f"the {kind} record of {subject!r} cannot be read: {why}")
 
 
 class AcknowledgePublishError(TaskError):

@@ -29,7 +29,17 @@ from harborage.tasks.model import (
 )
 from harborage.tasks.watch import EndWaiters, GroupWatch, RetainTurnWaiter, Watch
 
-__all__ = ["CancelTask", "EndGroup", "FollowUp", "GroupState", "SessionKey", "SessionLedger", "key_of"]
+__all__ = [
+    "CancelTask",
+    "EndGroup",
+    "FollowUp",
+    "GroupState",
+    "JudgeGroup",
+    "Mark",
+    "SessionKey",
+    "SessionLedger",
+    "key_of",
+]
 
 SessionKey: TypeAlias = tuple[str, str, str]
 
@@ -39,14 +49,15 @@ def key_of(who: Identity | Quadruple) -> SessionKey:
     return (who.tenant_id, who.user_id, who.session_id)
 
 
-class CancelTask(msgspec.Struct, frozen=True):
+class CancelTask(msgspec.Struct, frozen=True, tag=True):
     """A task is to be cancelled because something above it was, or because its group ended."""
 
     task_id: TaskID
     reason: str
+    is_cascaded: bool = True
 
 
-class EndGroup(msgspec.Struct, frozen=True):
+class EndGroup(msgspec.Struct, frozen=True, tag=True):
     """A group is to end in this way."""
 
     group_id: TaskGroupID
@@ -54,7 +65,22 @@ class EndGroup(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-FollowUp: TypeAlias = CancelTask | EndGroup
+class JudgeGroup(msgspec.Struct, frozen=True, tag=True):
+    """A member of a group ended, so it is to be seen whether the group has to."""
+
+    group_id: TaskGroupID
+    task_id: TaskID
+
+
+FollowUp: TypeAlias = CancelTask | EndGroup | JudgeGroup
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What a task's record says beside the task: its request, how often it was written, the tool calls counted then."""
+
+    fingerprint: str = ""
+    revision: int = 0
+    counted: int = 0
 
 
 class GroupState:
@@ -112,6 +138,10 @@ class SessionLedger:
 
     `lock` is held while the session changes; reading needs no lock, because a change is applied in one go. `owed` is
     what follows from a change that is true already and still has to be carried out, in order.
+
+    Over a store (`is_stored`) this is only what of the session is in memory right now: what is true of families, groups
+    and keys is read from the store. `marks` go with the tasks; `is_owed_kept` says that the store knows what is owed,
+    `is_open` that what an earlier process owed has been looked up.
     """
 
     __slots__ = (
@@ -119,7 +149,11 @@ class SessionLedger:
         "end_waiters",
         "groups",
         "idempotency",
+        "is_open",
+        "is_owed_kept",
+        "is_stored",
         "lock",
+        "marks",
         "owed",
         "patches",
         "session",
@@ -127,8 +161,12 @@ class SessionLedger:
         "turn_waiters",
     )
 
-    def __init__(self, session: Identity) -> None:
+    def __init__(self, session: Identity, *, is_stored: bool = False) -> None:
         self.session = session
+        self.is_stored = is_stored
+        self.is_open = not is_stored
+        self.is_owed_kept = False
+        self.marks: dict[TaskID, Mark] = {}
         self.lock = asyncio.Lock()
         self.tasks: dict[TaskID, Task] = {}
         self.children: dict[TaskID, dict[TaskID, None]] = {}
@@ -168,6 +206,8 @@ class SessionLedger:
     def add(self, task: Task, fingerprint: str) -> None:
         """Enter a new task, under its parent and into its group."""
         self.tasks[task.id] = task
+        if self.is_stored:
+            return
         if task.idempotency_key:
             self.idempotency[task.idempotency_key] = (fingerprint, task.id)
         if task.parent_task_id is not None:
@@ -210,14 +250,14 @@ class SessionLedger:
                     found.update(dict.fromkeys(self.descendants(member)))
         return list(found)
 
-    def claim(self, state: GroupState, status: GroupStatus, reason: str = "", *, cancel_members: bool = False) -> None:
-        """Decide how a group ends: from here on nothing else can end it, and what has to be done is owed.
+    def claim(self, state: GroupState, status: GroupStatus, reason: str = "", *, members: Iterable[TaskID] = ()) -> None:
+        """Decide how a group ends, taking these members along: from here on nothing else can end it.
 
-        The claim comes before the members' cancellation; their ends then find a group that is spoken for.
+        What has to be done is owed. The claim comes before the members' cancellation; their ends then find a group that
+        is spoken for.
         """
         state.is_ending = True
-        if cancel_members:
-            self.owed.extend(CancelTask(task_id, reason) for task_id in self.member_tree(state))
+        self.owed.extend(CancelTask(task_id, reason) for task_id in members)
         self.owed.append(EndGroup(state.header.id, status, reason))
 
     def judge(self, state: GroupState, ended: Task | None = None) -> None:
@@ -226,7 +266,7 @@ class SessionLedger:
             case Resolve():
                 self.claim(state, GroupStatus.COMPLETED)
             case FailFast(reason):
-                self.claim(state, GroupStatus.CANCELLED, reason, cancel_members=True)
+                self.claim(state, GroupStatus.CANCELLED, reason, members=self.member_tree(state))
             case None:
                 pass
 
@@ -262,7 +302,9 @@ class SessionLedger:
                 if not siblings:
                     del self.children[task.parent_task_id]
         self.end_waiters.ended(task)
-        if task.group_id:
+        if task.group_id and self.is_stored:
+            self.owed.append(JudgeGroup(task.group_id, task.id))
+        elif task.group_id:
             state = self.groups[task.group_id]
             state.live -= 1
             self.judge(state, task)

@@ -1,32 +1,47 @@
 """How tasks, groups and patches look in a state store.
 
-Each has a slot of its own: the run part of the slot is the task's, group's or patch's id. Membership is written with
-the member, not with the group, so a group's record does not grow with its members until it ends.
+Each has a slot of its own: the run part of the slot is the task's, group's or patch's id. Every write has an event id
+that the next write of the same thing would have too, so that of two processes that change it at once one is refused.
+Membership is written with the member, not with the group, so a group's record does not grow until it is sealed.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from hashlib import sha256
+from typing import Final, TypeVar
 
 import msgspec
 
 from harborage import codec
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.ids import new_id
 from harborage.state import StateRecord
-from harborage.tasks.model import GroupCompletion, Task, TaskGroup, TaskID, TaskPatch, TaskStatus
+from harborage.tasks.errors import TaskCorruptError
+from harborage.tasks.ledger import FollowUp
+from harborage.tasks.model import GroupCompletion, PatchStatus, Task, TaskGroup, TaskID, TaskPatch, TaskStatus
 
 __all__ = [
     "GROUP_KIND",
+    "KEY_KIND",
+    "OWED_KIND",
+    "OWNER_KIND",
     "PATCH_KIND",
     "TASK_KIND",
+    "HeldKey",
+    "KeptTask",
     "StoredGroup",
     "StoredTask",
     "Write",
     "decode_group",
+    "decode_key",
+    "decode_owed",
+    "decode_owner",
     "decode_patch",
     "decode_task",
     "group_write",
+    "key_record",
+    "owed_record",
+    "owner_record",
     "patch_write",
     "task_write",
 ]
@@ -34,21 +49,45 @@ __all__ = [
 TASK_KIND: Final = "task.lifecycle"
 GROUP_KIND: Final = "task.group"
 PATCH_KIND: Final = "task.patch"
+KEY_KIND: Final = "task.key"
+OWNER_KIND: Final = "task.group_owner"
+OWED_KIND: Final = "task.owed"
+
+T = TypeVar("T")
 
 
 class StoredTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task as it is stored; `fingerprint` is that of the request which its idempotency key stands for."""
+    """A task as it is stored; `fingerprint` is that of the request which its idempotency key stands for.
+
+    `revision` counts how often it was written.
+    """
 
     task: Task
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
+    revision: int = 0
+
+
+class KeptTask(msgspec.Struct, frozen=True):
+    """A task as a store has it."""
+
+    task: Task
+    fingerprint: str = ""
+    revision: int = 0
 
 
 class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group as it is stored; `outcomes` is how its members stood when it ended, and empty before."""
+    """A group as it is stored. `members` are there once it is sealed, `outcomes` once it has ended."""
 
     group: TaskGroup
     outcomes: tuple[tuple[TaskID, TaskStatus], ...] = ()
+
+
+class HeldKey(msgspec.Struct, frozen=True):
+    """What an idempotency key stands for: a request, by its fingerprint, and the task that it made."""
+
+    fingerprint: str
+    task_id: TaskID
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -58,10 +97,11 @@ class Write(msgspec.Struct, frozen=True):
     prior: StateRecord | None = None
 
 
-def task_write(task: Task, prior: Task | None, fingerprint: str) -> Write:
-    """The change of a task from `prior`, or from nothing."""
-    before = None if prior is None else _task_record(prior, fingerprint)
-    return Write(_task_record(task, fingerprint), before)
+def task_write(task: Task, prior: Task | None, fingerprint: str, revision: int = 0) -> Write:
+    """The change of a task from `prior` at this revision, or from nothing."""
+    if prior is None:
+        return Write(_task_record(task, fingerprint, 0))
+    return Write(_task_record(task, fingerprint, revision + 1), _task_record(prior, fingerprint, revision))
 
 
 def group_write(group: TaskGroup, prior: TaskGroup | None, completion: GroupCompletion | None = None) -> Write:
@@ -75,43 +115,90 @@ def patch_write(patch: TaskPatch, prior: TaskPatch | None) -> Write:
     return Write(_patch_record(patch), None if prior is None else _patch_record(prior))
 
 
-def decode_task(data: bytes) -> tuple[Task, str]:
-    """A stored task, and the fingerprint of its request."""
-    stored = codec.decode(data, StoredTask)
+def key_record(session: Identity, key: str, held: HeldKey | None = None) -> StateRecord:
+    """The record of an idempotency key; it is written once."""
+    kind = f"{KEY_KIND}:{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return StateRecord(kind, session.with_run(""), kind, b"" if held is None else codec.encode(held))
+
+
+def owner_record(place: Quadruple, group_id: str, session: Identity | None = None) -> StateRecord:
+    """The record that says whose a group id is; it is written once."""
+    kind = f"{OWNER_KIND}:{group_id}"
+    return StateRecord(kind, place, kind, b"" if session is None else codec.encode(session))
+
+
+def owed_record(session: Identity, steps: tuple[FollowUp, ...]) -> StateRecord:
+    """The record of what follows from a change and still has to be carried out."""
+    return StateRecord(new_id(), session.with_run(""), OWED_KIND, codec.encode(steps))
+
+
+def decode_task(data: bytes) -> KeptTask:
+    """A stored task.
+
+    Raises:
+        TaskCorruptError: it cannot be read; so for each of these.
+    """
+    stored = _decoded(data, StoredTask, TASK_KIND)
     task: Task = stored.task
     if not isinstance(stored.result, msgspec.UnsetType):
         task = msgspec.structs.replace(task, result=bytes(stored.result))
     elif task.status is TaskStatus.COMPLETE:
         task = msgspec.structs.replace(task, result=b"")
-    return task, stored.fingerprint
+    return KeptTask(task, stored.fingerprint, stored.revision)
 
 
 def decode_group(data: bytes) -> StoredGroup:
-    """A stored group; its members are found by their own records while it lives."""
-    stored: StoredGroup = codec.decode(data, StoredGroup)
-    return stored
+    """A stored group; while it is open its members are found by their own records."""
+    return _decoded(data, StoredGroup, GROUP_KIND)
 
 
 def decode_patch(data: bytes) -> TaskPatch:
     """A stored patch."""
-    stored: TaskPatch = codec.decode(data, TaskPatch)
-    return stored
+    return _decoded(data, TaskPatch, PATCH_KIND)
 
 
-def _task_record(task: Task, fingerprint: str) -> StateRecord:
+def decode_key(data: bytes) -> HeldKey:
+    """What a key stands for."""
+    return _decoded(data, HeldKey, KEY_KIND)
+
+
+def decode_owner(data: bytes) -> Identity:
+    """Whose a group id is."""
+    return _decoded(data, Identity, OWNER_KIND)
+
+
+def decode_owed(data: bytes) -> tuple[FollowUp, ...]:
+    """What is owed, in order."""
+    return _decoded(data, tuple[FollowUp, ...], OWED_KIND)
+
+
+def _decoded(data: bytes, kind: type[T], name: str) -> T:
+    try:
+        found: T = codec.decode(data, kind)
+    except msgspec.DecodeError as error:
+        raise TaskCorruptError(name, "", str(error)) from error
+    return found
+
+
+def _task_record(task: Task, fingerprint: str, revision: int) -> StateRecord:
     result = msgspec.Raw(task.result) if task.result else msgspec.UNSET
     bare = msgspec.structs.replace(task, result=None)
-    data = codec.encode(StoredTask(bare, result, fingerprint), "task")
+    data = codec.encode(StoredTask(bare, result, fingerprint, revision), "task")
     who = task.identity
-    return StateRecord(new_id(), Quadruple(who.tenant_id, who.user_id, who.session_id, task.id), TASK_KIND, data)
+    slot = Quadruple(who.tenant_id, who.user_id, who.session_id, task.id)
+    return StateRecord(f"task/{task.id}/{revision}", slot, TASK_KIND, data)
 
 
 def _group_record(group: TaskGroup, completion: GroupCompletion | None) -> StateRecord:
-    bare = msgspec.structs.replace(group, members=())
     outcomes = () if completion is None else tuple((member.task_id, member.status) for member in completion.members)
-    data = codec.encode(StoredGroup(bare, outcomes), "group")
-    return StateRecord(new_id(), group.session.with_run(group.id), GROUP_KIND, data)
+    if completion is not None:
+        group = msgspec.structs.replace(group, members=())
+    data = codec.encode(StoredGroup(group, outcomes), "group")
+    stand = "ended" if group.status.is_terminal else group.status
+    return StateRecord(f"group/{group.id}/{stand}", group.session.with_run(group.id), GROUP_KIND, data)
 
 
 def _patch_record(patch: TaskPatch) -> StateRecord:
-    return StateRecord(new_id(), patch.session.with_run(patch.id), PATCH_KIND, codec.encode(patch, "patch"))
+    stand = "pending" if patch.status is PatchStatus.PENDING else "decided"
+    slot = patch.session.with_run(patch.id)
+    return StateRecord(f"patch/{patch.id}/{stand}", slot, PATCH_KIND, codec.encode(patch, "patch"))

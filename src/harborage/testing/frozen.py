@@ -25,6 +25,7 @@ def assert_replays(path: str | Path, *, agent: str | None = None, root: str | Pa
         FreezeError: the file is no frozen run.
         TargetError: there is no such agent.
     """
+    __tracebackhide__ = True  # what a reader wants to see is the difference
     replayed = asyncio.run(replay_frozen(Path(path), agent=agent, root=Path(root)))
     if replayed.difference is not None:
         raise AssertionError(f"run {replayed.run_id} does not replay: {replayed.difference}")

@@ -97,15 +97,16 @@ class PostgresServer:
         Raises:
             PostgresUnavailableError: it does not start; the text is what it said.
         """
-        for _ in range(1 if self._port else _PORTS):
+        tries = 1 if self._port else _PORTS
+        while True:
             port = self._port or _free_port()
             said = self._try(port)
             if said is None:
                 self._port = port
                 return
-            if "already in use" not in said:
-                break
-        raise PostgresUnavailableError(f"Postgres did not start: {said}")
+            tries -= 1
+            if not tries or "already in use" not in said:
+                raise PostgresUnavailableError(f"Postgres did not start: {said}")
 
     def stop(self, *, at_once: bool = False) -> None:
         """Stop the server and break its connections; `at_once` is a crash, from which it recovers when started."""
@@ -174,10 +175,12 @@ class PostgresServer:
         assert self._home is not None
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": str(port), **self._settings}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        command = [self._programs / "bin" / "postgres", "-D", self._home / "data", *flags]
+        command = [str(self._programs / "bin" / "postgres"), "-D", str(self._home / "data"), *flags]
         log = self._home / "log"
         with log.open("wb") as out:
-            server = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True, **self._options())
+            server: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdout=out, stderr=out, start_new_session=True, **self._options()
+            )
         deadline = time.monotonic() + _STARTING_S
         while server.poll() is None and time.monotonic() < deadline:
             if self._is_ready():
@@ -219,7 +222,7 @@ def _ordinary_user() -> dict[str, Any]:
     """How to start a process as somebody who is not root."""
     if os.name != "posix" or os.geteuid() != 0:
         return {}
-    import pwd  # noqa: PLC0415 - there is none on Windows
+    import pwd  # there is none on Windows
 
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}

@@ -73,3 +73,12 @@ def test_media_have_a_limit_of_their_own() -> None:
     assert found(image, inline_limit=501) is None
     assert found(image, inline_limit=500) == Leak("Messages[0].Parts[0].Image.DataURL", 500, 500)
     assert found(ChatMessage(Role.USER, Content("x" * 500)), inline_limit=501) is not None
+
+
+def test_only_the_places_given_are_looked_at() -> None:
+    """Whoever knows where a leak may be spares the rest."""
+    heavy = ChatMessage(Role.USER, Content("x" * THRESHOLD))
+    assert find_leak([heavy, LIGHT, heavy], THRESHOLD, THRESHOLD, where=[1, 2]) == Leak(
+        "Messages[2].Content.Text", THRESHOLD, THRESHOLD
+    )
+    assert find_leak([heavy], THRESHOLD, THRESHOLD, where=()) is None

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harborage.identity import Quadruple, bound
 from harborage.llm import (
@@ -64,6 +65,18 @@ async def test_an_illegal_name_is_another_one_on_the_way() -> None:
     assert seen.messages[1].tool_calls[0].name == "clock_now"
     assert answer.tool_calls[0] == ToolCallStructured("x", "clock.now", b'{"a":1}')
     assert asked.tools[0].name == "clock.now"
+
+
+async def test_a_renamed_message_is_made_once() -> None:
+    """The same message gets the same names in a run's next request, and is the same object there."""
+    inner = ScriptedLLM([says("ok")] * 3)
+    asked = request("clock.now", called="clock.now")
+    for tools in (asked.tools, asked.tools, (*asked.tools, ToolDeclaration("clock_now"))):
+        await ask(inner, replace(asked, tools=tools))
+    first, second, third = (seen.messages[1] for seen in inner.requests)
+    assert first is second
+    assert first.tool_calls[0].name == "clock_now"
+    assert third.tool_calls[0].name.startswith("clock_now_")
 
 
 async def test_a_name_that_nobody_gave_comes_back_as_it_is() -> None:

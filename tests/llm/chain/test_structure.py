@@ -22,20 +22,21 @@ USER = ChatMessage(Role.USER, Content("hi"))
 IMAGE = ChatMessage(Role.USER, Content(parts=[ImagePart(url="https://x/y.png")]))
 
 
-def test_the_messages_of_parts_are_found() -> None:
-    """A well-formed conversation gives the places of its messages that are made of parts."""
+def test_the_messages_with_data_urls_are_found() -> None:
+    """A well-formed conversation gives the places of its messages that hold heavy content inline."""
     empty = ChatMessage(Role.USER, Content(parts=[]))
     calls = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured("a", "echo")])
     answer = ChatMessage(Role.TOOL, Content("1"), tool_call_id="a")
     stub = ChatMessage(
         Role.USER, Content(parts=[TextPart("see"), ImagePart(artifact=ArtifactStub("r", "image/png", 1))])
     )
-    assert check_structure("m", [USER, IMAGE, empty, calls, answer, stub]) == [1, 5]
+    inline = ChatMessage(Role.USER, Content(parts=[TextPart("see"), ImagePart(data_url="data:,x")]))
+    assert check_structure("m", [USER, inline, IMAGE, empty, calls, answer, stub, inline]).data_urls == (1, 7)
 
 
 def test_an_empty_text_is_a_text() -> None:
     """A text may be empty, whoever says it."""
-    assert check_structure("m", [ChatMessage(role, Content("")) for role in (Role.USER, Role.SYSTEM)]) == []
+    assert check_structure("m", [ChatMessage(role, Content("")) for role in (Role.USER, Role.SYSTEM)]).longest_text == 0
 
 
 def test_a_model_must_be_named() -> None:

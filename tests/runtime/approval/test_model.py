@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harborage.identity import Quadruple
 from harborage.runtime.approval import ApprovalDecision, ApprovalRequest, fingerprint_of
@@ -97,27 +98,27 @@ def test_an_answer_says_what_it_allows() -> None:
 
 def test_an_approval_lets_the_very_arguments_through() -> None:
     """With the approver's reason, not the policy's."""
-    assert judge(answered(ApprovalDecision.APPROVE), CALL, None) == Granted(CALL.args, "fine")
+    assert judge(answered(ApprovalDecision.APPROVE), CALL) == Granted(CALL.args, "fine")
 
 
 def test_an_edited_approval_lets_the_edited_arguments_through() -> None:
     """And only those that were approved."""
     pause = answered(ApprovalDecision.APPROVE, approved=EDITED_PRINT, edited=True)
-    assert judge(pause, CALL, EDITED) == Granted(EDITED, "fine")
-    assert judge(pause, CALL, b'{"amount": 9}') == Refused(EDIT_LOST)
-    assert judge(pause, CALL, None) == Refused(EDIT_LOST)
+    assert judge(replace(pause, sealed=EDITED), CALL) == Granted(EDITED, "fine")
+    assert judge(replace(pause, sealed=b'{"amount": 9}'), CALL) == Refused(EDIT_LOST)
+    assert judge(pause, CALL) == Refused(EDIT_LOST)
 
 
 def test_an_edit_that_changes_nothing_is_still_an_approval() -> None:
     """The same bytes have the same fingerprint."""
     pause = answered(ApprovalDecision.APPROVE, edited=True)
-    assert judge(pause, CALL, CALL.args) == Granted(CALL.args, "fine")
+    assert judge(replace(pause, sealed=CALL.args), CALL) == Granted(CALL.args, "fine")
 
 
 def test_a_rejection_refuses_with_its_reason() -> None:
     """An empty reason is not replaced by the policy's."""
-    assert judge(answered(ApprovalDecision.REJECT, "too much"), CALL, None) == Refused("too much")
-    assert judge(answered(ApprovalDecision.REJECT, ""), CALL, None) == Refused("")
+    assert judge(answered(ApprovalDecision.REJECT, "too much"), CALL) == Refused("too much")
+    assert judge(answered(ApprovalDecision.REJECT, ""), CALL) == Refused("")
 
 
 @pytest.mark.parametrize(
@@ -131,36 +132,34 @@ def test_a_rejection_refuses_with_its_reason() -> None:
 )
 def test_an_approval_is_worth_nothing_for_another_call(other: ApprovalRequest) -> None:
     """One other byte, tool, user or run is another call."""
-    assert judge(answered(ApprovalDecision.APPROVE), other, None) == Refused(OTHER_CALL)
+    assert judge(answered(ApprovalDecision.APPROVE), other) == Refused(OTHER_CALL)
 
 
 def test_a_changed_pause_is_worth_nothing() -> None:
     """A pause whose fingerprint was tampered with, or is gone, refuses."""
-    assert judge(a_pause(decision=PauseDecision.APPROVE, payload={"fingerprint": "f"}), CALL, None) == Refused(
-        OTHER_CALL
-    )
-    assert judge(a_pause(decision=PauseDecision.APPROVE, payload=None), CALL, None) == Refused(OTHER_CALL)
+    assert judge(a_pause(decision=PauseDecision.APPROVE, payload={"fingerprint": "f"}), CALL) == Refused(OTHER_CALL)
+    assert judge(a_pause(decision=PauseDecision.APPROVE, payload=None), CALL) == Refused(OTHER_CALL)
 
 
 def test_at_the_deadline_the_default_decides() -> None:
     """A default of approval lets the call's own arguments through, every other one refuses."""
     for default in (PauseDecision.REJECT, PauseDecision.TIMEOUT):
         late = a_pause(decision=default, default=default, resumed_at=LATER)
-        assert judge(late, CALL, None) == Refused(NOBODY_DECIDED)
-    late = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.APPROVE, resumed_at=LATER)
-    assert judge(late, CALL, EDITED) == Granted(CALL.args, NOBODY_DECIDED)
+        assert judge(late, CALL) == Refused(NOBODY_DECIDED)
+    late = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.APPROVE, resumed_at=LATER, sealed=EDITED)
+    assert judge(late, CALL) == Granted(CALL.args, NOBODY_DECIDED)
 
 
 @pytest.mark.parametrize("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])
 def test_a_pause_settled_past_its_gate_refuses(decision: PauseDecision | None) -> None:
     """Nobody checked whether that caller may approve, so nothing runs."""
     for default in (PauseDecision.REJECT, PauseDecision.APPROVE):
-        assert judge(a_pause(decision=decision, default=default), CALL, None) == Refused(OUTSIDE)
+        assert judge(a_pause(decision=decision, default=default), CALL) == Refused(OUTSIDE)
 
 
 def test_an_approval_past_the_gate_after_the_deadline_is_no_default() -> None:
     """Only a pause that was to be approved by default is."""
     late = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.REJECT, resumed_at=LATER)
-    assert judge(late, CALL, None) == Refused(OUTSIDE)
+    assert judge(late, CALL) == Refused(OUTSIDE)
     endless = a_pause(decision=PauseDecision.APPROVE, default=PauseDecision.APPROVE, deadline=None)
-    assert judge(endless, CALL, None) == Refused(OUTSIDE)
+    assert judge(endless, CALL) == Refused(OUTSIDE)

@@ -16,7 +16,6 @@ from harborage.events import (
 )
 from harborage.identity import Quadruple
 from harborage.runtime.approval import (
-    DEFAULT_TIMEOUT,
     AlwaysDeny,
     ApprovalDecision,
     ApprovalGate,
@@ -24,18 +23,17 @@ from harborage.runtime.approval import (
     ApprovalRequest,
     InvalidRequestError,
     ToolRejectedError,
+    answer_approval,
 )
 from harborage.runtime.pauses import (
     Coordinator,
     Pause,
-    PauseDecision,
     PauseFilter,
-    PauseNotFoundError,
     PauseReason,
     PauseRequest,
 )
 from harborage.state import MemoryStateStore
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 
 Calling = Callable[..., ApprovalRequest]
@@ -146,17 +144,85 @@ async def test_a_pause_that_was_changed_in_the_store_is_worth_nothing(
             await task
 
 
-async def test_a_pause_settled_in_another_process_ends_the_wait_at_its_deadline(
-    bus: MemoryEventBus, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
+@pytest.mark.parametrize("args", [None, b'{"amount": 3}'])
+async def test_an_answer_given_in_another_process_is_found(
+    bus: MemoryEventBus, calling: Calling, clock: FakeClock, waiting: Waiting, args: bytes | None
 ) -> None:
-    """Nobody told this process, but its call does not wait for ever."""
+    """Nobody told this process, but the waiting call looks now and then; edited arguments come along."""
     store = MemoryStateStore()
-    gate = ApprovalGate(AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock)
+    gate = ApprovalGate(
+        AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock, recheck_s=5.0
+    )
     async with waiting(gate, calling()) as (task, token):
-        await Coordinator(store=store, clock=clock).resume(token, PauseDecision.APPROVE, who=owner)
-        await clock.run_for(DEFAULT_TIMEOUT.total_seconds())
-        with pytest.raises(PauseNotFoundError):
-            await task
+        elsewhere = Coordinator(store=store, clock=clock)
+        await answer_approval(
+            elsewhere, token, APPROVE, "fine", redactor=PatternRedactor(), args=args, who=COLLEAGUE, scopes=ADMIN
+        )
+        await clock.run_for(4.9)
+        assert not task.done()
+        await clock.run_for(0.1)
+        assert await task == (args or b'{"amount": 7}')
+
+
+@pytest.mark.parametrize("decision", [APPROVE, REJECT])
+async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes_back(
+    gating: Gating, calling: Calling, bus: MemoryEventBus, clock: FakeClock, waiting: Waiting, decision: Any
+) -> None:
+    """The process that asked is gone, another one answers and goes too, a third carries on: nobody asks again."""
+    store, call = MemoryStateStore(), calling(key="r1/7")
+    async with waiting(gating(coordinator=Coordinator(store=store, clock=clock)), call) as (_, token):
+        pass
+    clock.advance(24 * 3600)
+    settled = await answer_approval(
+        Coordinator(store=store, clock=clock),
+        token,
+        decision,
+        "because",
+        redactor=PatternRedactor(),
+        args=b'{"amount": 3}' if decision is APPROVE else None,
+        who=COLLEAGUE,
+        scopes=ADMIN,
+    )
+    assert settled.sealed is None
+    clock.advance(20 * 24 * 3600)
+    told = EventRecorder(bus)
+    last = Coordinator(store=store, clock=clock)
+    for _ in range(2):  # whoever crashes behind the gate comes through it again
+        task = asyncio.create_task(gating(coordinator=last).run_guarded(call))
+        await clock.run_for(0)
+        if decision is APPROVE:
+            assert await task == b'{"amount": 3}'
+        else:
+            with pytest.raises(ToolRejectedError, match="because"):
+                await task
+    assert "tool.approval_requested" not in told.types
+    assert (await last.status(token)).sealed is None
+
+
+async def test_a_batch_answered_in_part_survives(
+    gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
+) -> None:
+    """Three calls wait, two are answered, the process dies: of the three that come back only one asks still."""
+    store = MemoryStateStore()
+    calls = [calling(key=f"r1/7/{index}", args=b'{"amount": %d}' % index) for index in range(3)]
+    first = gating(coordinator=Coordinator(store=store, clock=clock))
+    tasks = [asyncio.create_task(first.run_guarded(call)) for call in calls]
+    await settle()
+    asked = first.tokens
+    await first.resolve_approval(asked[0], APPROVE, args=b'{"amount": 100}', who=owner, scopes=ADMIN)
+    await first.resolve_approval(asked[1], REJECT, "no", who=owner, scopes=ADMIN)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    again = gating(coordinator=Coordinator(store=store, clock=clock))
+    tasks = [asyncio.create_task(again.run_guarded(call)) for call in calls]
+    await settle()
+    assert again.tokens == (asked[2],)
+    assert await tasks[0] == b'{"amount": 100}'
+    with pytest.raises(ToolRejectedError, match="no"):
+        await tasks[1]
+    await again.resolve_approval(asked[2], APPROVE, who=owner, scopes=ADMIN)
+    assert await tasks[2] == b'{"amount": 2}'
 
 
 async def test_the_gates_pauses_are_listed_with_the_others(

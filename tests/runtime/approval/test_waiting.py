@@ -31,7 +31,7 @@ from harborage.runtime.pauses import (
     Coordinator,
     PauseDecision,
 )
-from harborage.state import MemoryStateStore, StateError
+from harborage.state import MemoryStateStore, StateError, StateRecord
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 
@@ -73,11 +73,12 @@ async def test_a_gate_may_approve_by_default(
 async def test_without_a_timeout_a_call_waits_for_somebody(
     gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
 ) -> None:
-    """No timer is armed, and a year later the answer still counts."""
-    gate = gating(timeout=None)
+    """A month later the answer still counts; meanwhile it is only looked for now and then."""
+    gate = gating(timeout=None, recheck_s=86_400.0)
     async with waiting(gate, calling()) as (task, token):
-        assert clock.armed == 0
-        await clock.run_for(365 * 24 * 3600)
+        assert clock.armed == 1
+        await clock.run_for(30 * 24 * 3600)
+        assert clock.armed == 1
         await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
         assert await task == b'{"amount": 7}'
 
@@ -139,7 +140,8 @@ async def test_a_default_that_cannot_be_kept_fails_the_call(
             await super().save(record)
 
     store = Refusing()
-    gate = ApprovalGate(AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock)
+    pauses = Coordinator(store=store, clock=clock)
+    gate = ApprovalGate(AlwaysDeny(), pauses, bus, PatternRedactor(), clock=clock, recheck_s=86_400.0)
     async with waiting(gate, calling()) as (task, _):
         store.is_refusing = True
         await clock.run_for(DEFAULT_TIMEOUT.total_seconds())
@@ -216,20 +218,23 @@ async def test_an_approval_that_was_cancelled_by_its_approver_can_be_repeated(
             await task
 
 
-async def test_an_approval_counts_even_if_its_checkpoint_stays(
+async def test_an_approval_counts_even_if_the_list_cannot_be_cleaned(
     bus: MemoryEventBus, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
 ) -> None:
-    """The approver hears of the failure, the call goes on, and nobody can answer again."""
-
-    class Keeping(MemoryStateStore):
-        async def delete(self, identity: Quadruple, kind: str) -> None:
-            raise StateError("delete refused")
-
-    coordinator = Coordinator(store=Keeping(), clock=clock)
+    """The answer is kept, so the call goes on, and nobody can answer again."""
+    store = MemoryStateStore()
+    coordinator = Coordinator(store=store, clock=clock)
     gate = ApprovalGate(AlwaysDeny(), coordinator, bus, PatternRedactor(), clock=clock)
     async with waiting(gate, calling()) as (task, token):
-        with pytest.raises(StateError):
-            await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
+        save = store.save
+
+        async def refusing(record: StateRecord) -> None:
+            if not record.kind.startswith("pauseresume.checkpoint"):
+                raise StateError("save refused")
+            await save(record)
+
+        store.save = refusing  # type: ignore[method-assign]
+        await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
         with pytest.raises(ApprovalNotFoundError):
             await gate.resolve_approval(token, REJECT, who=owner, scopes=ADMIN)
         assert await task == b'{"amount": 7}'

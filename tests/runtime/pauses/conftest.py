@@ -35,7 +35,7 @@ class FaultyStore(MemoryStateStore):
         await super().delete(identity, kind)
 
     async def _check(self, verb: str, kind: str) -> None:
-        name = f"{verb} {kind.partition(':')[0]}"
+        name = f"{verb} {_bare(kind)}"
         if name in self.stops:
             await self.stops.pop(name).wait()
         if name in self.refuses:
@@ -43,8 +43,12 @@ class FaultyStore(MemoryStateStore):
 
     @property
     def contents(self) -> set[str]:
-        """The kinds of records that are there, tokens left out."""
-        return {kind.partition(":")[0] for _, kind in self._records}
+        """The kinds of records that are there, tokens and numbers left out."""
+        return {_bare(kind) for _, kind in self._records}
+
+
+def _bare(kind: str) -> str:
+    return kind.partition(":")[0].partition("/")[0]
 
 
 @pytest.fixture

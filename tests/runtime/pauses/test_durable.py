@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext, Trajectory
 from harborage.runtime.pauses import (
+    AlreadyResumedError,
     CheckpointCorruptError,
     Coordinator,
     Pause,
@@ -28,8 +30,9 @@ from harborage.runtime.pauses import (
     ToolContextLostError,
     UnsupportedFormatVersionError,
 )
-from harborage.runtime.pauses.index import PauseIndex
-from harborage.state import IdempotencyConflictError, MemoryStateStore, NotFoundError, StateRecord
+from harborage.runtime.pauses.coordinator import SETTLED_FOR
+from harborage.runtime.pauses.index import PauseIndex, part_of
+from harborage.state import IdempotencyConflictError, MemoryStateStore, StateRecord
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
@@ -47,7 +50,7 @@ def kind_of(pause: Pause) -> str:
 
 
 async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Asking, owner: Quadruple) -> None:
-    """The next one shows it as it was, settles it, and the one after that knows nothing of it."""
+    """The next one shows it as it was and settles it; the one after that can read how, and change nothing."""
     pause = await durable().request(asking(payload={"ask": "city?"}, reason=PauseReason.EXTERNAL_EVENT))
     second = durable()
     assert await second.status(pause.token) == pause
@@ -55,9 +58,8 @@ async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Askin
     assert settled.payload == {"ask": "city?", "city": "Rome"}
     assert (await second.status(pause.token)).state is PauseState.RESUMED
     third = durable()
-    with pytest.raises(PauseNotFoundError):
-        await third.status(pause.token)
-    with pytest.raises(PauseNotFoundError):
+    assert await third.status(pause.token) == settled
+    with pytest.raises(AlreadyResumedError):
         await third.resume(pause.token, PauseDecision.RESUME, who=owner)
 
 
@@ -71,16 +73,29 @@ async def test_the_checkpoint_lies_with_its_owner(
     assert json.loads(record.data)["format_version"] == 1
 
 
-async def test_a_settled_pause_leaves_no_checkpoint(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple
+async def test_a_settled_pause_is_dropped_in_the_end(
+    durable: Starting, asking: Asking, store: Any, owner: Quadruple, clock: FakeClock
 ) -> None:
-    """Nor anything that points to it; only the empty index and the list of tenants stay."""
+    """It stays for whoever comes for its answer; long afterwards only empty lists are left."""
     coordinator = durable()
-    pause = await coordinator.request(asking(key="k"))
-    await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    with pytest.raises(NotFoundError):
-        await store.load(owner, kind_of(pause))
-    assert store.contents == {"pauseresume.index", "pauseresume.tenants"}
+    pauses = [await coordinator.request(asking(key=f"k{n}")) for n in range(70)]
+    for pause in pauses:
+        await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+    clock.advance(SETTLED_FOR.total_seconds())
+    later = durable()
+    await later.expire_due()
+    assert (await later.request(asking(key="k0"))).state is PauseState.RESUMED
+    clock.advance(1)
+    await durable().expire_due()
+    assert store.contents == {
+        "pauseresume.index",
+        "pauseresume.parts",
+        "pauseresume.settled",
+        "pauseresume.tenants",
+    }
+    with pytest.raises(PauseNotFoundError):
+        await durable().status(pauses[0].token)
+    assert (await durable().request(asking(key="k0"))).is_paused
 
 
 async def test_who_may_do_what_survives_too(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -231,11 +246,15 @@ async def test_writers_that_meet_at_the_index_both_succeed(owner: Quadruple) -> 
     """Of two that read the same record, the second to write reads again."""
     store = SlowStore()
     one, other = PauseIndex(store), PauseIndex(store)
+    part, names = part_of("first"), []
+    for number in count():
+        if part_of(name := f"n{number}") == part:
+            names.append(name)
+        if len(names) == 2:
+            break
     await one.add("first", owner)
-    await asyncio.gather(one.add("a", owner), other.add("b", owner), one.remove("acme", ["first"]))
-    assert (await PauseIndex(store).entries("acme")).keys() == {"a", "b"}
-    assert await other.owner("a") == owner
-    assert await other.owner("first") is None
+    await asyncio.gather(one.add(names[0], owner), other.add(names[1], owner), one.remove("acme", ["first"]))
+    assert (await PauseIndex(store).entries("acme")).keys() == set(names)
 
 
 async def test_a_writer_that_always_loses_gives_up_loudly(owner: Quadruple) -> None:
@@ -243,7 +262,7 @@ async def test_a_writer_that_always_loses_gives_up_loudly(owner: Quadruple) -> N
 
     class Conflicting(MemoryStateStore):
         async def save(self, record: StateRecord) -> None:
-            if record.kind == "pauseresume.index":
+            if record.kind.startswith("pauseresume.index"):
                 raise IdempotencyConflictError(record.event_id)
             await super().save(record)
 
@@ -255,9 +274,11 @@ async def test_a_broken_index_is_named(store: Any, owner: Quadruple) -> None:
     """Neither the list nor the place of a pause is guessed."""
     index = PauseIndex(store)
     await index.add("a", owner)
+    await index.locate("a", owner)
     for identity, kind in [*store._records]:
-        await store.save(StateRecord(f"edit {kind}", identity, kind, b"["))
-    with pytest.raises(CheckpointCorruptError, match=r"pauseresume\.index of tenant acme"):
+        if not kind.startswith("pauseresume.parts"):
+            await store.save(StateRecord(f"edit {kind}", identity, kind, b"["))
+    with pytest.raises(CheckpointCorruptError, match=r"pauseresume\.index:.. of tenant acme"):
         await index.entries("acme")
     with pytest.raises(CheckpointCorruptError, match="'a'"):
         await index.owner("a")
@@ -266,7 +287,7 @@ async def test_a_broken_index_is_named(store: Any, owner: Quadruple) -> None:
 async def test_a_key_finds_its_pause_after_a_restart(
     durable: Starting, asking: Asking, told: EventRecorder, owner: Quadruple
 ) -> None:
-    """A run that is carried on does not ask a second time; once settled and gone, it would."""
+    """A run that is carried on does not ask a second time, and finds the answer that was given meanwhile."""
     pause = await durable().request(asking(key="r1/7", trajectory=Trajectory(query="q")))
     second = durable()
     assert await second.request(asking(key="r1/7")) == pause
@@ -274,17 +295,31 @@ async def test_a_key_finds_its_pause_after_a_restart(
     assert (await second.request(asking(key="r1/8"))).token != pause.token
     await second.resume(pause.token, PauseDecision.RESUME, who=owner)
     assert (await second.request(asking(key="r1/7"))).state is PauseState.RESUMED
-    assert (await durable().request(asking(key="r1/7"))).token != pause.token
+    found = await durable().request(asking(key="r1/7"))
+    assert (found.token, found.state) == (pause.token, PauseState.RESUMED)
+    assert told.types == ["pause.requested", "pause.requested", "pause.resumed"]
+
+
+async def test_whoever_comes_for_an_answer_hears_of_it_at_once(
+    durable: Starting, asking: Asking, owner: Quadruple
+) -> None:
+    """A listener for a pause that was settled in an earlier process is called when it asks by its key."""
+    pause = await durable().request(asking(key="k"))
+    await durable().resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, sealed=b"for you", who=owner)
+    third, seen = durable(), []
+    await third.request(asking(key="k"))
+    third.on_resolved(pause.token, seen.append)
+    assert [(settled.decision, settled.sealed) for settled in seen] == [(PauseDecision.APPROVE, b"for you")]
 
 
 async def test_a_key_that_points_nowhere_is_asked_anew(
     durable: Starting, asking: Asking, store: Any, owner: Quadruple
 ) -> None:
-    """A crash between the key and the checkpoint leaves nothing to wait for."""
+    """A crash between the key and the checkpoint leaves nothing to wait for; the key keeps its token."""
     pause = await durable().request(asking(key="k"))
     await store.delete(owner, kind_of(pause))
-    again = await durable().request(asking(key="k"))
-    assert again.token != pause.token
+    again = await durable().request(asking(key="k", payload={"n": 2}))
+    assert (again.token, again.payload) == (pause.token, {"n": 2})
     assert await durable().request(asking(key="k")) == again
 
 
@@ -293,13 +328,11 @@ async def test_an_entry_that_was_lost_is_put_back_by_its_owner(durable: Starting
     first = durable()
     pause = await first.request(asking())
     for identity, kind in [*store._records]:
-        if kind in {"pauseresume.index", "pauseresume.tenants"}:
+        if kind.startswith("pauseresume.index"):
             await store.delete(identity, kind)
     assert (await durable().list(who=pause.identity)).total == 0
     assert (await first.list(who=pause.identity)).rows == (pause,)
     assert (await durable().list(who=pause.identity)).rows == (pause,)
-    await first.expire_due()
-    assert await PauseIndex(store).tenants() == ("acme",)
 
 
 async def test_an_entry_that_leads_nowhere_is_taken_out(

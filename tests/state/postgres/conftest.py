@@ -17,13 +17,15 @@ from harborage.state.storage import Storage
 from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 
 _NUMBERS = count()
+PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     """The server: started by the first test that asks for it, gone with the last."""
     try:
-        running = PostgresServer().__enter__()
+        # Nothing here pulls the plug: a process that dies loses nothing without fsync, either.
+        running = PostgresServer({"fsync": "off"}).__enter__()
     except PostgresUnavailableError as error:
         if os.environ.get("CI") == "true":
             raise
@@ -56,7 +58,7 @@ class Place:
         self._opened.append(storage)
         return storage
 
-    async def __aenter__(self) -> Place:
+    async def __aenter__(self) -> Self:
         await self.connect()
         await self.admin.execute(f"create schema {self.schema}")
         return self
@@ -75,6 +77,12 @@ class Place:
         import asyncpg
 
         self.admin = await asyncpg.connect(self.server.url_with(search_path=self.schema))
+
+    async def has_come(self, query: str, *args: Any) -> None:
+        """Ask until the first value is true, but not for ever; the query itself may take its time."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self.admin.fetchval(query, *args):
+                continue
 
     async def break_connections(self) -> int:
         """End every connection of the storages here, as a network or an operator would; returns how many."""

@@ -143,8 +143,5 @@ async def test_closing_ends_the_listening(place: Any) -> None:
     ear = await listening(mine)
     await mine.aclose()
     await theirs.aclose()
-    query = "select count(*) from pg_stat_activity where application_name = $1"
-    async with asyncio.timeout(PATIENCE_S):
-        while await place.admin.fetchval(query, place.schema):
-            await asyncio.sleep(0)
+    await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
     assert ear.count == 0

@@ -15,8 +15,8 @@ OpenDatabase = Callable[..., Awaitable[Database]]
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 22 0:26 / /home rw - nfs4 server:/home rw
-31 30 254:1 / /home/local rw - xfs /dev/vdb rw
+30 22 0:26 / /srv rw - nfs4 server:/srv rw
+31 30 254:1 / /srv/local rw - xfs /dev/vdb rw
 32 22 0:27 / /mnt/with\040space rw - cifs //server/share rw
 33 22 0:28 / /mnt/twice rw - ext4 /dev/vdc rw
 34 33 0:29 / /mnt/twice rw - fuse.sshfs me@there:/ rw
@@ -29,9 +29,9 @@ MOUNTS = r"""
     [
         ("/", "ext4"),
         ("/var/data", "ext4"),
-        ("/home/me", "nfs4"),
-        ("/homely", "ext4"),
-        ("/home/local/data", "xfs"),
+        ("/srv/me", "nfs4"),
+        ("/srvx", "ext4"),
+        ("/srv/local/data", "xfs"),
         ("/mnt/with space/data", "cifs"),
         ("/mnt/twice", "fuse.sshfs"),
         ("/tmp/x", "tmpfs"),

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from harborage import codec
-from harborage.llm.chain.memo import kept_with
 from harborage.llm.client import (
     ChatMessage,
     CompleteRequest,
@@ -19,6 +18,7 @@ from harborage.llm.client import (
     Usage,
 )
 from harborage.llm.content import TextPart
+from harborage.llm.memo import kept_with
 from harborage.llm.profile import CostOverrides
 
 __all__ = ["backfilled", "overridden_cost"]

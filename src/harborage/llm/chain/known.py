@@ -1,63 +1,58 @@
 """What is known of each message of a conversation: that it is well-formed, its size, and the calls that it is about.
 
-A message is looked at once; after that, asking again costs a look beside it. A run sends its whole history with every
-step, so everything that is asked of every message of every call is asked here.
+A message is looked at once; what was found is kept beside it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from harborage.llm.chain.data_urls import utf8_size
-from harborage.llm.chain.memo import kept_with
 from harborage.llm.chain.tokens import message_tokens
-from harborage.llm.client import ChatMessage, Role, ToolCallStructured, check_message
-from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart
+from harborage.llm.client import ChatMessage, Role, check_message
+from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, TextPart
 from harborage.llm.errors import InvalidContentError
+from harborage.llm.memo import kept_with
 
-__all__ = ["LEGAL_NAME", "MessageFacts", "facts_of"]
-
-LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""The tool names that every provider takes."""
+__all__ = ["MessageFacts", "facts_of"]
 
 _FACTS: Final = "llm.facts"
 _ROLES: Final = tuple(Role)
+# Members of an enum are slow to reach.
 _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
 
 
-class MessageFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MessageFacts(msgspec.Struct, frozen=True, gc=False):
     """What the chain wants to know of a well-formed message.
 
-    `tokens` is an estimate, `longest_text` the bytes of the only or the longest text. `asks` are the ids of the calls
-    it makes, None unless each has one of its own; a tool's message is an answer, which `answers` the call of that id.
-    `called` names the tools of its calls, of which a provider would refuse one if `has_odd_name`.
+    `tokens` is an estimate, `longest_text` the bytes of the only or the longest text. `called` are the names of the
+    tools it calls, `asks` the ids of these calls where an assistant makes them: None unless each has one of its own. A
+    tool's message is an answer, to the call that it `answers`.
     """
 
     tokens: int
-    longest_text: int = 0
-    has_parts: bool = False
-    has_data_url: bool = False
-    is_answer: bool = False
-    answers: str | None = None
-    asks: tuple[str, ...] | None = ()
-    called: tuple[str, ...] = ()
-    has_odd_name: bool = False
+    longest_text: int
+    has_data_url: bool
+    called: tuple[str, ...]
+    asks: tuple[str, ...] | None
+    is_answer: bool
+    answers: str | None
 
 
-def facts_of(messages: Sequence[ChatMessage]) -> list[MessageFacts]:
-    """What is known of each message.
+def facts_of(messages: Sequence[ChatMessage], start: int = 0) -> list[MessageFacts]:
+    """What is known of each message from `start` on.
 
     Raises:
-        InvalidContentError: a message is malformed; the text begins with its index.
+        InvalidContentError: one is malformed; the text begins with its index.
     """
     try:
-        # The memo is read here and not through `kept_with`: a call for each message is what most of the time would go.
-        return [message.__dict__.get(_FACTS) or kept_with(message, _FACTS, _learn) for message in messages]
+        # The memo is read here and not through `kept_with`: most messages are known, and a call for each would cost
+        # more than all the rest.
+        return [message.__dict__.get(_FACTS) or kept_with(message, _FACTS, _learn) for message in messages[start:]]
     except (AttributeError, InvalidContentError):
         for index, message in enumerate(messages):
             _check(message, index)
@@ -65,36 +60,29 @@ def facts_of(messages: Sequence[ChatMessage]) -> list[MessageFacts]:
 
 
 def _learn(message: ChatMessage) -> MessageFacts:
-    _check(message)
-    facts: dict[str, Any] = {"tokens": message_tokens(message)}
-    content = message.content
+    _check(message, 0)
+    content, calls, role = message.content, message.tool_calls, message.role
+    longest, has_data_url = 0, False
     if content.text is not None:
-        facts["longest_text"] = utf8_size(content.text)
-    elif content.parts:
-        facts |= _of_parts(content.parts)
-    if message.role == _TOOL:
-        facts |= {"is_answer": True, "answers": message.tool_call_id}
-    if message.tool_calls:
-        facts |= _of_calls(message.tool_calls, message.role)
-    return MessageFacts(**facts)
+        longest = utf8_size(content.text)
+    for part in content.parts or ():
+        if isinstance(part, TextPart):
+            longest = max(longest, utf8_size(part.text))
+        else:
+            has_data_url = has_data_url or bool(part.data_url)
+    called = tuple({call.name for call in calls}) if calls else ()
+    asks = _ids(message) if calls and role == _ASSISTANT else ()
+    is_answer = role == _TOOL
+    answers = message.tool_call_id if is_answer else None
+    return MessageFacts(message_tokens(message), longest, has_data_url, called, asks, is_answer, answers)
 
 
-def _of_parts(parts: Sequence[Part]) -> dict[str, Any]:
-    texts = [utf8_size(part.text) for part in parts if isinstance(part, TextPart)]
-    has_data_url = any(part.data_url for part in parts if not isinstance(part, TextPart))
-    return {"has_parts": True, "has_data_url": has_data_url, "longest_text": max(texts, default=0)}
+def _ids(message: ChatMessage) -> tuple[str, ...] | None:
+    ids = tuple([call.id for call in message.tool_calls])
+    return ids if all(ids) and len(set(ids)) == len(ids) else None
 
 
-def _of_calls(calls: Sequence[ToolCallStructured], role: Role) -> dict[str, Any]:
-    called = tuple({call.name for call in calls})
-    facts: dict[str, Any] = {"called": called, "has_odd_name": not all(map(LEGAL_NAME.fullmatch, called))}
-    if role == _ASSISTANT:
-        ids = tuple(call.id for call in calls)
-        facts["asks"] = ids if all(ids) and len(set(ids)) == len(ids) else None
-    return facts
-
-
-def _check(message: object, index: int = 0) -> None:
+def _check(message: object, index: int) -> None:
     if not isinstance(message, ChatMessage):
         raise InvalidContentError(f"message {index} is a {type(message).__name__}; give a ChatMessage")
     if message.role not in _ROLES:

@@ -11,17 +11,18 @@ from harborage.llm.errors import OrphanToolCallError
 __all__ = ["check_pairing"]
 
 
-def check_pairing(messages: Sequence[ChatMessage], known: Sequence[MessageFacts] | None = None) -> None:
+def check_pairing(messages: Sequence[ChatMessage], known: Sequence[MessageFacts] | None = None, start: int = 0) -> None:
     """Accept a conversation in which the answers to a turn's calls follow it, in any order, before anybody else speaks.
 
-    `known` is what is known of each message, where the caller has asked for that already.
+    Where the caller knows that this holds for the messages before `start`, and has the facts about those from there on,
+    it gives both.
 
     Raises:
         InvalidContentError: a message is malformed.
         OrphanToolCallError: the first place where that does not hold; the text names the message and the ids.
     """
     pending: tuple[str, ...] = ()
-    for index, facts in enumerate(facts_of(messages) if known is None else known):
+    for index, facts in enumerate(facts_of(messages, start) if known is None else known, start):
         if facts.is_answer:
             if facts.answers not in pending:
                 raise _answers_nothing(index, facts.answers, pending)

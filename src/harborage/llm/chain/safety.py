@@ -15,6 +15,7 @@ from harborage.concurrency import CancelScope
 from harborage.events import EventType, LLMContextLeakPayload, LLMContextWindowExceededPayload
 from harborage.identity import Quadruple
 from harborage.llm.chain.announce import announce, caller
+from harborage.llm.chain.conversation import Conversation
 from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.leaks import find_leak
 from harborage.llm.chain.materialise import Materialiser
@@ -55,13 +56,12 @@ class Safe(Layer):
             raise self._without_tools(model)
         limit = self._threshold if profile.inline_limit_bytes is None else profile.inline_limit_bytes
         messages = request.messages
-        suspects = [at for at, one in enumerate(known) if one.has_data_url or one.longest_text >= self._threshold]
-        if suspects:
-            messages = await self._materialiser.rewrite(messages, suspects, limit, who, model)
-            self._check_leaks(messages, suspects, limit, who, model)
+        if known.data_urls:
+            messages = await self._materialiser.rewrite(messages, known.data_urls, limit, who, model)
+        self._check_leaks(messages, known, limit, who, model)
         checked = _filled(request, model, messages, profile)
         # A stub counts as much as the medium that it stands for, so what was known before still holds.
-        tokens = sum([one.tokens for one in known]) + tokens_beside_messages(checked)
+        tokens = known.tokens + tokens_beside_messages(checked)
         self._check_window(tokens, profile.context_window_tokens, who, model)
         _raise_if_cancelled()
         return await self._answer(checked)
@@ -83,9 +83,10 @@ class Safe(Layer):
         )
 
     def _check_leaks(
-        self, messages: Sequence[ChatMessage], where: Sequence[int], limit: int, who: Quadruple, model: str
+        self, messages: Sequence[ChatMessage], known: Conversation, limit: int, who: Quadruple, model: str
     ) -> None:
-        leak = find_leak(messages, self._threshold, limit, where=where)
+        is_heavy = known.longest_text >= self._threshold
+        leak = find_leak(messages, self._threshold, limit, where=None if is_heavy else known.data_urls)
         if leak is None:
             return
         told = LLMContextLeakPayload(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harborage.llm.chain.known import MessageFacts, facts_of
-from harborage.llm.chain.pairing import check_pairing
+from harborage.llm.chain.conversation import Conversation, read_conversation
 from harborage.llm.client import ChatMessage
 from harborage.llm.errors import InvalidConfigError
 
 __all__ = ["check_structure"]
 
 
-def check_structure(model: str, messages: Sequence[ChatMessage]) -> list[MessageFacts]:
-    """What is known of each message of a conversation that is well-formed.
+def check_structure(model: str, messages: Sequence[ChatMessage]) -> Conversation:
+    """What is known of a conversation that is well-formed.
 
     Raises:
         InvalidConfigError: no model is named.
@@ -22,6 +21,4 @@ def check_structure(model: str, messages: Sequence[ChatMessage]) -> list[Message
     """
     if not model:
         raise InvalidConfigError("llm: no model: set llm.model, or name one in the request")
-    known = facts_of(messages)
-    check_pairing(messages, known)
-    return known
+    return read_conversation(messages)

@@ -9,9 +9,9 @@ from typing import Final
 
 from harborage import codec
 from harborage.llm.chain.data_urls import utf8_size
-from harborage.llm.chain.memo import kept_with
 from harborage.llm.client import ChatMessage, CompleteRequest, ToolDeclaration
 from harborage.llm.content import TextPart
+from harborage.llm.memo import kept_with
 
 __all__ = ["message_tokens", "tokens_beside_messages"]
 

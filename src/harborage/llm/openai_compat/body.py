@@ -16,7 +16,7 @@ from harborage.llm.client import (
 )
 from harborage.llm.errors import BadRequestError, InvalidJSONSchemaError
 from harborage.llm.openai_compat.habits import habits_of, is_openai_reasoning, thinking_fields
-from harborage.llm.openai_compat.messages import wire_message
+from harborage.llm.openai_compat.messages import encoded_messages
 
 __all__ = ["request_body"]
 
@@ -30,10 +30,13 @@ def request_body(
 ) -> dict[str, Any]:
     """Everything that is sent for one call; the fields of `extra`, then the request's own extra ones, win over ours.
 
+    The messages are in JSON already.
+
     Raises:
         InvalidContentError: an attachment is broken, too large, or in a form that the server does not take.
         InvalidJSONSchemaError: a schema was asked for, and there is none, or it is no JSON object.
         BadRequestError: a tool has no name, or describes its arguments by something that is no object.
+        UnserializableError: a message has a text that cannot be spelled in UTF-8.
     """
     habits = habits_of(provider)
     passed = {**extra, **request.extra}
@@ -44,7 +47,7 @@ def request_body(
     tool_schema = passed.pop(_TOOL_SCHEMA, None)
     body: dict[str, Any] = {
         "model": model,
-        "messages": [wire_message(message, habits, provider) for message in request.messages],
+        "messages": encoded_messages(request.messages, habits, provider),
         **habits.body,
         **_sampling(request, provider, model, default_max_tokens),
         **_tools(request, provider, model),

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any, assert_never
 
+import msgspec
+
+from harborage import codec
 from harborage.llm.client import ChatMessage, Role, ToolCallStructured
 from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import InvalidContentError
 from harborage.llm.media import audio_format, inline
 from harborage.llm.openai_compat.habits import Habits
 
-__all__ = ["wire_message"]
+__all__ = ["encoded_messages", "wire_message"]
+
+_WIRE = "llm.openai_compat"
+
+
+def encoded_messages(messages: Sequence[ChatMessage], habits: Habits, provider: str) -> list[msgspec.Raw]:
+    """A conversation as the server reads it, each message in JSON, which is kept beside the message.
+
+    A run sends its whole history with every step. What holds an attachment is made anew each time instead: kept, it
+    would take the memory twice.
+
+    Raises:
+        InvalidContentError: as for `wire_message`.
+        UnserializableError: a text cannot be spelled in UTF-8; the path names the message.
+    """
+    name = f"{_WIRE}.{provider}"
+    encoded = []
+    for index, message in enumerate(messages):
+        wire: msgspec.Raw | None = vars(message).get(name)
+        if wire is None:
+            said = wire_message(message, habits, provider)
+            wire = msgspec.Raw(codec.encode(said, f"request.messages[{index}]"))
+            if not any(part.data_url for part in message.content.parts or () if not isinstance(part, TextPart)):
+                vars(message)[name] = wire
+        encoded.append(wire)
+    return encoded
 
 
 def wire_message(message: ChatMessage, habits: Habits, provider: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
+from harborage.state.errors import DatabaseError
 from harborage.tasks import GroupCompletion, GroupNotFoundError, NotFoundError, RegistryClosedError, TaskFailure
 
 __all__ = ["AgentEffects"]
@@ -199,6 +200,8 @@ class AgentEffects:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)
             raise
+        except DatabaseError:
+            raise  # nobody has refused the call: it asks again once the database serves
         except HarborageError as error:
             return Approval(refusal=str(error))
 
@@ -231,6 +234,8 @@ class AgentEffects:
             return {"error": NO_TASKS}
         try:
             handle = await self._executor().spawn(self._who(call), spawn, key=key)
+        except DatabaseError:
+            raise
         except HarborageError as error:
             return {"error": str(error)}
         if self._services.begin_child is not None:
@@ -271,6 +276,8 @@ class AgentEffects:
         try:
             # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
             _, seen = await self._executor().awaited(self._who(call), call.payload)
+        except DatabaseError:
+            raise
         except HarborageError as error:
             return {"error": str(error)}
         return seen

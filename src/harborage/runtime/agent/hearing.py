@@ -7,8 +7,6 @@ Hearing never costs a run anything but time: what cannot be recorded is left out
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -64,14 +62,14 @@ class Hearing:
         """A client that does what `client` does, and is heard."""
         return _Overheard(client, self._open)
 
-    @contextmanager
-    def step(self, who: Quadruple) -> Iterator[Heard]:
-        """Hear what is asked for the run `who` inside the block."""
+    def begin(self, who: Quadruple) -> Heard:
+        """Hear what is asked for the run `who` from now on, until `end`."""
         heard = self._open[who] = Heard()
-        try:
-            yield heard
-        finally:
-            del self._open[who]
+        return heard
+
+    def end(self, who: Quadruple) -> None:
+        """The step of that run is over; what is asked for it now is not heard."""
+        self._open.pop(who, None)
 
 
 class _Overheard:

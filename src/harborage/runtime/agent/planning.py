@@ -49,12 +49,14 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
     """
     if services.hearing is None:
         return await _plan(services, live, run)
-    with services.hearing.step(run.who) as heard:
-        try:
-            planned = await _plan(services, live, run)
-        except Exception as error:
-            vars(error)["for_record"] = heard.told(live.transcript, services.logger) or None
-            raise
+    heard = services.hearing.begin(run.who)
+    try:
+        planned = await _plan(services, live, run)
+    except Exception as error:
+        vars(error)["for_record"] = heard.told(live.transcript, services.logger) or None
+        raise
+    finally:
+        services.hearing.end(run.who)
     told = heard.told(live.transcript, services.logger)
     return replace(planned, heard=told) if told else planned
 

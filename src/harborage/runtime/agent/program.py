@@ -20,6 +20,7 @@ from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.loop import run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.steering.state import RunState
+from harborage.state.errors import DatabaseError
 
 __all__ = ["AgentProgram", "InProcess"]
 
@@ -84,6 +85,8 @@ class AgentProgram:
     async def _described(self, request: RunRequest, io: InProcess) -> LiveRun:
         try:
             return await self._describe(request, io)
+        except DatabaseError:
+            raise  # the run is as good as it was
         except Exception as error:
             await self._effects.give_up(request.who, error)
             raise

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, assert_never
 
 from harborage import codec
+from harborage.clock import sleep
 from harborage.events import EventType
 from harborage.events.payloads import ControlLifecyclePayload
 from harborage.identity import Quadruple
@@ -32,9 +33,11 @@ from harborage.runtime.steering.errors import (
     ScopeMismatchError,
 )
 from harborage.runtime.steering.state import ControlErrors, OpenPause, Steered, SteerRequest
+from harborage.state.errors import DatabaseError
 
 __all__ = ["bridge", "failure_code", "open_pause", "steer"]
 
+_HICCUP_S = 1.0
 _GATE_SCOPES = frozenset({"admin", "console:fleet"})
 _RESUMES = {
     ControlType.RESUME: PauseDecision.RESUME,
@@ -58,6 +61,8 @@ async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, 
         try:
             outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
         except Exception as error:
+            if isinstance(error, DatabaseError) and services.control_errors is ControlErrors.REJECT:
+                raise  # the control is as good as it was: the batch is applied again once the database serves
             _record(services, who, control, error)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
@@ -209,7 +214,13 @@ def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> 
 async def _hand_over(services: AgentServices, who: Quadruple, control: ControlEvent, gate: ApprovalGate) -> None:
     _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
     try:
-        await _resolve(gate, control)
+        while True:
+            try:
+                await _resolve(gate, control)
+                break
+            except DatabaseError as error:
+                services.logger.warning("run %s: %s is handed over again: %s", who.run_id, control.type, error)
+                await sleep(services.clock, _HICCUP_S)
     except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
         _record(services, who, control, error)
         services.logger.warning("run %s: %s could not be handed over: %s", who.run_id, control.type, error)

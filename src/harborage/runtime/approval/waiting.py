@@ -56,7 +56,7 @@ class WaitingCall:
         self._signal: asyncio.Future[Pause | _Signal] = asyncio.get_running_loop().create_future()
         self._timer: Timer | None = None
         self._unlisten = coordinator.on_resolved(pause.token, self._tell)
-        self._arm()
+        self._arm(timedelta())
 
     def close(self) -> None:
         """Stop listening and call the timer off."""
@@ -90,12 +90,13 @@ class WaitingCall:
                     pause = await self._coordinator.expire(self.token, fresh=True)
                     if not pause.is_paused:
                         return pause
-                    self._arm()
+                    self._arm(_LOOK_AGAIN)
 
-    def _arm(self) -> None:
+    def _arm(self, least: timedelta) -> None:
+        """Look again at the deadline, but not sooner than after `least`; and now and then before it."""
         delay = self._recheck
         if self._deadline is not None:
-            delay = min(delay, max(_LOOK_AGAIN, self._deadline - self._clock.now()))
+            delay = min(delay, max(least, self._deadline - self._clock.now()))
         self._timer = self._clock.call_later(delay.total_seconds(), lambda: self._tell(_Signal.DUE))
 
     def _tell(self, signal: Pause | _Signal) -> None:

@@ -36,7 +36,8 @@ class Passenger(Protocol):
 
 
 class Carriage(msgspec.Struct, frozen=True, kw_only=True):
-    """What carries runs: the code, the pauses they wait on, the clock. `is_stopping` as `Recorder` knows it."""
+    """What carries runs: the code, the pauses they wait on, the clock. `is_stopping` and `refusals` as `Recorder` knows
+    them."""
 
     program: Program
     effects: EffectTable
@@ -44,6 +45,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
     clock: Timers
     recheck_s: float
     logger: logging.Logger
+    refusals: tuple[type[Exception], ...] = ()
 
     async def perform(
         self,
@@ -99,6 +101,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
             past=told.entries,
             history=told.number,
             is_stopping=is_stopping,
+            refusals=self.refusals,
         )
         try:
             with bound(request.who):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from harborage.runtime.effects import Effect, StepCall, Waiting
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.errors import InboxNotFoundError
 from harborage.runtime.steering.inbox import Inbox
 
 __all__ = ["Bridge", "Flight", "Mailbox"]
@@ -77,7 +79,7 @@ class Mailbox:
         self._recheck_s = recheck_s
         self._background: list[BackgroundResult] = []
         self._flights: list[Flight] = []
-        self._handing: set[asyncio.Task[Any]] = set()
+        self._handing: dict[asyncio.Task[Any], ControlEvent] = {}
         self._parked: asyncio.Future[None] | None = None
         self._is_past_deadline = False
         self.reason: Interrupt | None = None
@@ -97,7 +99,7 @@ class Mailbox:
     @property
     def waiting(self) -> Waiting | None:
         """What the whole run waits for, with nothing else in flight and nothing arrived; None when it is at work."""
-        if self._inbox or self._background or self._handing or self._is_past_deadline:
+        if self._inbox or self._background or self._is_past_deadline:
             return None
         if self._held is not None:
             # While the coordinator is asked the run is at work: cut short each time, it would never settle its pause.
@@ -118,11 +120,19 @@ class Mailbox:
 
     def take(self) -> Arrivals:
         """All that has arrived; `NOTHING` itself when that is nothing."""
-        if not (self._inbox or self._background or self._is_past_deadline):
+        if not (self._has_mail() or self._background or self._is_past_deadline):
             return NOTHING
         background, self._background = tuple(self._background), []
         is_past, self._is_past_deadline = self._is_past_deadline, False
-        return Arrivals(controls=tuple(self._inbox.drain()), background=background, is_past_deadline=is_past)
+        controls = self._inbox.take(self._is_mine) if self._handing else self._inbox.drain()
+        return Arrivals(controls=tuple(controls), background=background, is_past_deadline=is_past)
+
+    def _has_mail(self) -> bool:
+        return bool(self._inbox) and (not self._handing or any(map(self._is_mine, self._inbox.peek())))
+
+    def _is_mine(self, control: ControlEvent) -> bool:
+        """Whether a queued control is for the loop, and not on its way to a gate."""
+        return not any(control is handed for handed in self._handing.values())
 
     def recall(self, controls: Iterable[ControlEvent]) -> None:
         """Heed what was taken before this process carried the run: a soft cancel still forbids mere waiting."""
@@ -164,7 +174,7 @@ class Mailbox:
                 if pause.state is PauseState.RESUMED:
                     return woken_by(pause)
                 self._held = Hold(hold.token, earliest(hold.until, pause.deadline))
-                if self._inbox or self._background:
+                if self._has_mail() or self._background:
                     return Woken(at=self._clock.now())
                 await self._doze(hold.until)
         finally:
@@ -178,7 +188,7 @@ class Mailbox:
             delay_s = min(delay_s, max(0.0, (until - self._clock.now()).total_seconds()))
         timer = self._clock.call_later(delay_s, self._wake)
         try:
-            if not (self._inbox or self._background or self._is_past_deadline):
+            if not (self._has_mail() or self._background or self._is_past_deadline):
                 await self._parked
         finally:
             timer.cancel()
@@ -187,7 +197,7 @@ class Mailbox:
     def offer(self) -> None:
         """Hand over the approvals that came before the call they are for waited here: this run was not carried then."""
         for control in self._inbox.peek():
-            if control.type in {ControlType.APPROVE, ControlType.REJECT}:
+            if control.type in {ControlType.APPROVE, ControlType.REJECT} and self._is_mine(control):
                 self._hand_over(control)
 
     async def handed_over(self) -> None:
@@ -218,11 +228,17 @@ class Mailbox:
         work = self._bridge(control) if self._bridge is not None else None
         if work is None:
             return False
+        # Until it is done the control stays where it is: should the process die meanwhile, it was not taken.
         task = self._crew.start(work, "approval")
-        self._handing.add(task)
-        task.add_done_callback(self._handing.discard)
-        self._inbox.take(lambda queued: queued is control)
+        self._handing[task] = control
+        task.add_done_callback(self._handed)
         return True
+
+    def _handed(self, task: asyncio.Task[Any]) -> None:
+        control = self._handing.pop(task)
+        if not task.cancelled():
+            with suppress(InboxNotFoundError):  # the run is over
+                self._inbox.take(lambda queued: queued is control)
 
     def _interrupt(self, reason: Interrupt) -> None:
         is_soft = reason is Interrupt.SOFT_CANCEL

@@ -22,6 +22,7 @@ from harborage.runtime.durable import (
     Durable,
     EngineError,
     HistoryMismatchError,
+    RecordRefusedError,
     RolloverError,
     RunLeftError,
     RunRequest,
@@ -87,7 +88,8 @@ class Recorder:
     """`Durable` for one run, over a journal, a mailbox and this process's effects; without a journal it only acts.
 
     `history` counts the rollovers before: positions of one history never meet those of another. `is_stopping` says
-    whether the host stops its runs: where it is given, nobody else may cancel the task that carries this one.
+    whether the host stops its runs: where it is given, nobody else may cancel the task that carries this one. An effect
+    that raises one of `refusals` has not failed: its run stands where its record stands until that is mended.
     """
 
     def __init__(
@@ -102,9 +104,11 @@ class Recorder:
         past: Iterable[Entry] = (),
         history: int = 0,
         is_stopping: Callable[[], bool] | None = None,
+        refusals: tuple[type[Exception], ...] = (),
     ) -> None:
         self._run_id = run_id
         self._is_stopping = is_stopping
+        self._refusals = refusals
         self._effects = effects
         self._journal = journal
         self.mailbox = mailbox
@@ -285,6 +289,8 @@ class Recorder:
             failure = self._failure_of(call, effect, error)
             if failure is None:
                 raise
+            if isinstance(failure, self._refusals):
+                raise RecordRefusedError(self._run_id, error_text(failure)) from failure
             if task.cancelling() > before:
                 self._clear(effect, before)
             self._note_failure(call, failure)

@@ -43,6 +43,7 @@ from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+from harborage.state.errors import DatabaseError
 from harborage.state.runs import (
     Claim,
     EntryMissingError,
@@ -211,6 +212,7 @@ class StoredEngine:
             clock=self._clock,
             recheck_s=self._recheck_s,
             logger=self._logger,
+            refusals=(DatabaseError,),
         )
         self._work = (carriage, crew)
         unlisten = self._queue.on_change(self._changed.set)
@@ -323,6 +325,8 @@ class StoredEngine:
         except (HistoryMismatchError, JournalCorruptError, EntryMissingError) as error:
             self._logger.error("%s", error)
             return Standing(stand=Stand.BLOCKED, reason=str(error))
+        except DatabaseError as error:
+            raise RecordRefusedError(run_id, str(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
             self._remember(run_id, error)
             name, message = failure_of(error)

@@ -80,6 +80,8 @@ def fork_at(
         told.request,
         deadline=None,
         is_rehearsal=not is_live,
+        forked_from=opened.run_id,
+        forked_at=at,
         max_steps=max_steps or told.request.max_steps,
     )
     if goal and at == 1:

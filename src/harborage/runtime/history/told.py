@@ -42,7 +42,7 @@ _MARKS: Final = {
 
 def told(history: RunHistory, *, clean: Clean = lambda value: value) -> list[str]:
     """The run from its goal to its end, one line a thing."""
-    lines = [f"run {history.run_id}  {_short(history.goal, clean)}", f"  {_ending(history, clean)}"]
+    lines = [f"run {history.run_id}  {_short(history.goal, clean)}", *_origin(history), f"  {_ending(history, clean)}"]
     asides: list[ControlTaken | PauseTaken] = sorted([*history.controls, *history.pauses], key=_at)
     for step in history.steps:
         while asides and _at(asides[0]) <= step.decided_at and _precedes(asides[0], step):
@@ -152,6 +152,14 @@ def _at(aside: ControlTaken | PauseTaken) -> datetime:
 
 def _precedes(aside: ControlTaken | PauseTaken, step: StepTaken) -> bool:
     return not isinstance(aside, ControlTaken) or aside.before_step <= step.number
+
+
+def _origin(history: RunHistory) -> list[str]:
+    request = history.request
+    if not request.forked_from:
+        return ["  a rehearsal: nothing that has effects is done"] if request.is_rehearsal else []
+    how = ", without effects" if request.is_rehearsal else ""
+    return [f"  a fork of {request.forked_from} at step {request.forked_at}{how}"]
 
 
 def _ending(history: RunHistory, clean: Clean) -> str:

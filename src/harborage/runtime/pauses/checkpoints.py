@@ -67,6 +67,10 @@ class Checkpoints:
             raise
         return pause, True
 
+    async def enlist(self, pause: Pause) -> None:
+        """Let an open pause be found; whoever opened it may have gone away when only the pause itself was kept."""
+        await together(self._index.locate(pause.token, pause.identity), self._index.add(pause.token, pause.identity))
+
     async def load(self, token: str, owner: Quadruple | None = None) -> Pause | None:
         """The pause as it is kept, or None when the store has none. `owner` saves a look-up where it is known.
 

@@ -279,6 +279,8 @@ class Coordinator:
         known = self._ledger.by_key(owner, key)
         if self._checkpoints is not None and (known is None or known.is_paused):
             kept = await self._checkpoints.load_by_key(owner, key)
+            if kept is not None and kept.is_paused and known is None:
+                await self._checkpoints.enlist(kept)
             return None if kept is None else self._found(kept)
         return known
 

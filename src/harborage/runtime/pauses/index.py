@@ -1,4 +1,4 @@
-"""Which pauses a store holds: a record store has no list verb, so the open tokens of a tenant lie in many small records.
+"""Which pauses a store holds: a record store lists nothing, so the open tokens of a tenant lie in many small records.
 
 A token's record follows from the token, so that one more pause costs the same however many are open. Several processes
 may share a store. A writer reads the latest record and writes the next one under an event id made of its number, so

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
 
 from harborage.state.errors import DatabaseError, DatabaseUnreachableError, StorageUrlError, StoreClosedError
-from harborage.state.postgres.driver import Connection, Driver, Pool, Row, load_driver
+from harborage.state.postgres.driver import Connection, Connector, Pool, Row, load_driver
 from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
 from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
 
@@ -30,17 +30,18 @@ _OPENING_S = 10.0
 _CONNECTING_S = 10.0
 _ANSWER_S = 30.0
 _CLOSING_S = 5.0
+_GIVING_UP_S = 1.0
 _TURNS = 4
 
 
 class Database:
     """A pool of at most 25 connections. `address` names it without the password; `schema` is where its tables stand."""
 
-    def __init__(self, url: str, address: str, driver: Driver, pool: Pool, schema: str) -> None:
+    def __init__(self, url: str, address: str, connector: Connector, pool: Pool, schema: str) -> None:
         self.address = address
         self.schema = schema
         self._url = url
-        self._driver = driver
+        self._connector = connector
         self._pool = pool
         self._breaks = 0
         self._is_closed = False
@@ -55,12 +56,14 @@ class Database:
             DatabaseError: there is none, it does not let us in, or its tables are not ours; the text has no password.
         """
         driver = load_driver()
+        connector = Connector(driver)
         address = address_of(url)
         pool: Pool | None = None
         try:
             async with asyncio.timeout(_OPENING_S):
                 pool = await driver.create_pool(
                     url,
+                    connect=connector.connect,
                     min_size=0,
                     max_size=_CONNECTIONS,
                     max_inactive_connection_lifetime=_IDLE_S,
@@ -70,10 +73,11 @@ class Database:
                     reset=_keep,
                 )
                 schema = await _migrate(pool, address)
-            return cls(url, address, driver, pool, schema)
+            return cls(url, address, connector, pool, schema)
         except BaseException as error:
             if pool is not None:
                 pool.terminate()
+            await connector.aclose(_GIVING_UP_S)
             if isinstance(error, TimeoutError):
                 said = f"it did not answer, or was busy with its tables, for {_OPENING_S:.0f} s"
                 raise DatabaseUnreachableError(address, said) from error
@@ -142,7 +146,7 @@ class Database:
             DatabaseError: there is none to be had.
         """
         try:
-            return await self._driver.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
+            return await self._connector.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
         except Exception as error:
             fault = fault_of(error)
             if fault is None:
@@ -159,6 +163,7 @@ class Database:
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
+        await self._connector.aclose(_CLOSING_S)
 
     def _error(self, fault: Fault, run_id: str, *, is_again: bool) -> DatabaseError:
         said = f"{fault.said} ({UNKNOWN})" if is_again else fault.said

@@ -1,17 +1,25 @@
-"""What is used of asyncpg, in types, and where it is loaded: at the first connection, or never."""
+"""What is used of asyncpg, in types, and where it is loaded: at the first connection, or never.
+
+Also where its connections are opened, so that nothing is left behind when one is no longer wanted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
+from harborage.concurrency import Crew
 from harborage.errors import MissingExtraError
 
-__all__ = ["Connection", "Driver", "Pool", "Row", "load_driver"]
+__all__ = ["Connection", "Connector", "Driver", "Pool", "Row", "load_driver"]
 
 Row: TypeAlias = Mapping[str, Any]
+
+_logger = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
@@ -49,9 +57,50 @@ class Pool(Protocol):
 class Driver(Protocol):
     """The module."""
 
-    def create_pool(self, dsn: str, **options: Any) -> Awaitable[Pool]: ...
+    def create_pool(
+        self, dsn: str, *, connect: Callable[..., Awaitable[Connection]], **options: Any
+    ) -> Awaitable[Pool]: ...
 
     def connect(self, dsn: str, **options: Any) -> Awaitable[Connection]: ...
+
+
+class Connector:
+    """Opens connections, each to its end, even where whoever wanted one is cancelled meanwhile.
+
+    The driver leaves a future behind that nobody awaits when it is cancelled in the middle of connecting.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._crew = Crew(lambda name, error: _logger.debug("%s: %s", name, error))
+
+    async def connect(self, dsn: str, **options: Any) -> Connection:
+        """A new connection. Raises what the driver raises."""
+
+        async def opened() -> Connection:
+            return await self._driver.connect(dsn, **options)
+
+        opening: asyncio.Task[Connection] = self._crew.start(opened(), "a connection to Postgres")
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_drop)
+            raise
+
+    async def aclose(self, patience_s: float) -> None:
+        """Wait for what is being opened, and cut what takes longer."""
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._crew.join()
+        except TimeoutError:
+            pass
+        await self._crew.aclose()
+
+
+def _drop(opening: asyncio.Task[Connection]) -> None:
+    """End a connection that nobody wants any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
 
 
 def load_driver() -> Driver:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,7 @@ def check_place(path: Path) -> None:
     if path.is_dir():
         raise DatabaseUnreachableError(str(path), "this is a folder; name a file")
     if _MOUNTS.exists():  # Linux; elsewhere nobody can tell
-        kind = file_system_of(path.parent.resolve(), _MOUNTS.read_text("utf-8", "surrogateescape"))
+        kind = file_system_of(path.resolve().parent, _MOUNTS.read_text("utf-8", "surrogateescape"))
         if _REMOTE.fullmatch(kind):
             raise NetworkFileSystemError(str(path), f"{path.parent} is on {kind}, where locks cannot be relied on")
 
@@ -140,17 +141,14 @@ def _applied(connection: apsw.Connection, sql: dict[str, str]) -> dict[int, str]
     return {int(number): str(checksum) for number, checksum in connection.execute(sql["applied_migrations"])}
 
 
-class _transaction:  # noqa: N801 - used like a function
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
     """A block that is committed whole or not at all, and that begins by keeping all other writers out."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._connection.execute("COMMIT")
-        elif self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -23,6 +23,7 @@ class SQLiteEventLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = statements("events")
+        self._add = self._sql["add"]
         self._is_closed = False
 
     async def append(self, events: Sequence[Logged]) -> None:
@@ -66,16 +67,20 @@ class SQLiteEventLog:
         return self._database.read(work)
 
     def _append(self, transaction: Transaction, events: Sequence[Logged]) -> None:
-        sessions: dict[Identity, int] = {}
+        execute, changes = transaction.execute, transaction.connection.total_changes
+        done = changes()
         for who, sequence, data in events:
-            session = sessions.get(who) or self._session(transaction, who) or self._add_session(transaction, who)
-            sessions[who] = session
-            before = transaction.connection.total_changes()
-            transaction.execute(self._sql["add"], (session, sequence, data))
-            if transaction.connection.total_changes() == before:
-                kept: Any = transaction.execute(self._sql["under"], (session, sequence)).get
-                if kept != data:
+            owner = (who.tenant_id, who.user_id, who.session_id)
+            values = (sequence, data, *owner)
+            execute(self._add, values)
+            if changes() != done + 1:  # a new session, or the number is taken
+                session = self._session(transaction, who)
+                if session is None:
+                    execute(self._sql["add_session"], owner)
+                    execute(self._add, values)
+                elif execute(self._sql["under"], (session, sequence)).get != data:
                     raise SequenceTakenError(who.session_id, sequence)
+            done = changes()
 
     def _last(self, transaction: Transaction, session: int) -> int:
         last: Any = transaction.execute(self._sql["last"], (session,)).get
@@ -90,7 +95,3 @@ class SQLiteEventLog:
     def _session(self, transaction: Transaction, who: Identity) -> int | None:
         number: Any = transaction.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).get
         return None if number is None else int(number)
-
-    def _add_session(self, transaction: Transaction, who: Identity) -> int:
-        number: Any = transaction.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
-        return int(number)

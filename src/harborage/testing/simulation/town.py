@@ -71,13 +71,13 @@ class Town:
         self.server = Server(simulation)
         self.world = World(simulation)
         self.asked: list[Asked] = []
-        self.approved: set[str] = set()
+        self.approved: set[tuple[str, str]] = set()
         self.records: list[RunRecord] = []
         self._chance = simulation.chance("town")
         self._crew = Crew(simulation.fail)
         self._open: list[tuple[Process, Runtime]] = []
-        self._pauses = Coordinator(store=self.server.state, clock=simulation.clock)
-        self._desk = StoredEngine(self.server.runs, self.server.runs, self._pauses, clock=simulation.clock)
+        self.pauses = Coordinator(store=self.server.state, clock=simulation.clock)
+        self._desk = StoredEngine(self.server.runs, self.server.runs, self.pauses, clock=simulation.clock)
         self._sent = 0
         self._is_closing = False
 
@@ -221,7 +221,7 @@ class Town:
         """People who look at what waits for them, every now and then, and answer most of it; some of it twice."""
         seen: set[str] = set()
         while not self._is_closing:
-            for pause in (await self._pauses.list(who=ME, page_size=200)).rows:
+            for pause in (await self.pauses.list(who=ME, page_size=200)).rows:
                 if pause.token not in seen:
                     seen.add(pause.token)
                     self._crew.start(self._answer(pause), "somebody")
@@ -241,7 +241,7 @@ class Town:
         answer = {"token": pause.token}
         if pause.reason is PauseReason.APPROVAL_REQUIRED:
             if is_yes:
-                self.approved.add(pause.token)
+                self.approved.add((run_id, payload["args_summary"]["what"]))
             await self._send(run_id, ControlType.APPROVE if is_yes else ControlType.REJECT, answer)
             return
         if "question" in payload:
@@ -251,7 +251,7 @@ class Town:
             return
         try:
             decision = PauseDecision.RESUME if is_yes else PauseDecision.REJECT
-            await self._pauses.resume(pause.token, decision, answer, who=pause.identity)
+            await self.pauses.resume(pause.token, decision, answer, who=pause.identity)
         except (AlreadyResumedError, PauseNotFoundError):
             self.simulation.note(f"{pause.token[-6:]} had been answered")
         else:

@@ -1,4 +1,4 @@
-"""Where the chain keeps what it worked out of a message or a tool: beside it, so that it goes when that goes.
+"""Where a client keeps what it worked out of a message or a tool: beside it, so that it goes when that goes.
 
 The same objects come back at every step of a run, and they are frozen: what was found in one stays true. A client holds
 nothing of any run this way. Only values are kept that can be worked out again at any time.

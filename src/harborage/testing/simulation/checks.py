@@ -1,0 +1,196 @@
+"""What must hold when a story is over, whatever went wrong in it: looked at in the storage and in the world outside.
+
+Nothing here asks the code under test what it did. Records, counts and the log of events say it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from harborage import codec
+from harborage.planner import Finish, FinishReason
+from harborage.runtime.engines.bodies import with_bodies
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry
+from harborage.runtime.steering.arrivals import Arrivals
+from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.state.runs import RunRecord
+from harborage.testing.simulation.loop import SimulationError
+from harborage.testing.simulation.town import ME, Town
+
+__all__ = ["BrokenPromiseError", "broken_promises", "check_town"]
+
+_HANDED_OVER: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
+_ONCE: Final = ("write", "gated")
+
+
+class BrokenPromiseError(SimulationError):
+    """Something is not as it must be. `promises` lists what."""
+
+    def __init__(self, promises: Sequence[str] = ()) -> None:
+        self.promises = tuple(promises)
+        super().__init__("; ".join(promises))
+
+
+async def check_town(town: Town) -> None:
+    """Accept a story in which every promise was kept.
+
+    Raises:
+        BrokenPromiseError: it names those that were not.
+    """
+    broken = await broken_promises(town)
+    if broken:
+        raise BrokenPromiseError(broken)
+
+
+async def broken_promises(town: Town) -> list[str]:
+    """Every promise that was broken, in words."""
+    broken = [*_acts(town), *_model_calls(town)]
+    for record in town.records:
+        entries = await _entries(town, record)
+        finish = _finish(entries)
+        found = [*_one_end(record, entries), *_begun_once(entries), *_controls(town, record, entries)]
+        if finish is not None:
+            found += _told(town, record, finish)
+        broken += [f"run {record.run_id[-6:]}: {one}" for one in found]
+    broken += await _events(town)
+    broken += await _waiting(town)
+    return broken
+
+
+async def _entries(town: Town, record: RunRecord) -> Sequence[Entry]:
+    runs = town.server.runs
+    entries = read_entries(record.run_id, await runs.read(record.run_id))
+    return await with_bodies(entries, lambda digest: runs.body(record.run_id, digest))
+
+
+def _finish(entries: Sequence[Entry]) -> Finish | None:
+    last = entries[-1]
+    if isinstance(last, Ended) and last.finish is not None:
+        return codec.decode(bytes(last.finish), Finish)
+    return None
+
+
+def _one_end(record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
+    ends = [at for at, entry in enumerate(entries) if isinstance(entry, Ended)]
+    if ends != [len(entries) - 1]:
+        yield f"stands {record.standing.stand}, and {len(ends)} of its {len(entries)} entries say that it ended: {ends}"
+
+
+def _begun_once(entries: Sequence[Entry]) -> Iterator[str]:
+    """A call that must not be made twice is not begun twice, and no step has two results."""
+    begun = {(one.position, one.at) for one in entries if isinstance(one, Begun) and _may_not_repeat(one.name)}
+    for position, times in Counter(position for position, _ in begun).items():
+        if times > 1:
+            yield f"the call at {position} was begun {times} times"
+    results = {(one.position, bytes(one.result)) for one in entries if isinstance(one, Done)}
+    for position, times in Counter(position for position, _ in results).items():
+        if times > 1:
+            yield f"the step at {position} has {times} results"
+
+
+def _may_not_repeat(name: str) -> bool:
+    return name.removeprefix("tool.") in _ONCE
+
+
+def _acts(town: Town) -> Iterator[str]:
+    """What the service did: once where it may be done once, and only what somebody allowed."""
+    for (tool, run_id, what), times in Counter(act[:3] for act in town.world.acts).items():
+        if times > 1 and tool != "read":
+            yield f"run {run_id[-6:]}: {tool} {what} was done {times} times"
+        if tool == "gated" and (run_id, what) not in town.approved:
+            yield f"run {run_id[-6:]}: gated {what} was done, and nobody had allowed it"
+
+
+def _model_calls(town: Town) -> Iterator[str]:
+    """A model is asked again only where an answer may have been lost: once for each time that something struck."""
+    struck = town.simulation.fates.struck
+    most = struck["crash"] + struck["freeze"] + struck["refuse"]
+    extra = {run_id: 0 for run_id, _ in town.world.asked}
+    for (run_id, _), times in town.world.asked.items():
+        extra[run_id] += times - 1
+    for run_id, times in extra.items():
+        if times > most:
+            yield f"run {run_id[-6:]}: the model was asked {times} times too often, after {most} faults"
+
+
+def _controls(town: Town, record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
+    """Each control reached the run once, in the order they were sent; those that did not came after its last step."""
+    sent = [event_id for run_id, event_id, _ in town.server.runs.sendings if run_id == record.run_id]
+    kinds = {
+        event_id: codec.decode(data, ControlEvent).type
+        for run_id, event_id, data in town.server.runs.sendings
+        if run_id == record.run_id
+    }
+    batches = {
+        (entry.position, bytes(entry.arrivals)) for entry in entries if isinstance(entry, Arrived)
+    }  # an append that was tried twice says the same thing twice
+    arrived = [
+        control.event_id
+        for position, arrivals in sorted(batches, key=lambda one: _place(one[0]))
+        for control in codec.decode(arrivals, Arrivals).controls
+    ]
+    for event_id, times in Counter(arrived).items():
+        if times > 1:
+            yield f"{kinds.get(event_id)} {event_id} reached it {times} times"
+        if event_id not in kinds:
+            yield f"{event_id} reached it, and nobody had sent it"
+    plain = [one for one in arrived if kinds.get(one) not in _HANDED_OVER]
+    wanted = [one for one in sent if kinds[one] not in _HANDED_OVER]
+    if plain != wanted[: len(plain)]:
+        yield f"got {plain} of {wanted}"
+
+
+def _place(position: str) -> tuple[int, ...]:
+    """Where a position stands among the others of the run's own line."""
+    history, _, rest = position.rpartition("~")
+    return (int(history or 0), *(int(part) for part in rest.split(".")))
+
+
+def _told(town: Town, record: RunRecord, finish: Finish) -> Iterator[str]:
+    """What the run says that happened is what happened."""
+    if finish.reason is not FinishReason.GOAL or not isinstance(finish.payload, dict):
+        return
+    plan = json.loads(record.goal)["plan"]
+    steps = [step for step in plan if step[0] != "ask"]
+    seen = finish.payload["seen"]
+    if len(seen) != len(steps):
+        yield f"{len(seen)} of {len(steps)} steps were seen"
+    for (kind, what), observation in zip(steps, seen, strict=False):
+        if isinstance(what, str):
+            yield from _answered(town, record.run_id, kind, what, observation)
+        elif isinstance(observation, list):
+            for (name, each), one in zip(what, observation, strict=True):
+                yield from _answered(town, record.run_id, name, each, one)
+
+
+def _answered(town: Town, run_id: str, kind: str, what: str, observation: Any) -> Iterator[str]:
+    tool = "read" if kind == "large" else kind
+    times = town.world.count(tool, run_id, what)
+    if isinstance(observation, dict) and "error" in observation:
+        if "unknown" in observation["error"] and tool not in _ONCE:
+            yield f"{kind} {what} may be called again, and became unknown"
+    elif isinstance(observation, str) and not observation.startswith(f"did {what}"):
+        yield f"{kind} {what} was answered with {observation[:80]!r}"
+    elif times == 0:
+        yield f"{kind} {what} was answered, and was not done"
+
+
+async def _events(town: Town) -> list[str]:
+    """The log has every number of the session once, and one end for each run."""
+    kept = await town.server.events.read(ME, limit=1_000_000)
+    numbers = [one.sequence for one in kept]
+    if numbers != list(range(1, len(numbers) + 1)):
+        missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))
+        return [f"the log of events has gaps at {missing[:10]}"]
+    return []
+
+
+async def _waiting(town: Town) -> list[str]:
+    """Nobody is asked any more for runs that are over."""
+    over = {record.run_id for record in town.records if record.standing.stand.is_final}
+    rows = (await town.pauses.list(who=ME, page_size=200)).rows
+    return [f"run {one.identity.run_id[-6:]} is over, and {one.token} waits" for one in rows if one.identity.run_id in over]

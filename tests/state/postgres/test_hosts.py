@@ -1,0 +1,57 @@
+"""A host over Postgres keeps every promise of a host: runs, controls, pauses and deadlines, whoever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from harborage.runtime.durable import Engine
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.pauses import Coordinator
+from harborage.state.postgres import open_postgres
+from harborage.state.storage import Storage
+from harborage.testing.clock import FakeClock
+from harborage.testing.conformance.hosts import SCENARIOS, HostFactory, Scenario, check
+
+
+class Hosts:
+    """Engines over one storage; each is another worker."""
+
+    keeps_queued_controls = True
+
+    def __init__(self, storage: Storage, clock: FakeClock) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._opened: list[StoredEngine] = []
+        self.pauses = Coordinator(store=storage.state, clock=clock)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def open(self) -> Engine:
+        kept = self._storage
+        engine = StoredEngine(kept.runs, kept.queue, self.pauses, clock=self._clock, linger=timedelta(0))
+        self._opened.append(engine)
+        return engine
+
+    async def pass_time(self, seconds: float) -> None:
+        await self._clock.run_for(seconds)
+
+    async def aclose(self) -> None:
+        for engine in self._opened:
+            await engine.aclose()
+        await self._storage.aclose()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_a_host_over_postgres(scenario: Scenario, place: Any) -> None:
+    """Every scenario of the suite, with runs that leave memory as soon as they wait."""
+
+    async def open_hosts() -> HostFactory:
+        clock = FakeClock()
+        return Hosts(await open_postgres(place.url, clock), clock)
+
+    await check(scenario, open_hosts)
