@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from harborage import HarborageError, Run
 from harborage.app import Agent
 from harborage.events import EventType, Payload, PlainPayload
 from harborage.events.payloads import PAYLOADS
+from harborage.llm import PROVIDERS, ConfigSnapshot, ModelProfile, TransportPolicy
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.steering import payload, scopes
 from harborage.runtime.steering.controls import ControlType, Scope
@@ -37,7 +39,13 @@ FRONT = frozenset({"cli", "testing"})
 
 def pages() -> dict[str, str]:
     """The text of every page by its file name."""
-    made = {"events": events(), "controls": steering(), "errors": errors(), "options": options()}
+    made = {
+        "events": events(),
+        "controls": steering(),
+        "errors": errors(),
+        "models": models(),
+        "options": options(),
+    }
     return {f"{name}.md": f"{GENERATED}\n{text.rstrip()}\n" for name, text in made.items()}
 
 
@@ -222,6 +230,37 @@ def offers(package: ModuleType, kind: type) -> bool:
     return kind.__name__ in getattr(package, "__all__", ()) and getattr(package, kind.__name__) is kind
 
 
+# ── Models ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MODELS = """\
+# Models
+
+A model is named by one string, `provider:model`: for `--model`, for `Runtime(model=…)` and for an `Agent`. What follows
+the first colon is the provider's own name for it. A key is read from the environment when the model is opened; of
+several variables the first that is set counts. The address variable names another server that speaks the same API.
+"""
+# What a driver needs besides the core.
+EXTRAS = {"openai": "openai", "anthropic": "anthropic", "google": "google", "any": "any", "local": "local"}
+
+
+def models() -> str:
+    """Every provider with what it needs."""
+    rows = [
+        (
+            f"`{one.name}:{'' if one.default_model else '…'}`",
+            f"`harborage[{EXTRAS[one.driver]}]`" if one.driver in EXTRAS else "",
+            ", ".join(f"`{variable}`" for variable in one.key_variables),
+            f"`{one.base_url}`" if one.base_url else "",
+            f"`{one.base_url_variable}`" if one.base_url_variable else "",
+        )
+        for one in PROVIDERS.values()
+    ]
+    heads = ("Model", "Extra", "Key", "Address", "Address variable")
+    kinds = (ConfigSnapshot, TransportPolicy, ModelProfile)
+    settings = "\n".join(f"## {kind.__name__}\n\n{described(kind)}" for kind in kinds)
+    return f"{MODELS}\n{table(heads, rows)}\n{settings}"
+
+
 # ── Options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -241,11 +280,15 @@ def described(kind: type[msgspec.Struct]) -> str:
 
 def default_of(field: msgspec.structs.FieldInfo) -> str:
     """What a field is when it is not given."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return f"`{field.default_factory()!r}`"
     match field.default:
         case msgspec.NODEFAULT:
             return "must be given"
         case timedelta() as span:
-            return f"{span.days} days"
+            return f"{span.days} days" if span.days else f"{span.seconds} s"
+        case StrEnum() as value:
+            return f"`{str(value)!r}`"
         case msgspec.Struct() as value:
             return f"`{type(value).__name__}()`"
         case value:

@@ -14,8 +14,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from harborage import CallContext, Identity, Runtime, SideEffect, tool
-from harborage.app import Agent, attach, read_attachment
+from harborage import Agent, CallContext, Identity, Runtime, SideEffect, tool
+from harborage.app import attach, read_attachment
 from harborage.artifacts import ArtifactScope
 
 INSTRUCTIONS = """\

@@ -12,9 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harborage import HarborageError, SideEffect, tool
-from harborage.app import Agent
-from harborage.runtime.options import RuntimeOptions
+from harborage import Agent, HarborageError, RuntimeOptions, SideEffect, tool
 from harborage.tools.standard import calculator, file_tools, http_get
 
 INSTRUCTIONS = """\

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harborage.app import Agent as Agent
     from harborage.artifacts import ArtifactRef as ArtifactRef
     from harborage.errors import HarborageError as HarborageError
     from harborage.events import Event as Event
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from harborage.events import Filter as Filter
     from harborage.identity import Identity as Identity
     from harborage.identity import Quadruple as Quadruple
+    from harborage.llm import ConfigSnapshot as ConfigSnapshot
     from harborage.planner import AwaitTask as AwaitTask
     from harborage.planner import CallParallel as CallParallel
     from harborage.planner import CallTool as CallTool
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from harborage.planner import JoinSpec as JoinSpec
     from harborage.planner import PauseReason as PauseReason
     from harborage.planner import Planner as Planner
+    from harborage.planner import PlannerConfig as PlannerConfig
     from harborage.planner import RequestPause as RequestPause
     from harborage.planner import RunContext as RunContext
     from harborage.planner import SpawnSpec as SpawnSpec
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.runtime.approval import ApprovalGate as ApprovalGate
     from harborage.runtime.host import Run as Run
     from harborage.runtime.host import Runtime as Runtime
+    from harborage.runtime.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
     from harborage.runtime.steering import ControlType as ControlType
@@ -57,12 +61,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS: dict[str, str] = {
+    "Agent": "harborage.app",
     "ApprovalGate": "harborage.runtime.approval",
     "ArtifactRef": "harborage.artifacts",
     "AwaitTask": "harborage.planner",
     "CallContext": "harborage.tools",
     "CallParallel": "harborage.planner",
     "CallTool": "harborage.planner",
+    "ConfigSnapshot": "harborage.llm",
     "ControlType": "harborage.runtime.steering",
     "Decision": "harborage.planner",
     "DeterministicPlanner": "harborage.planner.deterministic",
@@ -81,12 +87,14 @@ _EXPORTS: dict[str, str] = {
     "PauseDecision": "harborage.runtime.pauses",
     "PauseReason": "harborage.planner",
     "Planner": "harborage.planner",
+    "PlannerConfig": "harborage.planner",
     "Quadruple": "harborage.identity",
     "RequestPause": "harborage.planner",
     "Run": "harborage.runtime.host",
     "RunContext": "harborage.planner",
     "RunLoop": "harborage.runtime.steering",
     "Runtime": "harborage.runtime.host",
+    "RuntimeOptions": "harborage.runtime.options",
     "Scope": "harborage.runtime.steering",
     "SideEffect": "harborage.tools",
     "SpawnSpec": "harborage.planner",

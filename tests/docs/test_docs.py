@@ -1,5 +1,6 @@
 """The documentation runs: its Python blocks are executed, and the commands it shows exist.
 
+Pages that ask a model talk to a server on loopback, which answers with the lines of `tests/data/docs_models.json`.
 The `python` blocks of one file share one namespace and one event loop, from top to bottom, and may `await` at their
 top level. A block that cannot run here is fenced as `python no-run` and opens with a comment `# no-run: why`.
 In a `console` block each line that starts with `$ ` is a command.
@@ -10,12 +11,14 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +26,9 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+
+from harborage.llm import ToolCallStructured
+from harborage.testing.llm_server import Answer, LLMServer
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
@@ -112,14 +118,51 @@ def exists(words: list[str]) -> bool:
             return False
 
 
+def answers_for(page: str) -> list[Answer]:
+    """What the model of a page says, call by call."""
+    lines = json.loads((ROOT / "tests" / "data" / "docs_models.json").read_text("utf-8")).get(page, [])
+    return [
+        Answer(
+            content=line.get("content", ""),
+            calls=[
+                ToolCallStructured(f"call-{at}", call["name"], json.dumps(call["args"]).encode())
+                for at, call in enumerate(line.get("calls", []))
+            ],
+        )
+        for line in lines
+    ]
+
+
+@pytest.fixture
+def provider(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMServer]:
+    """The provider that a page's models are asked at: a server in a thread of its own, so that blocks may be anything."""
+    loop, server = asyncio.new_event_loop(), LLMServer()
+    loop.run_until_complete(server.start())
+    server.script(*answers_for(page))
+    for name in ("OPENAI", "VLLM"):
+        monkeypatch.setenv(f"{name}_BASE_URL", server.base_url())
+        monkeypatch.setenv(f"{name}_API_KEY", "sk-docs")
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield server
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.run_until_complete(server.aclose())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader who types the page from top to bottom, in an empty folder, sees no error."""
+def test_the_python_of_a_page_runs(
+    page: str, provider: LLMServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who types the page from top to bottom, in an empty folder, sees no error; no answer is left unasked."""
     blocks = [block for block in blocks_of((ROOT / page).read_text("utf-8")) if block.language == "python"]
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)  # where classes of the page look up their annotations
     monkeypatch.chdir(tmp_path)
     run_blocks(page, blocks, module)
+    assert len(provider.requests) == len(answers_for(page))
 
 
 @pytest.mark.parametrize("page", PAGES)

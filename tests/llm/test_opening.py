@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 WHO = Quadruple("t", "u", "s", "r")
 PROFILES = {"m": ModelProfile(context_window_tokens=1000)}
 REQUEST = CompleteRequest(messages=[ChatMessage(Role.USER, Content("hi"))])
-ALL = ["Retrying", "Downgrading", "Correcting", "Safe", "Resilient", "Metered", "Driver"]
+ALL = ["Retrying", "Downgrading", "Correcting", "Safe", "Naming", "Resilient", "Metered", "Driver"]
 
 
 class Driver:
@@ -165,7 +165,7 @@ def test_every_listed_driver_can_be_named() -> None:
 
 
 async def test_the_order_of_the_layers() -> None:
-    """Outermost first: governance, retry, downgrade, corrections, safety, resilience, metering, driver."""
+    """Outermost first: governance, retry, downgrade, corrections, safety, naming, resilience, metering, driver."""
     assert layers(await opened()) == ALL
     assert layers(await opened(parts=deps(governance=Yes()))) == ["Governed", *ALL]
 
@@ -188,7 +188,13 @@ async def test_a_layer_can_be_left_out(flag: str, layer: str) -> None:
 async def test_safety_cannot_be_left_out() -> None:
     """With every flag set it still stands before the driver."""
     flags = {f"disable_{name}": True for name in ("governance", "retry", "downgrade", "corrections")}
-    assert layers(await opened(parts=deps(governance=Yes()), **flags)) == ["Safe", "Resilient", "Metered", "Driver"]
+    assert layers(await opened(parts=deps(governance=Yes()), **flags)) == [
+        "Safe",
+        "Naming",
+        "Resilient",
+        "Metered",
+        "Driver",
+    ]
 
 
 @pytest.mark.parametrize("name", ["mock", "scripted"])

@@ -31,7 +31,7 @@ from harborage.tasks import (
     TaskFailure,
     TaskStatus,
 )
-from harborage.tasks.records import GROUP_KIND, TASK_KIND, decode_group, decode_task
+from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND, decode_group, decode_task
 from harborage.tasks.transitions import ALLOWED
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.task_bench import PublishRefusedError
@@ -241,7 +241,10 @@ class Interleavings(RuleBasedStateMachine):
         group_id = self.a_group(index)
         assert group_id is not None
         if group_id in self.known_groups():
-            self.watches[group_id].append(self.registry.watch_group(SESSION, group_id))
+            self.start(self.keep_watch(group_id))
+
+    async def keep_watch(self, group_id: str) -> None:
+        self.watches[group_id].append(await self.registry.watch_group(SESSION, group_id))
 
     # What the world does to them
 
@@ -270,7 +273,7 @@ class Interleavings(RuleBasedStateMachine):
             if status is not None:
                 told[event.payload.task_id].append(status)  # type: ignore[union-attr]
         # Read without turning the loop: what is under way must not move between the two sides of the comparison.
-        shown = {task.id: task.status for task in self.registry.read(SESSION)}
+        shown = {task.id: task.status for task in self.remembered()}
         for task in self.spawned:
             path = told[task.id]
             assert all(after in ALLOWED[before] for before, after in pairwise(path)), path
@@ -326,7 +329,7 @@ class Interleavings(RuleBasedStateMachine):
         self.groups_end_once()
 
     def check_rest(self) -> None:
-        tasks = {task.id: task for task in self.registry.read(SESSION)}
+        tasks = {task.id: task for task in self.run(self.registry.read(SESSION))}
         for group_id in self.known_groups():
             group = self.run(self.registry.resolve_or_create_group(GroupRequest(session=SESSION, id=group_id), who=ME))
             members = [tasks[task_id] for task_id in group.members]
@@ -344,12 +347,14 @@ class Interleavings(RuleBasedStateMachine):
             assert task.tool_count == self.tool_calls[task.id]
             self.check_stored_task(task)
         if self.store is not None:
-            assert {slot.run_id for slot, _ in self.store.slots} == tasks.keys() | self.known_groups()
+            kept = {slot.run_id for slot, kind in self.store.slots if kind in {TASK_KIND, GROUP_KIND}}
+            assert kept == tasks.keys() | self.known_groups()
+            assert OWED_KIND not in {kind for _, kind in self.store.slots}
 
     def check_stored_task(self, task: Task) -> None:
         if self.store is not None:
             record = self.run(self.store.load(Quadruple("t", "u", "s", task.id), TASK_KIND))
-            stored, _ = decode_task(record.data)
+            stored = decode_task(record.data).task
             assert (stored.status, stored.priority, stored.group_id) == (task.status, task.priority, task.group_id)
 
     def check_stored_group(self, group_id: str, status: GroupStatus) -> None:
@@ -361,6 +366,10 @@ class Interleavings(RuleBasedStateMachine):
 
     def told(self) -> list[Event]:
         return self.bus.told
+
+    def remembered(self) -> list[Task]:
+        ledger = self.registry._books.find(SESSION)
+        return [] if ledger is None else list(ledger.tasks.values())
 
     def known_groups(self) -> set[str]:
         created = [event for event in self.told() if event.type == EventType.TASK_GROUP_CREATED]
@@ -388,7 +397,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def turn(self) -> None:
         async def turns() -> None:
-            for _ in range(12):
+            for _ in range(80 if self.store is not None else 12):
                 await asyncio.sleep(0)
 
         self.run(turns())

@@ -92,7 +92,7 @@ def test_a_claim_owes_the_members_then_the_end() -> None:
     )
     end(ledger, "b")
     state = ledger.groups["g"]
-    ledger.claim(state, "cancelled", "why", cancel_members=True)  # type: ignore[arg-type]
+    ledger.claim(state, "cancelled", "why", members=ledger.member_tree(state))  # type: ignore[arg-type]
     assert state.is_ending
     assert list(ledger.owed) == [CancelTask("a", "why"), CancelTask("a1", "why"), EndGroup("g", "cancelled", "why")]  # type: ignore[arg-type]
 

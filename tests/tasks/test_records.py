@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import hypothesis.strategies as st
 import msgspec
+import pytest
 from hypothesis import given
 
 from harborage.identity import Identity, Quadruple
@@ -20,9 +22,14 @@ from harborage.tasks import (
     TaskPatch,
     TaskStatus,
 )
+from harborage.tasks.errors import TaskCorruptError
 from harborage.tasks.groups import completion_of
 from harborage.tasks.records import (
+    KeptTask,
     decode_group,
+    decode_key,
+    decode_owed,
+    decode_owner,
     decode_patch,
     decode_task,
     group_write,
@@ -61,7 +68,7 @@ def test_a_task_comes_back_field_for_field(task: Task, mark: str, result: bytes 
     """A stored task is read back as it was, its result byte for byte, with its request's fingerprint."""
     if result is not None:
         task = msgspec.structs.replace(task, status=TaskStatus.COMPLETE, result=result)
-    assert decode_task(task_write(task, None, mark).record.data) == (task, mark)
+    assert decode_task(task_write(task, None, mark).record.data) == KeptTask(task, mark)
 
 
 def test_each_has_a_slot_of_its_own() -> None:
@@ -85,22 +92,51 @@ def test_each_has_a_slot_of_its_own() -> None:
 def test_a_change_knows_what_was_there_before() -> None:
     """A write of a change carries the earlier record, under an event id of its own, so that it can be put back."""
     task = Task(id="a", identity=Quadruple("t", "u", "s"), kind=TaskKind.BACKGROUND)
-    write = task_write(msgspec.structs.replace(task, priority=5), task, "mark")
+    write = task_write(msgspec.structs.replace(task, priority=5), task, "mark", 3)
     assert write.prior is not None
-    assert decode_task(write.prior.data) == (task, "mark")
+    assert decode_task(write.prior.data) == KeptTask(task, "mark", 3)
+    assert decode_task(write.record.data).revision == 4
     assert write.prior.event_id != write.record.event_id
 
 
+def test_the_same_change_by_two_has_one_event_id() -> None:
+    """So that the store refuses the second: a task's next revision, a group's or a patch's end, whichever it is."""
+    task = Task(id="a", identity=Quadruple("t", "u", "s"), kind=TaskKind.BACKGROUND)
+    group = TaskGroup(id="g", session=SESSION, created_at=AT)
+    patch = TaskPatch(id="p", session=SESSION, created_at=AT)
+    replace = msgspec.structs.replace
+    ends = [
+        [task_write(replace(task, priority=n), task, "", 7).record.event_id for n in range(2)],
+        [
+            group_write(replace(group, status=status), group).record.event_id
+            for status in (GroupStatus.COMPLETED, GroupStatus.CANCELLED)
+        ],
+        [
+            patch_write(replace(patch, status=status), patch).record.event_id
+            for status in (PatchStatus.APPLIED, PatchStatus.REJECTED)
+        ],
+    ]
+    assert all(len(set(ids)) == 1 for ids in ends)
+    assert len({ids[0] for ids in ends}) == 3
+
+
+@pytest.mark.parametrize("decode", [decode_task, decode_group, decode_patch, decode_key, decode_owner, decode_owed])
+def test_what_cannot_be_read_is_named(decode: Callable[[bytes], object]) -> None:
+    """The error says what kind of record it was."""
+    with pytest.raises(TaskCorruptError, match="task"):
+        decode(b"{")
+
+
 def test_a_groups_record_does_not_grow_with_its_members() -> None:
-    """Members are written with themselves; only an ended group says how each of them stood."""
+    """Members are written with themselves; a sealed group lists them, an ended one says how each of them stood."""
     group = TaskGroup(id="g", session=SESSION, members=("a", "b"), created_at=AT, sealed_at=AT)
     live = decode_group(group_write(group, group).record.data)
-    assert live.group == msgspec.structs.replace(group, members=())
-    assert live.outcomes == ()
+    assert (live.group, live.outcomes) == (group, ())
     members = [Task(id=name, identity=Quadruple("t", "u", "s"), kind=TaskKind.BACKGROUND) for name in ("a", "b")]
     completion = completion_of(group, members, GroupStatus.CANCELLED, "why", AT)
     ended = decode_group(group_write(group, group, completion).record.data)
     assert ended.outcomes == (("a", TaskStatus.PENDING), ("b", TaskStatus.PENDING))
+    assert ended.group.members == ()
 
 
 def test_a_patch_comes_back() -> None:

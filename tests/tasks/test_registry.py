@@ -98,9 +98,9 @@ async def test_every_change_is_written_through() -> None:
     await registry.apply_patch(SESSION, "p", "accept")
     for task_id in ids:
         record = await store.load(SESSION.with_run(task_id), TASK_KIND)
-        task, mark = decode_task(record.data)
-        assert task == await registry.get(task_id, who=ME)
-        assert len(mark) == 64
+        kept = decode_task(record.data)
+        assert kept.task == await registry.get(task_id, who=ME)
+        assert len(kept.fingerprint) == 64
     stored = decode_group((await store.load(SESSION.with_run("g"), GROUP_KIND)).data)
     assert stored.group.status is GroupStatus.COMPLETED
     assert [status for _, status in stored.outcomes] == [TaskStatus.COMPLETE, TaskStatus.CANCELLED]
@@ -160,7 +160,7 @@ async def test_closing_waits_for_the_change_under_way() -> None:
     with pytest.raises(RegistryClosedError):
         await second
     record = await store.load(SESSION.with_run(handle.id), TASK_KIND)
-    assert decode_task(record.data)[0].id == handle.id
+    assert decode_task(record.data).task.id == handle.id
 
 
 async def test_the_registry_closes_nothing_it_was_given() -> None:
@@ -177,7 +177,7 @@ async def test_a_failing_redactor_fails_the_operation() -> None:
     registry = InProcessTaskRegistry(bus=MemoryEventBus(), redactor=FailingRedactor())
     with pytest.raises(RedactionFailedError):
         await registry.spawn(a_request(query="text"))
-    assert registry.read(SESSION) == []
+    assert await registry.read(SESSION) == []
     task_id = (await registry.spawn(a_request())).id
     await registry.mark_running(task_id, who=ME)
     with pytest.raises(RedactionFailedError):
@@ -196,10 +196,10 @@ async def test_pending_tasks_come_out_by_priority() -> None:
         ids.append((await registry.spawn(a_request(priority=priority))).id)
         clock.advance(1)
     low, high, later, last = ids
-    assert [task.id for task in pending_order(registry.read(SESSION))] == [high, low, later, last]
+    assert [task.id for task in pending_order(await registry.read(SESSION))] == [high, low, later, last]
     await registry.prioritize(last, 9, who=ME)
     await registry.mark_running(high, who=ME)
-    assert [task.id for task in pending_order(registry.read(SESSION))] == [last, low, later]
+    assert [task.id for task in pending_order(await registry.read(SESSION))] == [last, low, later]
 
 
 async def test_sessions_are_those_with_tasks() -> None:
@@ -207,7 +207,7 @@ async def test_sessions_are_those_with_tasks() -> None:
     registry = InProcessTaskRegistry(bus=MemoryEventBus())
     registry.register_retain_turn_waiter(Identity("t", "u", "idle")).cancel()
     await registry.spawn(a_request())
-    assert registry.sessions() == [SESSION]
+    assert await registry.sessions() == [SESSION]
 
 
 async def test_a_change_may_follow_from_what_a_waiter_does() -> None:

@@ -106,7 +106,7 @@ class DatabaseFullError(DatabaseError):
 class DatabaseReadOnlyError(DatabaseError):
     """The database may not be written; nothing was changed."""
 
-    advice = "give this process the right to write the file and its folder, or name another"
+    advice = "give this process the right to write it (a file, and the folder it is in), or name another"
 
 
 class DatabaseCorruptError(DatabaseError):

@@ -41,6 +41,7 @@ from harborage.tasks.listeners import Listeners
 from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.port import Who
 from harborage.tasks.transitions import Move, target_of
+from harborage.tasks.watch import GroupWatch
 
 __all__ = ["Books", "cancelled_task"]
 
@@ -100,6 +101,10 @@ class Books:
             ledger = self._ledgers[key] = SessionLedger(session, is_stored=self.is_stored)
         return ledger
 
+    def of_session(self, session: Identity) -> SessionLedger | None:
+        """The ledger of a session that may have something; None when it is known to have nothing."""
+        return self.find(session)
+
     # What callers ask for, outside of any change
 
     async def of_task(self, task_id: TaskID, who: Who | None, what: str, *, fresh: bool = True) -> SessionLedger:
@@ -113,8 +118,8 @@ class Books:
             raise NotFoundError(task_id)
         return ledger
 
-    async def of_group(self, group_id: TaskGroupID, who: Who | None, what: str) -> tuple[SessionLedger, GroupState]:
-        """The caller's ledger, and this group of it as it stands.
+    async def of_group(self, group_id: TaskGroupID, who: Who | None, what: str) -> SessionLedger:
+        """The ledger of the caller, whose group this is; over a store that is seen only in the change itself.
 
         Raises:
             RegistryClosedError, IdentityRequiredError, GroupNotFoundError: in this order.
@@ -122,7 +127,12 @@ class Books:
         ledger = self.find(self.caller(who, what))
         if ledger is None:
             raise GroupNotFoundError(group_id)
-        return ledger, ledger.group(group_id)
+        ledger.group(group_id)
+        return ledger
+
+    async def watch(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupWatch:
+        """A watch on the end of the group."""
+        return ledger.group(group_id).watch()
 
     async def read(self, session: Identity, parent: TaskID | None = None) -> list[Task]:
         """The session's tasks in the order they were spawned; of one parent only, where one is named."""
@@ -197,10 +207,14 @@ class Books:
             RegistryClosedError: the registry closed while the caller waited for its turn.
             FollowUpPendingError: the change was made, but not all that follows from it.
         """
-        async with ledger.lock:
-            self.check_open()
-            work = self._settled(ledger, change)
-            return await (to_the_end(self._crew, work) if self.writer.is_durable else work)
+        ledger.users += 1
+        try:
+            async with ledger.lock:
+                self.check_open()
+                work = self._settled(ledger, change)
+                return await (to_the_end(self._crew, work) if self.is_stored else work)
+        finally:
+            ledger.users -= 1
 
     async def again(self, change: Callable[[], Awaitable[T]]) -> T:
         """Make a change of one thing, as often as other processes come in between."""
@@ -240,7 +254,7 @@ class Books:
             raise
 
     async def intend(self, ledger: SessionLedger, steps: Iterable[FollowUp]) -> None:
-        """Note what is about to be done, so that it is done even when this process dies in the middle."""
+        """Note what is about to be done, so that it is done even when this process dies; no steps take that back."""
 
     async def settle(self, ledger: SessionLedger) -> None:
         """Carry out what is owed, in order; at a failure the rest stays owed."""
@@ -267,6 +281,7 @@ class Books:
             if ledger.owed and ledger.owed[0] is first:
                 ledger.owed.clear()
                 state.is_ending = False
+                await self.intend(ledger, ())
                 raise
             if isinstance(error, Exception):
                 raise FollowUpPendingError(len(ledger.owed)) from error

@@ -50,38 +50,33 @@ class GroupKeeper:
 
     async def seal(self, group_id: TaskGroupID, who: Who | None) -> TaskGroup:
         """The group, sealed, and ended when its members have."""
-        ledger, state = self._group(group_id, who, "tasks.seal_group")
-        await self._books.alone(ledger, partial(self._seal, ledger, state))
-        return state.snapshot()
+        ledger = await self._books.of_group(group_id, who, "tasks.seal_group")
+        return (await self._books.alone(ledger, partial(self._seal, ledger, group_id))).snapshot()
 
     async def cancel(self, group_id: TaskGroupID, reason: str, propagate: bool, who: Who | None) -> bool:
         """Whether this call cancelled the group."""
-        ledger, state = self._group(group_id, who, "tasks.cancel_group")
-        return await self._books.alone(ledger, partial(self._cancel, ledger, state, reason, propagate))
+        ledger = await self._books.of_group(group_id, who, "tasks.cancel_group")
+        return await self._books.alone(ledger, partial(self._cancel, ledger, group_id, reason, propagate))
 
     async def apply(self, group_id: TaskGroupID, action: GroupAction | str, who: Who | None) -> TaskGroup:
         """The group after `action`."""
-        ledger, state = self._group(group_id, who, "tasks.apply_group")
-        change: Callable[[], Coroutine[Any, Any, None]]
+        ledger = await self._books.of_group(group_id, who, "tasks.apply_group")
+        change: Callable[[], Coroutine[Any, Any, GroupState]]
         match action:
             case GroupAction.SEAL:
-                change = partial(self._seal, ledger, state)
+                change = partial(self._seal, ledger, group_id)
             case GroupAction.RESOLVE:
-                change = partial(self._resolve, ledger, state)
+                change = partial(self._resolve, ledger, group_id)
             case GroupAction.CANCEL:
-                change = partial(self._cancel_by_action, ledger, state)
+                change = partial(self._cancel_by_action, ledger, group_id)
             case _:
-                raise GroupInvalidTransitionError(group_id, state.header.status, f"action {action!r}")
-        await self._books.alone(ledger, change)
-        return state.snapshot()
+                change = partial(self._unknown, ledger, group_id, action)
+        return (await self._books.alone(ledger, change)).snapshot()
 
-    def watch(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+    async def watch(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
         """A watch on the end of the group."""
         caller = self._explicit(session, "tasks.watch_group")
-        ledger = self._books.find(caller)
-        if ledger is None:
-            raise GroupNotFoundError(group_id)
-        return ledger.group(group_id).watch()
+        return await self._books.watch(await self._books.of_group(group_id, caller, "tasks.watch_group"), group_id)
 
     def turn_waiter(self, session: Identity) -> RetainTurnWaiter:
         """A waiter for the next group of the session to end that holds its owner's turn."""
@@ -92,30 +87,14 @@ class GroupKeeper:
         require_triple(session, what)
         return session
 
-    def _group(self, group_id: TaskGroupID, who: Who | None, what: str) -> tuple[SessionLedger, GroupState]:
-        ledger = self._books.find(self._books.caller(who, what))
-        if ledger is None:
-            raise GroupNotFoundError(group_id)
-        return ledger, ledger.group(group_id)
-
     async def _resolve_or_create(self, ledger: SessionLedger, request: GroupRequest) -> TaskGroup:
-        known = ledger.groups.get(request.id) if request.id else None
-        if known is not None:
-            return known.snapshot()
+        if request.id:
+            try:
+                return (await self._books.group(ledger, request.id)).snapshot()
+            except GroupNotFoundError:
+                pass
         header = self._new_header(request)
-        owner = key_of(ledger.session)
-        # Claimed before the event goes out, so that two sessions cannot both get the id.
-        if self._books.group_owners.setdefault(header.id, owner) != owner:
-            raise GroupNotFoundError(header.id)
-        try:
-            await self._books.writer.commit(
-                announcements.group_created(header),
-                partial(ledger.groups.__setitem__, header.id, GroupState(header)),
-                partial(records.group_write, header, None),
-            )
-        except BaseException:
-            del self._books.group_owners[header.id]
-            raise
+        await self._books.commit_group(ledger, header)
         return header
 
     def _new_header(self, request: GroupRequest) -> TaskGroup:
@@ -129,19 +108,26 @@ class GroupKeeper:
             created_at=self._books.clock.now(),
         )
 
-    async def _seal(self, ledger: SessionLedger, state: GroupState) -> None:
+    async def _seal(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupState:
+        state = await self._books.group(ledger, group_id)
         prior = state.header
         check_sealable(prior.id, state.facts())
         now = self._books.clock.now()
-        header = msgspec.structs.replace(prior, status=GroupStatus.SEALED, sealed_at=now)
-        told = msgspec.structs.replace(header, members=tuple(state.members))
+        header = msgspec.structs.replace(prior, status=GroupStatus.SEALED, sealed_at=now, members=tuple(state.members))
         await self._books.writer.commit(
-            announcements.group_sealed(told, now),
-            partial(_sealed, ledger, state, header),
+            announcements.group_sealed(header, now),
+            partial(setattr, state, "header", header),
             partial(records.group_write, header, prior),
         )
+        await self._books.judge(ledger, state)
+        return state
 
-    async def _cancel(self, ledger: SessionLedger, state: GroupState, reason: str, propagate: bool) -> bool:
+    async def _unknown(self, ledger: SessionLedger, group_id: TaskGroupID, action: str) -> GroupState:
+        state = await self._books.group(ledger, group_id)
+        raise GroupInvalidTransitionError(group_id, state.header.status, f"action {action!r}")
+
+    async def _cancel(self, ledger: SessionLedger, group_id: TaskGroupID, reason: str, propagate: bool) -> bool:
+        state = await self._books.group(ledger, group_id)
         header = state.header
         if header.status.is_terminal:
             return False
@@ -149,16 +135,14 @@ class GroupKeeper:
         await self._books.end_group_now(ledger, state, end, take_members=propagate)
         return True
 
-    async def _cancel_by_action(self, ledger: SessionLedger, state: GroupState) -> None:
-        await self._cancel(ledger, state, ACTION_CANCEL_REASON, True)
+    async def _cancel_by_action(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupState:
+        await self._cancel(ledger, group_id, ACTION_CANCEL_REASON, True)
+        return await self._books.group(ledger, group_id)
 
-    async def _resolve(self, ledger: SessionLedger, state: GroupState) -> None:
+    async def _resolve(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupState:
+        state = await self._books.group(ledger, group_id)
         header = state.header
         check_resolvable(header.id, state.facts())
         end = EndGroup(header.id, GroupStatus.COMPLETED)
         await self._books.end_group_now(ledger, state, end, take_members=False)
-
-
-def _sealed(ledger: SessionLedger, state: GroupState, header: TaskGroup) -> None:
-    state.header = header
-    ledger.judge(state)
+        return state

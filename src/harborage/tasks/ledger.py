@@ -141,7 +141,7 @@ class SessionLedger:
 
     Over a store (`is_stored`) this is only what of the session is in memory right now: what is true of families, groups
     and keys is read from the store. `marks` go with the tasks; `is_owed_kept` says that the store knows what is owed,
-    `is_open` that what an earlier process owed has been looked up.
+    `is_open` that what an earlier process owed has been looked up. `users` are those who change it or wait for that.
     """
 
     __slots__ = (
@@ -159,6 +159,7 @@ class SessionLedger:
         "session",
         "tasks",
         "turn_waiters",
+        "users",
     )
 
     def __init__(self, session: Identity, *, is_stored: bool = False) -> None:
@@ -168,6 +169,7 @@ class SessionLedger:
         self.is_owed_kept = False
         self.marks: dict[TaskID, Mark] = {}
         self.lock = asyncio.Lock()
+        self.users = 0
         self.tasks: dict[TaskID, Task] = {}
         self.children: dict[TaskID, dict[TaskID, None]] = {}
         self.idempotency: dict[str, tuple[str, TaskID]] = {}
@@ -250,7 +252,9 @@ class SessionLedger:
                     found.update(dict.fromkeys(self.descendants(member)))
         return list(found)
 
-    def claim(self, state: GroupState, status: GroupStatus, reason: str = "", *, members: Iterable[TaskID] = ()) -> None:
+    def claim(
+        self, state: GroupState, status: GroupStatus, reason: str = "", *, members: Iterable[TaskID] = ()
+    ) -> None:
         """Decide how a group ends, taking these members along: from here on nothing else can end it.
 
         What has to be done is owed. The claim comes before the members' cancellation; their ends then find a group that

@@ -46,13 +46,13 @@ class PatchKeeper:
         require_triple(session, "tasks.apply_patch")
         if action not in _DECIDED:
             raise InvalidRequestError("action", f"{action!r} is not one of accept, reject")
-        ledger = self._books.find(session)
-        if ledger is None or patch_id not in ledger.patches:
+        ledger = self._books.of_session(session)
+        if ledger is None:
             raise PatchNotFoundError(patch_id)
         return await self._books.alone(ledger, partial(self._apply, ledger, patch_id, action))
 
     async def _create(self, ledger: SessionLedger, patch_id: str) -> TaskPatch:
-        known = ledger.patches.get(patch_id)
+        known = await self._books.patch(ledger, patch_id)
         if known is not None:
             return known
         patch = TaskPatch(id=patch_id, session=ledger.session, created_at=self._books.clock.now())
@@ -60,7 +60,9 @@ class PatchKeeper:
         return patch
 
     async def _apply(self, ledger: SessionLedger, patch_id: str, action: str) -> bool:
-        prior = ledger.patches[patch_id]
+        prior = await self._books.patch(ledger, patch_id)
+        if prior is None:
+            raise PatchNotFoundError(patch_id)
         target = _DECIDED[action]
         if prior.status is target:
             return False

@@ -158,7 +158,7 @@ class TaskRegistry(Protocol):
         """
         ...
 
-    def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+    async def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
         """A watch that delivers how the group ends; it holds the completion already when the group has ended.
 
         Raises:

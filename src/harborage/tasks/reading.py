@@ -5,6 +5,7 @@ Reads from any registry that offers `TaskReader`; what the rows say is in `listi
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -34,12 +35,16 @@ ADMIN_SCOPE: Final = "admin"
 class TaskReader(Protocol):
     """What a listing reads from."""
 
-    def read(self, session: Identity) -> list[Task]:
+    async def read(self, session: Identity) -> builtins.list[Task]:
         """The session's tasks, whole."""
         ...
 
-    def sessions(self) -> list[Identity]:
+    async def sessions(self) -> builtins.list[Identity]:
         """Every session that has tasks."""
+        ...
+
+    async def get(self, task_id: TaskID, *, who: Who | None = None) -> Task:
+        """One task of the session of `who`."""
         ...
 
 
@@ -69,10 +74,10 @@ class TaskListing:
         check_filter(request.filter)
         tenants = tenants_of(caller, request.filter)
         if len(tenants) == 1:
-            return list_page(self._reader.read(caller), request)
+            return list_page(await self._reader.read(caller), request)
         if ADMIN_SCOPE not in (current_scopes() if scopes is None else scopes):
             raise AdminScopeRequiredError(len(tenants))
-        page = list_page(self._read_across(caller, request.filter), request)
+        page = list_page(await self._read_across(caller, request.filter), request)
         if self._bus is not None:
             body = AdminTasksListedPayload(Triple.of(caller), "tasks.list", len(tenants))
             await self._bus.publish(Event(EventType.AUDIT_ADMIN_SCOPE_USED, caller.with_run(""), body))
@@ -88,21 +93,26 @@ class TaskListing:
         caller = _caller(who, "tasks.get")
         if not task_id.strip():
             raise InvalidRequestError("id", "must not be blank")
-        known = {task.id: task for task in self._reader.read(caller)}
-        task = known.get(task_id)
-        if task is None:
-            raise NotFoundError(task_id)
-        parent = known.get(task.parent_task_id or "")
+        task = await self._reader.get(task_id, who=caller)
+        parent = await self._parent(task, caller)
         return TaskDetail(row=row_of(task), parent=None if parent is None else row_of(parent), result=task.result)
 
-    def _read_across(self, caller: Identity, filter: TaskListFilter) -> Sequence[Task]:
+    async def _parent(self, task: Task, caller: Identity) -> Task | None:
+        if not task.parent_task_id:
+            return None
+        try:
+            return await self._reader.get(task.parent_task_id, who=caller)
+        except NotFoundError:
+            return None
+
+    async def _read_across(self, caller: Identity, filter: TaskListFilter) -> Sequence[Task]:
         # An entry that names no tenant stays within the caller's.
         wanted = [
             match if match.tenant_id else msgspec.structs.replace(match, tenant_id=caller.tenant_id)
             for match in filter.identities
         ]
-        sessions = [session for session in self._reader.sessions() if any(match.matches(session) for match in wanted)]
-        return [task for session in sessions for task in self._reader.read(session)]
+        sessions = [one for one in await self._reader.sessions() if any(match.matches(one) for match in wanted)]
+        return [task for session in sessions for task in await self._reader.read(session)]
 
 
 def _caller(who: Who | None, what: str) -> Identity:

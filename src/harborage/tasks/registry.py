@@ -1,8 +1,8 @@
 """The task registry that lives in this process.
 
-It keeps every task of every session in memory, writes each change through to a store when it has one, and tells the
-bus about each. Read `commit` for the order in which a change becomes true, `transitions` and `groups` for the rules. It
-runs nothing: a host listens with `on_spawned`, does the work, and marks how it went.
+It keeps every task of every session in memory, or in a store when it has one, and tells the bus about each change.
+Read `commit` for the order in which a change becomes true, `transitions` and `groups` for the rules. It runs nothing: a
+host listens with `on_spawned`, does the work, and marks how it went.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from harborage.events import EventBus, Redactor, unix_ns
 from harborage.identity import Identity, require_triple
 from harborage.ids import new_id
 from harborage.state import StateStore
-from harborage.tasks import announcements, records
+from harborage.tasks import announcements
 from harborage.tasks.books import Books, cancelled_task
 from harborage.tasks.commit import Writer
 from harborage.tasks.drivers import RegistryParts
-from harborage.tasks.errors import AcknowledgePublishError, IdempotencyConflictError, InvalidRequestError
+from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError, NotFoundError
 from harborage.tasks.group_keeper import GroupKeeper
 from harborage.tasks.groups import check_joinable
 from harborage.tasks.idempotency import fingerprint
 from harborage.tasks.ledger import CancelTask, SessionLedger
-from harborage.tasks.listeners import Listeners
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
@@ -50,6 +49,7 @@ from harborage.tasks.model import (
 from harborage.tasks.patch_keeper import PatchKeeper
 from harborage.tasks.port import TaskListener, TaskRegistry, Who
 from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
+from harborage.tasks.stored_books import KEEP, RECHECK_S, StoredBooks
 from harborage.tasks.transitions import Move, target_of
 from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
@@ -59,7 +59,12 @@ _ANY = TaskFilter()
 
 
 class InProcessTaskRegistry:
-    """Keeps tasks in this process, for one event loop and any number of callers on it. See `TaskRegistry`.
+    """Keeps tasks for one event loop and any number of callers on it. See `TaskRegistry`.
+
+    Over a store tasks, groups and keys outlive the process, several processes may share them, and about `keep` tasks
+    stay in memory. A living task is then read from the store whenever it is asked for or changed; who waits for what
+    another process ends learns of it within `recheck_s` seconds. Tool calls are counted in memory and written with the
+    task's next change, when it leaves memory, and at close: a crash loses those since.
 
     The bus, the redactor and the store are the caller's to close, after the registry.
     """
@@ -71,13 +76,17 @@ class InProcessTaskRegistry:
         redactor: Redactor | None = None,
         store: StateStore | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        keep: int = KEEP,
+        recheck_s: float = RECHECK_S,
     ) -> None:
         self._clock = clock
         self._redactor = redactor
-        self._books = Books(Writer(bus, store), clock)
+        writer = Writer(bus, store)
+        self._books = (
+            Books(writer, clock) if store is None else StoredBooks(writer, clock, store, keep=keep, recheck_s=recheck_s)
+        )
         self._groups = GroupKeeper(self._books, redactor)
         self._patches = PatchKeeper(self._books)
-        self._spawned = Listeners("tasks.on_spawned")
 
     # Spawning
 
@@ -97,7 +106,7 @@ class InProcessTaskRegistry:
 
     def on_spawned(self, listener: TaskListener) -> Callable[[], None]:
         self._books.check_open()
-        return self._spawned.add(listener)
+        return self._books.spawned.add(listener)
 
     def on_ended(self, listener: TaskListener) -> Callable[[], None]:
         self._books.check_open()
@@ -106,48 +115,57 @@ class InProcessTaskRegistry:
     # Reading
 
     async def get(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        return self._books.of_task(task_id, who, "tasks.get").tasks[task_id]
+        return (await self._books.of_task(task_id, who, "tasks.get")).tasks[task_id]
 
     async def list(self, session: Identity, filter: TaskFilter = _ANY) -> list[TaskSummary]:
+        self._books.check_open()
+        require_triple(session, "tasks.list")
         return [
             TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at)
-            for task in self.read(session)
+            for task in await self._books.read(session, filter.parent)
             if (filter.status is None or task.status is filter.status)
             and (filter.kind is None or task.kind is filter.kind)
-            and (filter.parent is None or task.parent_task_id == filter.parent)
         ]
 
-    def read(self, session: Identity) -> builtins.list[Task]:
+    async def read(self, session: Identity) -> builtins.list[Task]:
         """The session's tasks, whole, in the order they were spawned."""
         self._books.check_open()
         require_triple(session, "tasks.list")
-        ledger = self._books.find(session)
-        return [] if ledger is None else list(ledger.tasks.values())
+        return await self._books.read(session)
 
-    def sessions(self) -> builtins.list[Identity]:
+    async def sessions(self) -> builtins.list[Identity]:
         """The sessions that have tasks, for callers who may look across them."""
         self._books.check_open()
-        return [ledger.session for ledger in self._books if ledger.tasks]
+        return await self._books.sessions()
 
     async def wait_ended(self, task_id: TaskID, *, who: Who | None = None) -> Task:
-        ledger = self._books.of_task(task_id, who, "tasks.wait_ended")
+        ledger = await self._books.of_task(task_id, who, "tasks.wait_ended")
         task = ledger.tasks[task_id]
-        return task if task.status.is_terminal else await ledger.end_waiters.wait(task_id)
+        return task if task.status.is_terminal else await self._books.wait_ended(ledger, task_id)
+
+    async def recheck(self) -> None:
+        """Look whether another process ended what somebody waits for here; without a store there is none.
+
+        For whoever learns that something happened elsewhere; it is done every so often anyway.
+        """
+        self._books.check_open()
+        if isinstance(self._books, StoredBooks):
+            await self._books.recheck()
 
     # Control
 
     async def cancel(self, task_id: TaskID, reason: str = "", *, who: Who | None = None) -> bool:
-        ledger = self._books.of_task(task_id, who, "tasks.cancel")
+        ledger = await self._books.of_task(task_id, who, "tasks.cancel")
         return await self._books.alone(ledger, partial(self._cancel, ledger, task_id, reason))
 
     async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
-        ledger = self._books.of_task(task_id, who, "tasks.prioritize")
+        ledger = await self._books.of_task(task_id, who, "tasks.prioritize")
         return await self._books.alone(ledger, partial(self._prioritize, ledger, task_id, priority))
 
     async def increment_tool_count(self, task_id: TaskID, *, who: Who | None = None) -> int:
         # In memory and without the lock, because it is called for every tool call: the count is written with the
         # task's next change.
-        ledger = self._books.of_task(task_id, who, "tasks.increment_tool_count")
+        ledger = await self._books.of_task(task_id, who, "tasks.increment_tool_count", fresh=False)
         task = ledger.tasks[task_id]
         ledger.tasks[task_id] = msgspec.structs.replace(task, tool_count=task.tool_count + 1)
         return task.tool_count + 1
@@ -172,10 +190,8 @@ class InProcessTaskRegistry:
     async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
         self._books.check_open()
         require_triple(session, "tasks.acknowledge_background")
-        ledger = self._books.find(session)
-        if ledger is None:
-            return 0
-        return await self._books.alone(ledger, partial(self._acknowledge, ledger, task_ids))
+        ledger = self._books.of_session(session)
+        return 0 if ledger is None else await self._books.alone(ledger, partial(self._acknowledge, ledger, task_ids))
 
     # Groups and patches
 
@@ -195,8 +211,8 @@ class InProcessTaskRegistry:
     ) -> TaskGroup:
         return await self._groups.apply(group_id, action, who)
 
-    def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
-        return self._groups.watch(session, group_id)
+    async def watch_group(self, session: Identity, group_id: TaskGroupID) -> GroupWatch:
+        return await self._groups.watch(session, group_id)
 
     def register_retain_turn_waiter(self, session: Identity) -> RetainTurnWaiter:
         return self._groups.turn_waiter(session)
@@ -209,8 +225,6 @@ class InProcessTaskRegistry:
 
     async def aclose(self) -> None:
         await self._books.aclose()
-        self._spawned.clear()
-        self._books.ended.clear()
 
     # Changes; each runs alone in its session
 
@@ -218,40 +232,37 @@ class InProcessTaskRegistry:
         mark = ""
         if request.idempotency_key:
             mark = fingerprint(request)
-            known = ledger.idempotency.get(request.idempotency_key)
+            known = await self._books.spawned_before(ledger, request.idempotency_key, mark)
             if known is not None:
-                if known[0] != mark:
-                    raise IdempotencyConflictError(request.idempotency_key, known[1])
-                return TaskHandle(known[1], True)
+                return TaskHandle(known, True)
         now = self._clock.now()
         task = _new_task(request, unix_ns(now), self._redactor)
         if task.group_id:
-            check_joinable(task.group_id, ledger.group(task.group_id).facts())
-        await self._books.writer.commit(
-            announcements.spawned(task, now),
-            partial(self._enter, ledger, task, mark),
-            partial(records.task_write, task, None, mark),
-        )
-        return TaskHandle(task.id)
-
-    def _enter(self, ledger: SessionLedger, task: Task, mark: str) -> None:
-        ledger.add(task, mark)
-        self._spawned.tell(task)
+            state = await self._books.group(ledger, task.group_id, members=False)
+            check_joinable(task.group_id, state.facts())
+        return TaskHandle(await self._books.enter(ledger, task, mark, now))
 
     async def _cancel(self, ledger: SessionLedger, task_id: TaskID, reason: str) -> bool:
-        prior = ledger.task(task_id)
+        prior = await self._books.task(ledger, task_id)
         if prior.status.is_terminal:
             return False
         takes_along = prior.propagate_on_cancel is Propagate.CASCADE
-        below = ledger.descendants(task_id) if takes_along else []
+        below = [CancelTask(child, reason) for child in await self._books.below(ledger, task_id)] if takes_along else []
         now = self._clock.now()
         task = cancelled_task(prior, now)
-        await self._books.commit_task(ledger, task, prior, announcements.cancelled(task, reason, False, now))
-        ledger.owed.extendleft(CancelTask(child, reason) for child in reversed(below))
+        if below:
+            await self._books.intend(ledger, (CancelTask(task_id, reason, False), *below))
+        try:
+            await self._books.commit_task(ledger, task, prior, announcements.cancelled(task, reason, False, now))
+        except BaseException:
+            if below:
+                await self._books.intend(ledger, ())
+            raise
+        ledger.owed.extendleft(reversed(below))
         return True
 
     async def _prioritize(self, ledger: SessionLedger, task_id: TaskID, priority: int) -> bool:
-        prior = ledger.task(task_id)
+        prior = await self._books.task(ledger, task_id)
         if prior.priority == priority:
             return False
         now = self._clock.now()
@@ -260,11 +271,11 @@ class InProcessTaskRegistry:
         return True
 
     async def _mark(self, task_id: TaskID, move: Move, who: Who | None, **parts: Any) -> Task:
-        ledger = self._books.of_task(task_id, who, f"tasks.{move}")
+        ledger = await self._books.of_task(task_id, who, f"tasks.{move}")
         return await self._books.alone(ledger, partial(self._moved, ledger, task_id, move, parts))
 
     async def _moved(self, ledger: SessionLedger, task_id: TaskID, move: Move, parts: dict[str, Any]) -> Task:
-        prior = ledger.task(task_id)
+        prior = await self._books.task(ledger, task_id)
         status = target_of(move, prior.status, task_id)
         if "result" in parts:
             parts = {"result": redacted_result(self._redactor, parts["result"])}
@@ -279,19 +290,26 @@ class InProcessTaskRegistry:
         count = 0
         errors: list[Exception] = []
         for task_id in task_ids:
-            prior = ledger.tasks.get(task_id)
-            if prior is None or not _is_acknowledgeable(prior):
-                continue
-            task = msgspec.structs.replace(prior, background_acknowledged=True)
             try:
-                await self._books.commit_task(ledger, task, prior, None)
-                count += 1
-                await self._books.writer.publish(announcements.acknowledged(task, self._clock.now()))
+                task = await self._books.again(partial(self._acknowledge_one, ledger, task_id))
+                if task is not None:
+                    count += 1
+                    await self._books.writer.publish(announcements.acknowledged(task, self._clock.now()))
+            except NotFoundError:
+                continue
             except Exception as error:  # noqa: BLE001 - joined and raised below
                 errors.append(error)
         if errors:
             raise AcknowledgePublishError(count, errors)
         return count
+
+    async def _acknowledge_one(self, ledger: SessionLedger, task_id: TaskID) -> Task | None:
+        prior = await self._books.task(ledger, task_id)
+        if not _is_acknowledgeable(prior):
+            return None
+        task = msgspec.structs.replace(prior, background_acknowledged=True)
+        await self._books.commit_task(ledger, task, prior, None)
+        return task
 
 
 async def make(parts: RegistryParts) -> TaskRegistry:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -29,8 +30,7 @@ from harborage.tasks.errors import (
     NotFoundError,
     StaleChangeError,
 )
-from harborage.tasks.groups import completion_of, failure_of, verdict
-from harborage.tasks.groups import FailFast, Resolve
+from harborage.tasks.groups import FailFast, Resolve, completion_of, failure_of, verdict
 from harborage.tasks.ledger import FollowUp, GroupState, JudgeGroup, Mark, SessionKey, SessionLedger, key_of
 from harborage.tasks.model import (
     GroupCompletion,
@@ -45,6 +45,7 @@ from harborage.tasks.model import (
 from harborage.tasks.port import Who
 from harborage.tasks.records import HeldKey, KeptTask, StoredGroup
 from harborage.tasks.shelf import Shelf
+from harborage.tasks.watch import GroupWatch
 
 __all__ = ["KEEP", "RECHECK_S", "StoredBooks"]
 
@@ -74,6 +75,9 @@ class StoredBooks(Books):
         self._recent: OrderedDict[tuple[SessionKey, TaskID], None] = OrderedDict()
         self._timer: Timer | None = None
 
+    def of_session(self, session: Identity) -> SessionLedger | None:
+        return self.open(session)
+
     # What callers ask for
 
     async def of_task(self, task_id: TaskID, who: Who | None, what: str, *, fresh: bool = True) -> SessionLedger:
@@ -88,15 +92,18 @@ class StoredBooks(Books):
         self.check_open()
         ledger = self.open(caller)
         if kept is None:
-            self._spare()
+            self._let_go(ledger)
             raise NotFoundError(task_id)
         if not ledger.lock.locked() or task_id not in ledger.tasks:
             self._adopt(ledger, kept)
         return ledger
 
-    async def of_group(self, group_id: TaskGroupID, who: Who | None, what: str) -> tuple[SessionLedger, GroupState]:
-        ledger = self.open(self.caller(who, what))
-        return ledger, await self.alone(ledger, partial(self._standing, ledger, group_id))
+    async def of_group(self, group_id: TaskGroupID, who: Who | None, what: str) -> SessionLedger:
+        return self.open(self.caller(who, what))
+
+    async def watch(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupWatch:
+        self._arm()
+        return await self.alone(ledger, partial(self._watch, ledger, group_id))
 
     async def read(self, session: Identity, parent: TaskID | None = None) -> list[Task]:
         if parent is None:
@@ -105,9 +112,11 @@ class StoredBooks(Books):
             ids = await self._shelf.children(session, parent)
         ledger = self.find(session)
         known = {} if ledger is None else ledger.tasks
-        ended = {task_id: known[task_id] for task_id in ids if task_id in known and known[task_id].status.is_terminal}
-        kept = await self._shelf.tasks(session, [task_id for task_id in ids if task_id not in ended])
-        tasks = [*ended.values(), *(_counted(one.task, known.get(one.task.id)) for one in kept)]
+        is_changing = ledger is not None and ledger.lock.locked()
+        here = [known[task_id] for task_id in ids if task_id in known]
+        sure = {task.id: task for task in here if is_changing or task.status.is_terminal}
+        kept = await self._shelf.tasks(session, [task_id for task_id in ids if task_id not in sure])
+        tasks = [*sure.values(), *(_counted(one.task, known.get(one.task.id)) for one in kept)]
         tasks.sort(key=lambda task: (task.created_at, task.id))
         return tasks
 
@@ -255,9 +264,17 @@ class StoredBooks(Books):
             await self._disown(header.id)
             raise
 
+    async def alone(self, ledger: SessionLedger, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            return await super().alone(ledger, change)
+        finally:
+            self._let_go(ledger)
+
     async def intend(self, ledger: SessionLedger, steps: Iterable[FollowUp]) -> None:
-        await self._shelf.keep_owed(ledger.session, tuple(steps))
-        ledger.is_owed_kept = True
+        noted = tuple(steps)
+        if noted or ledger.is_owed_kept:
+            await self._shelf.keep_owed(ledger.session, noted)
+        ledger.is_owed_kept = bool(noted)
 
     async def settle(self, ledger: SessionLedger) -> None:
         if len(ledger.owed) > 1 and not ledger.is_owed_kept:
@@ -267,7 +284,6 @@ class StoredBooks(Books):
         finally:
             if not ledger.owed and ledger.is_owed_kept:
                 await self.intend(ledger, ())
-                ledger.is_owed_kept = False
 
     async def aclose(self) -> None:
         if self._timer is not None:
@@ -276,6 +292,7 @@ class StoredBooks(Books):
             for task_id in [task_id for task_id in ledger.tasks if _is_uncounted(ledger, task_id)]:
                 await self._count(ledger, task_id)
         await super().aclose()
+        self._recent.clear()
         await self._crew.join()
 
     async def _settled(self, ledger: SessionLedger, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -291,12 +308,13 @@ class StoredBooks(Books):
                 if not ledger.owed:
                     del ledger.groups[group_id]
 
+    async def _watch(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupWatch:
+        return (await self._standing(ledger, group_id)).watch()
+
     async def _standing(self, ledger: SessionLedger, group_id: TaskGroupID) -> GroupState:
-        """The group as it stands, ended if a crash kept it from that."""
+        """The group as it stands, about to end if a crash kept it from that."""
         state = await self.group(ledger, group_id)
         await self._judge(ledger, state, None)
-        if ledger.owed:
-            await self.settle(ledger)
         return state
 
     async def _judge_group(self, ledger: SessionLedger, step: JudgeGroup) -> None:
@@ -387,24 +405,36 @@ class StoredBooks(Books):
 
     def _spare(self) -> None:
         """Let go of what was not used for long, and of sessions that nothing is left of."""
-        for place in list(self._recent)[: max(0, len(self._recent) - self._keep)]:
+        excess = len(self._recent) - self._keep
+        if excess <= 0:
+            return
+        for place in list(islice(self._recent, excess)):
             key, task_id = place
             ledger = self._ledgers.get(key)
-            if ledger is None:
+            if ledger is None or task_id not in ledger.tasks:
                 del self._recent[place]
+            elif ledger.users or task_id in ledger.end_waiters:
+                self._recent.move_to_end(place)
             elif _is_uncounted(ledger, task_id):
                 self._recent.move_to_end(place)
                 self._crew.start(self._count(ledger, task_id), "tasks.count")
-            elif not ledger.lock.locked() and task_id not in ledger.end_waiters:
+            else:
                 del self._recent[place]
-                ledger.tasks.pop(task_id, None)
+                del ledger.tasks[task_id]
                 ledger.marks.pop(task_id, None)
-                if not _is_needed(ledger):
-                    del self._ledgers[key]
+                self._let_go(ledger)
+
+    def _let_go(self, ledger: SessionLedger) -> None:
+        key = key_of(ledger.session)
+        if self._ledgers.get(key) is ledger and not _is_needed(ledger):
+            del self._ledgers[key]
 
     async def _count(self, ledger: SessionLedger, task_id: TaskID) -> None:
-        """Keep the tool calls that were counted since the task was last written."""
-        await self.alone(ledger, partial(self._write_count, ledger, task_id))
+        """Keep the tool calls that were counted since the task was last written; a failure is logged."""
+        try:
+            await self.alone(ledger, partial(self._write_count, ledger, task_id))
+        except Exception as error:  # noqa: BLE001 - logged
+            _log.warning("task %s: the tool calls counted last are not kept: %s", task_id, error)
 
     async def _write_count(self, ledger: SessionLedger, task_id: TaskID) -> None:
         prior = await self.task(ledger, task_id)
@@ -451,4 +481,4 @@ def _is_watched(ledger: SessionLedger) -> bool:
 
 
 def _is_needed(ledger: SessionLedger) -> bool:
-    return bool(ledger.tasks or ledger.owed or ledger.turn_waiters or ledger.lock.locked() or _is_watched(ledger))
+    return bool(ledger.tasks or ledger.owed or ledger.turn_waiters or ledger.users or _is_watched(ledger))

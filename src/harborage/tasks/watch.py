@@ -104,6 +104,13 @@ class EndWaiters:
     def __len__(self) -> int:
         return sum(len(waiting) for waiting in self._waiting.values())
 
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._waiting
+
+    def awaited(self) -> list[TaskID]:
+        """The tasks that somebody waits for."""
+        return list(self._waiting)
+
     async def wait(self, task_id: TaskID) -> Task:
         """The task as it ended.
 

@@ -541,7 +541,7 @@ class EndsBadly(InProcessTaskRegistry):
 class LosesMembers(InProcessTaskRegistry):
     """A registry that forgets the members of a group that ends."""
 
-    def watch_group(self, session, group_id):
+    async def watch_group(self, session, group_id):
         """A watch that has delivered an empty group."""
         watch = GroupWatch()
         status = GroupStatus.COMPLETED

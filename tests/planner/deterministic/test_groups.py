@@ -378,7 +378,7 @@ async def test_a_watch_that_closed_without_a_value_is_no_end(registry, runs, mon
     await planner.next(runs())
     (summary,) = await registry.list(SESSION)
 
-    def closed(session, group_id):
+    async def closed(session, group_id):
         watch = GroupWatch()
         watch.close()
         return watch
@@ -391,7 +391,12 @@ async def test_looking_leaves_no_watch_behind(registry, runs, monkeypatch):
     """Each look at the group gives its watch back, so that a long wait costs the registry nothing."""
     watches = []
     watch_group = registry.watch_group
-    monkeypatch.setattr(registry, "watch_group", lambda *asked: watches.append(watch_group(*asked)) or watches[-1])
+
+    async def noted(*asked):
+        watches.append(await watch_group(*asked))
+        return watches[-1]
+
+    monkeypatch.setattr(registry, "watch_group", noted)
     planner = tree(registry, spawning())
     for _ in range(5):
         await planner.next(runs())

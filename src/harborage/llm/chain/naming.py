@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -41,7 +43,8 @@ class Naming(Layer):
         return replace(answer, tool_calls=calls) if calls else answer
 
 
-def wire_names(names: frozenset[str]) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def wire_names(names: frozenset[str]) -> Mapping[str, str]:
     """For each name that is not legal, the legal one that stands for it; never one that another tool has."""
     illegal = sorted(name for name in names if not _LEGAL.fullmatch(name))
     taken = set(names)
@@ -53,7 +56,7 @@ def wire_names(names: frozenset[str]) -> dict[str, str]:
             wire = f"{wire[: _LONGEST - _MARK_CHARS - 1]}_{mark}"
         taken.add(wire)
         found[name] = wire
-    return found
+    return MappingProxyType(found)
 
 
 def _renamed(request: CompleteRequest, names: Mapping[str, str]) -> CompleteRequest:

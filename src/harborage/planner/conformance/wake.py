@@ -51,7 +51,7 @@ async def the_planner_is_woken(bench: Bench) -> None:
 async def _pushed(bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask) -> None:
     expect(not spawn.spec.retain_turn, "a planner that is woken by push must not keep its turn (retain_turn)")
     task_id, group_id = await _act(registry, run, spawn)
-    watch = registry.watch_group(run.quadruple.identity, group_id)
+    watch = await registry.watch_group(run.quadruple.identity, group_id)
     await _complete(registry, run.quadruple, task_id)
     completion = await _completion(watch, bench.harness.patience_s)
     expect(len(completion.members) == 1, f"the group has {len(completion.members)} members, not one")

@@ -129,7 +129,7 @@ class _GroupStep:
         self, run: RunContext, registry: TaskRegistry, progress: _Progress, group_id: TaskGroupID, task_id: TaskID
     ) -> Decision:
         """What `on_resolved` says about a group that has ended, else to await a task of it."""
-        completion = _peek(registry, run.quadruple, group_id)
+        completion = await _peek(registry, run.quadruple, group_id)
         if completion is None:
             return AwaitTask(await _still_running(registry, run.quadruple, group_id, task_id))
         assert self.on_resolved is not None
@@ -245,8 +245,8 @@ def _group_request(who: Quadruple, spawn: SpawnTask) -> GroupRequest:
     )
 
 
-def _peek(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID) -> GroupCompletion | None:
-    watch = registry.watch_group(who.identity, group_id)
+async def _peek(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID) -> GroupCompletion | None:
+    watch = await registry.watch_group(who.identity, group_id)
     completion = watch.peek()
     watch.cancel()
     return completion

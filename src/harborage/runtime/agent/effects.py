@@ -99,7 +99,11 @@ class AgentEffects:
                 ),
                 "parallel.check": Effect(run=self._check),
                 "approve.": Effect(
-                    run=self._approve, result=Approval, is_interruptible=True, waits_for=self._answer_due
+                    run=self._approve,
+                    result=Approval,
+                    cut=self._unanswered,
+                    is_interruptible=True,
+                    waits_for=self._answer_due,
                 ),
                 "tool.": Effect(
                     run=self._tool,
@@ -205,6 +209,10 @@ class AgentEffects:
         except HarborageError as error:
             return Approval(refusal=str(error))
 
+    def _unanswered(self, call: StepCall) -> None:
+        """An earlier process may have asked already: whoever was to answer is told when the run ends."""
+        self._live[call.run_id].was_cut_at_gate = True
+
     def _answer_due(self, call: StepCall) -> Waiting | None:
         """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
         pause = self._services.gates[call.payload.tool].idle(call.key)
@@ -260,7 +268,7 @@ class AgentEffects:
         if self._services.tasks is None:
             return
         try:
-            watch = self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
+            watch = await self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
         except GroupNotFoundError:
             return  # of an earlier runtime, whose tasks ended with it
         try:

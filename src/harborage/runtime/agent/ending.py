@@ -16,12 +16,19 @@ from harborage.planner import (
     AnswerEnvelope,
     Finish,
     FinishReason,
+    PauseReason,
     extract_answer,
     task_error_code_for_finish,
 )
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
-from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
+from harborage.runtime.pauses import (
+    MAX_PAGE_SIZE,
+    AlreadyResumedError,
+    PauseDecision,
+    PauseFilter,
+    PauseNotFoundError,
+)
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.tasks import InvalidTransitionError, NotFoundError, TaskFailure, TaskFilter, TaskRegistry
 
@@ -108,10 +115,25 @@ def refuse(services: AgentServices, control: ControlEvent) -> None:
 
 async def _close_up(services: AgentServices, live: LiveRun) -> None:
     await live.mailbox.handed_over()
-    for token in live.unanswered:
+    for token in await _unanswered(services, live):
         await withdraw(services, live.base.quadruple, token)
     for control in live.mailbox.take().controls:
         refuse(services, control)
+
+
+async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
+    """The approvals that nobody waits for any more."""
+    if not live.was_cut_at_gate:
+        return live.unanswered
+    who = live.base.quadruple
+    mine = PauseFilter(
+        reasons=(PauseReason.APPROVAL_REQUIRED,),
+        users=(who.user_id,),
+        sessions=(who.session_id,),
+        runs=(who.run_id,),
+    )
+    page = await services.pauses.list(mine, page_size=MAX_PAGE_SIZE, who=who)
+    return [*live.unanswered, *(pause.token for pause in page.rows if pause.token not in live.unanswered)]
 
 
 async def _cancel_children(tasks: TaskRegistry, who: Quadruple) -> None:

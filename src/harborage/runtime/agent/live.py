@@ -19,7 +19,8 @@ __all__ = ["LiveRun", "StepNotes"]
 
 class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
-    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more. `transcript` and
+    `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
+    that there may be others, from before this process carried it. `transcript` and
     `manifest` are what its record holds of model calls, and of artifacts that its planner was shown. A rehearsal calls
     no tool that has effects."""
 
@@ -33,6 +34,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     context: RunContext | None = None
     state: RunState | None = None
     unanswered: list[str] = []
+    was_cut_at_gate: bool = False
     transcript: Transcript = msgspec.field(default_factory=Transcript)
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     is_rehearsal: bool = False

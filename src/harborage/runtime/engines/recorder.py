@@ -275,6 +275,8 @@ class Recorder:
                 finally:
                     mailbox.leave(flight)
             reason = mailbox.reason or Interrupt.SOFT_CANCEL
+        if effect.cut is not None:
+            effect.cut(call)
         self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason))
         raise StepInterruptedError(call.name, reason)
 
@@ -354,6 +356,8 @@ class Recorder:
             case Failed():
                 raise RecordedFailureError(last.name, last.error, last.message)
             case Cut():
+                if effect.cut is not None:
+                    effect.cut(call)
                 raise StepInterruptedError(last.name, Interrupt(last.reason))
             case Begun():
                 return self._resolve_doubt(call, effect)

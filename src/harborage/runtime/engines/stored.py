@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from msgspec.structs import replace
+
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import Crew
@@ -138,12 +140,16 @@ class StoredEngine:
         checking = Inbox(record.who, self._clock)
         checking.enqueue(control)
         (stamped,) = checking.drain()
-        event_id = stamped.event_id or new_id()
+        if not stamped.event_id:
+            stamped = replace(stamped, event_id=new_id())
         try:
-            is_new = await self._queue.send(run_id, event_id, codec.encode(stamped))
+            is_new = await self._queue.send(run_id, stamped.event_id, codec.encode(stamped))
         except RunRecordNotFoundError as error:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on") from error
-        await self._deliver()  # a run that is carried here has it when this returns
+        try:
+            await self._deliver()  # a run that is carried here has it when this returns
+        except HarborageError as error:
+            self._logger.warning("run %s has a control a moment later: %s", run_id, error)
         self._changed.set()
         return is_new
 

@@ -164,10 +164,14 @@ class Bench:
 
 
 async def open_bench(
-    open_registry: OpenRegistry, *, redactor: Redactor | None = None, store: StateStore | None = None
+    open_registry: OpenRegistry,
+    *,
+    redactor: Redactor | None = None,
+    store: StateStore | None = None,
+    clock: FakeClock | None = None,
 ) -> Bench:
     """A bench with a fresh registry; without a redactor of its own it gets the default one."""
-    clock = FakeClock()
+    clock = FakeClock() if clock is None else clock
     bus = FaultyBus(MemoryEventBus(config=_ROOM_FOR_ALL, clock=clock))
     parts = RegistryParts(bus=bus, redactor=redactor or PatternRedactor(), store=store, clock=clock)
     return Bench(await open_registry(parts), bus, clock)

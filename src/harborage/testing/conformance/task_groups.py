@@ -121,7 +121,7 @@ async def sealing_is_told_and_final(bench: Bench) -> None:
 async def the_last_member_ends_a_sealed_group(bench: Bench) -> None:
     """A sealed group completes when its last member ends, even if members failed; everybody gets one completion."""
     group, (good, bad) = await bench.group_of(2, owner_task_id="owner")
-    watches = [bench.registry.watch_group(SESSION, group.id) for _ in range(2)]
+    watches = [await bench.registry.watch_group(SESSION, group.id) for _ in range(2)]
     await bench.registry.seal_group(group.id, who=ME)
     await bench.complete(good, b'{"n":1}')
     expect_equal([watch.peek() for watch in watches], [None, None], "completions before the end")
@@ -140,7 +140,7 @@ async def the_last_member_ends_a_sealed_group(bench: Bench) -> None:
     )
     expect_equal([watch.peek() for watch in watches], [wanted, wanted], "completions")
     expect_equal(await watches[0].completion(), wanted, "an awaited completion")
-    expect_equal(await bench.registry.watch_group(SESSION, group.id).completion(), wanted, "a late watch")
+    expect_equal(await (await bench.registry.watch_group(SESSION, group.id)).completion(), wanted, "a late watch")
     expect_equal([event.type for event in bench.told(*ENDED)], [EventType.TASK_GROUP_RESOLVED], "terminal events")
 
 
@@ -186,7 +186,7 @@ async def one_failure_ends_a_fail_fast_group(bench: Bench) -> None:
     """In an open or sealed fail_fast group a failed member cancels the living ones and the group, once."""
     for is_sealed in (False, True):
         group, (bad, *rest) = await bench.group_of(3, fail_fast=True)
-        watch = bench.registry.watch_group(SESSION, group.id)
+        watch = await bench.registry.watch_group(SESSION, group.id)
         if is_sealed:
             await bench.registry.seal_group(group.id, who=ME)
         bench.events.clear()
@@ -234,7 +234,7 @@ async def cancelling_a_group_takes_members_along(bench: Bench) -> None:
         await bench.complete(done)
         if is_sealed:
             await bench.registry.seal_group(group.id, who=ME)
-        watch = bench.registry.watch_group(SESSION, group.id)
+        watch = await bench.registry.watch_group(SESSION, group.id)
         bench.events.clear()
         expect_equal(await bench.registry.cancel_group(group.id, "enough", who=ME), True, "cancel_group")
         wanted = [EventType.TASK_CANCELLED, EventType.TASK_GROUP_CANCELLED]
@@ -266,7 +266,7 @@ async def without_propagation_members_go_on(bench: Bench) -> None:
     await bench.registry.cancel_group(group.id, "enough", propagate=False, who=ME)
     expect_equal(await bench.status(live), RUNNING, "the member")
     await bench.complete(live, b"1")
-    completion = bench.registry.watch_group(SESSION, group.id).peek()
+    completion = (await bench.registry.watch_group(SESSION, group.id)).peek()
     outcomes = completion.members if completion is not None else ()
     expect_equal(outcomes, (MemberOutcome(live, RUNNING),), "the outcomes")
     expect_equal(bench.count(*ENDED), 1, "terminal events")
@@ -293,7 +293,7 @@ async def watches_can_be_given_up(bench: Bench) -> None:
     """A cancelled watch ends without a value and stays so; giving up twice, and after the end, is fine."""
     group, [only] = await bench.group_of(1)
     await bench.registry.seal_group(group.id, who=ME)
-    gone, kept = [bench.registry.watch_group(SESSION, group.id) for _ in range(2)]
+    gone, kept = [await bench.registry.watch_group(SESSION, group.id) for _ in range(2)]
     async with asyncio.TaskGroup() as crew:
         waiting = crew.create_task(gone.completion())
         await settle()
@@ -309,7 +309,7 @@ async def watches_can_be_given_up(bench: Bench) -> None:
 async def waiting_for_a_group_wakes_everybody(bench: Bench) -> None:
     """All who wait on one watch are woken by the end; one that is cancelled meanwhile takes nothing from the others."""
     group, [only] = await bench.group_of(1)
-    watch = bench.registry.watch_group(SESSION, group.id)
+    watch = await bench.registry.watch_group(SESSION, group.id)
     async with asyncio.TaskGroup() as crew:
         waiting = [crew.create_task(watch.completion()) for _ in range(3)]
         await settle()
@@ -338,7 +338,7 @@ async def retained_turns_wake_all_waiters(bench: Bench) -> None:
 async def a_group_that_cannot_be_told_does_not_change(bench: Bench) -> None:
     """When the first event of a group's change cannot be published, nothing has changed and all can be repeated."""
     group, [live] = await bench.group_of(1)
-    watch = bench.registry.watch_group(SESSION, group.id)
+    watch = await bench.registry.watch_group(SESSION, group.id)
     bench.bus.refuse()
     refused: dict[str, Awaitable[object]] = {
         "create": bench.group(id="new"),
@@ -359,7 +359,7 @@ async def a_group_that_cannot_be_told_does_not_change(bench: Bench) -> None:
 async def an_end_that_breaks_off_is_finished_later(bench: Bench) -> None:
     """When a group's end cannot be told to the end, the next change of the session finishes it, exactly once."""
     group, (bad, *_) = await bench.group_of(3, fail_fast=True)
-    watch = bench.registry.watch_group(SESSION, group.id)
+    watch = await bench.registry.watch_group(SESSION, group.id)
     bench.bus.refuse_after(2)
     await expect_raises(FollowUpPendingError, bench.fail(bad, "boom"), "a fail-fast that breaks off")
     expect_equal(watch.peek(), None, "the watch at the break")
@@ -423,7 +423,7 @@ async def patches_belong_to_their_session(bench: Bench) -> None:
 async def closing_ends_the_watches(bench: Bench) -> None:
     """When the registry closes, watches and turn waiters end without a value, and group verbs are refused."""
     group = await bench.group(retain_turn=True)
-    watch = bench.registry.watch_group(SESSION, group.id)
+    watch = await bench.registry.watch_group(SESSION, group.id)
     turn = bench.registry.register_retain_turn_waiter(SESSION)
     async with asyncio.TaskGroup() as crew:
         waiting = [crew.create_task(watch.completion()), crew.create_task(turn.group_id())]
@@ -450,7 +450,7 @@ def _verbs(bench: Bench, group_id: str, who: Identity | None) -> Iterator[tuple[
 
 
 async def _watching(bench: Bench, session: Identity, group_id: str) -> object:
-    return bench.registry.watch_group(session, group_id)
+    return await bench.registry.watch_group(session, group_id)
 
 
 def _wire(event: Event) -> dict[str, dict[str, object]]:

@@ -17,7 +17,7 @@ from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.state.runs import RunRecord
+from harborage.state.runs import RunRecord, Stand
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.town import ME, Town
 
@@ -52,7 +52,12 @@ async def broken_promises(town: Town) -> list[str]:
     for record in town.records:
         entries = await _entries(town, record)
         finish = _finish(entries)
-        found = [*_one_end(record, entries), *_begun_once(entries), *_controls(town, record, entries)]
+        found = [
+            *_one_end(record, entries),
+            *_failed(town, record),
+            *_begun_once(entries),
+            *_controls(town, record, entries),
+        ]
         if finish is not None:
             found += _told(town, record, finish)
         broken += [f"run {record.run_id[-6:]}: {one}" for one in found]
@@ -70,7 +75,8 @@ async def _entries(town: Town, record: RunRecord) -> Sequence[Entry]:
 def _finish(entries: Sequence[Entry]) -> Finish | None:
     last = entries[-1]
     if isinstance(last, Ended) and last.finish is not None:
-        return codec.decode(bytes(last.finish), Finish)
+        finish: Finish = codec.decode(bytes(last.finish), Finish)
+        return finish
     return None
 
 
@@ -78,6 +84,13 @@ def _one_end(record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
     ends = [at for at, entry in enumerate(entries) if isinstance(entry, Ended)]
     if ends != [len(entries) - 1]:
         yield f"stands {record.standing.stand}, and {len(ends)} of its {len(entries)} entries say that it ended: {ends}"
+
+
+def _failed(town: Town, record: RunRecord) -> Iterator[str]:
+    """A run fails when its model does, and for nothing else that happens here."""
+    is_lost = town.simulation.fates.struck["lose"] > 0 and "the connection broke" in record.standing.reason
+    if record.standing.stand is Stand.FAILED and not is_lost:
+        yield f"failed: {record.standing.reason}"
 
 
 def _begun_once(entries: Sequence[Entry]) -> Iterator[str]:
@@ -193,4 +206,6 @@ async def _waiting(town: Town) -> list[str]:
     """Nobody is asked any more for runs that are over."""
     over = {record.run_id for record in town.records if record.standing.stand.is_final}
     rows = (await town.pauses.list(who=ME, page_size=200)).rows
-    return [f"run {one.identity.run_id[-6:]} is over, and {one.token} waits" for one in rows if one.identity.run_id in over]
+    return [
+        f"run {one.identity.run_id[-6:]} is over, and {one.token} waits" for one in rows if one.identity.run_id in over
+    ]

@@ -38,17 +38,17 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_FAULTS = Faults()
 
-_SWITCHES = ("crash", "freeze", "refuse", "lose", "slow")
-
 
 def drawn_faults(chance: random.Random) -> Faults:
     """Faults for one story: each kind is there or not, and seldom or often, so that rare mixtures come up too."""
-    chances = {name: _seldom_or_often(chance) if chance.random() < 0.6 else 0.0 for name in _SWITCHES}
-    # Most of what must hold is about processes that die.
-    if chance.random() < 0.5:
-        chances["crash"] = _seldom_or_often(chance)
+    crash, freeze, refuse, lose, slow = (_seldom_or_often(chance) if chance.random() < 0.6 else 0.0 for _ in range(5))
     return Faults(
-        **chances,
+        # Most of what must hold is about processes that die.
+        crash=_seldom_or_often(chance) if chance.random() < 0.5 else crash,
+        freeze=freeze,
+        refuse=refuse,
+        lose=lose,
+        slow=slow,
         freeze_s=chance.choice((1.0, 30.0, 100.0)),
         slow_s=chance.choice((0.01, 1.0, 40.0)),
         skew_s=chance.choice((0.0, 0.0, 0.05, 3.0)),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from harborage.errors import HarborageError
 
@@ -32,6 +32,9 @@ __all__ = [
     "UnhandledError",
     "waits_of",
 ]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _US: Final = 1_000_000
 _DEEPEST = 6
@@ -138,6 +141,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._slow: dict[int, bool] = {}
         self.main = Lane("world")
         self.lanes: list[Lane] = [self.main]
+        self._going: list[Lane] = [self.main]
         self.turns = 0
         self.set_exception_handler(_note_thrown)
         self.set_task_factory(_new_task)
@@ -166,16 +170,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """A further lane."""
         lane = Lane(name)
         self.lanes.append(lane)
+        self._going.append(lane)
         return lane
 
     def hold(self, lane: Lane) -> None:
         """Let nothing of the lane have a turn from now on; time goes by for it all the same."""
         lane.is_held = True
+        self._going = [one for one in self._going if one is not lane]
         lane.held += lane.ready
         lane.ready.clear()
 
     def let_go(self, lane: Lane) -> None:
         """Let the lane go on where it was held."""
+        if lane.is_held:
+            self._going.append(lane)
         lane.is_held = False
         lane.ready += lane.held
         lane.held.clear()
@@ -189,7 +197,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # ── The loop's own interface ────────────────────────────────────────────────────────────────────────────────────
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         self._check_closed()  # type: ignore[attr-defined]
         if context is None:
@@ -199,14 +207,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_soon_threadsafe(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         if threading.get_ident() != self._thread_id:  # type: ignore[attr-defined]
             raise RealWorldError("a thread called into the simulated loop; simulated code runs in one thread")
         return self.call_soon(callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]
         if context is None:
@@ -218,9 +226,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return _Future(number=next(self._numbers), loop=self)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in one piece, at a turn of its own."""
-        future = self.create_future()
+        future: asyncio.Future[T] = self.create_future()
         self.call_soon(_work, future, func, args)
         return future
 
@@ -234,7 +242,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """One turn: the next callback, by chance; or, when nobody is ready, the time of the next timer."""
-        self._ring()
+        alarms = self._alarms
+        if alarms and alarms[0][0] <= self._now_us:
+            self._ring()
         choice = self._choose()
         while choice is None:
             self._move_on()
@@ -259,8 +269,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _ring(self) -> None:
         """Make ready what is due."""
         alarms = self._alarms
-        while alarms and (alarms[0][0] <= self._now_us or alarms[0][2]._cancelled):
-            _, _, timer = heapq.heappop(alarms)
+        while alarms and alarms[0][0] <= self._now_us:
+            timer: Any = heapq.heappop(alarms)[2]
             if not timer._cancelled:
                 self._queue(timer, timer._context)
 
@@ -271,6 +281,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             DeadlockError: there is none.
             EndlessError: it lies behind the end of time.
         """
+        while self._alarms and self._alarms[0][2]._cancelled:
+            heapq.heappop(self._alarms)
         if not self._alarms:
             raise DeadlockError(f"everybody waits, and no timer runs\n{self.waits()}")
         self._now_us = self._alarms[0][0]
@@ -279,16 +291,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _choose(self) -> tuple[Lane, asyncio.Handle] | None:
         while True:
-            lanes = [lane for lane in self.lanes if lane.ready]
+            lanes = [lane for lane in self._going if lane.ready]
             if not lanes:
                 return None
             lane = lanes[0] if len(lanes) == 1 else lanes[int(self._random() * len(lanes))]
-            handle = lane.ready.pop(self._place(lane.ready))
+            ready = lane.ready
+            handle = ready.pop() if len(ready) == 1 else ready.pop(self._place(ready))
             if not handle._cancelled:
                 return lane, handle
 
     def _place(self, ready: list[asyncio.Handle]) -> int:
-        if len(ready) == 1 or self._order is Order.FIFO:
+        if self._order is Order.FIFO:
             return 0
         if self._order is Order.SHUFFLED:
             return int(self._random() * len(ready))
@@ -362,12 +375,12 @@ def _work(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any
         future.set_result(result)
 
 
-def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
+def _task_of(handle: Any) -> asyncio.Task[Any] | None:
     owner = getattr(handle._callback, "__self__", None)
     return owner if isinstance(owner, asyncio.Task) else None
 
 
-def _label(handle: asyncio.Handle) -> str:
+def _label(handle: Any) -> str:
     """What has its turn: a task by its name, or a function."""
     task = _task_of(handle)
     if task is not None:

@@ -29,6 +29,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     pauses: int = 0
     cancels: int = 0
     deadlines: float = 0.0
+    token_budget: int = 0
+    is_react: bool = False
 
 
 def drawn_traits(chance: random.Random) -> Traits:
@@ -37,20 +39,23 @@ def drawn_traits(chance: random.Random) -> Traits:
     def maybe(likely: float = 0.4) -> bool:
         return chance.random() < likely
 
+    is_react = maybe(0.2)
     return Traits(
+        is_react=is_react,
         processes=chance.choice((1, 1, 2, 3)),
         runs=chance.choice((1, 1, 2, 4)),
         longest=chance.choice((2, 4, 8)),
         linger_s=chance.choice((0.0, 0.1, 1.0, 600.0)),
         has_parallel=maybe(),
         has_approvals=maybe(),
-        has_questions=maybe(),
-        has_children=maybe(),
+        has_questions=maybe() and not is_react,
+        has_children=maybe() and not is_react,
         has_large=maybe(0.1),
         messages=chance.choice((0, 0, 2, 6)),
         pauses=chance.choice((0, 0, 0, 2)),
         cancels=chance.choice((0, 0, 0, 1)),
         deadlines=chance.choice((0.0, 0.0, 0.3)),
+        token_budget=chance.choice((0, 0, 150)),
     )
 
 
@@ -62,7 +67,7 @@ def drawn_plan(chance: random.Random, traits: Traits) -> list[Any]:
 def _plan(chance: random.Random, traits: Traits, names: count[int], longest: int, depth: int) -> list[Any]:
     plan: list[Any] = []
     spawned: list[int] = []
-    for at in range(chance.randint(1, longest)):
+    for _ in range(chance.randint(1, longest)):
         kinds = ["call"] * 3
         kinds += ["parallel"] * (2 * traits.has_parallel) + ["ask"] * traits.has_questions
         if traits.has_children and depth < 2:
@@ -70,7 +75,7 @@ def _plan(chance: random.Random, traits: Traits, names: count[int], longest: int
         match chance.choice(kinds):
             case "parallel":
                 calls = [_call(chance, traits, names) for _ in range(chance.randint(2, 4))]
-                plan.append([chance.choice(_JOINS), calls])
+                plan.append(["all" if traits.is_react else chance.choice(_JOINS), calls])
             case "ask":
                 plan.append(["ask", f"q{next(names)}"])
             case "join":
@@ -78,7 +83,7 @@ def _plan(chance: random.Random, traits: Traits, names: count[int], longest: int
             case "spawn" | "turn" as kind:
                 plan.append([kind, _plan(chance, traits, names, 3, depth + 1)])
                 if kind == "spawn":
-                    spawned.append(at)
+                    spawned.append(sum(step[0] != "ask" for step in plan) - 1)
             case _:
                 plan.append(_call(chance, traits, names))
     return plan

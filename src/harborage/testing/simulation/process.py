@@ -103,7 +103,7 @@ class Process:
             self._simulation.note(f"{self.name} is asked to stop")
             for task in self.lane.waiting():
                 if task.get_name() == f"{self.name} main":
-                    self.context.run(self._loop.call_soon, task.cancel)
+                    self._loop.call_soon(task.cancel, context=self.context.copy())
 
     def kill(self, why: str) -> None:
         """End the process between two turns. Killing a dead one does nothing."""
@@ -163,4 +163,3 @@ class Process:
         if not self.is_dead and not self._simulation.is_over:
             self._simulation.note(f"{self.name} ends")
             self._end()
-

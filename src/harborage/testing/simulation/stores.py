@@ -56,15 +56,15 @@ class Server:
         """This storage, as the process reaches it."""
         wire = Wire(self.simulation, process, refusal=_refused, slowest_s=self._chance.choice((0.0, 0.001, 0.05)))
         runs = _Runs(self, process, wire)
-        return Storage(
-            state=_State(self.state, wire), runs=runs, queue=runs, events=_Events(self.events, wire)
-        )
+        return Storage(state=_State(self.state, wire), runs=runs, queue=runs, events=_Events(self.events, wire))
 
     def begin_life(self, worker: str) -> None:
         """A worker gives signs of life from now on."""
         if worker not in self._lives:
             start = self._keepers.start
-            self._lives[worker] = self.simulation.context.copy().run(start, self.runs.keep_alive(worker), f"life of {worker}")
+            self._lives[worker] = self.simulation.context.copy().run(
+                start, self.runs.keep_alive(worker), f"life of {worker}"
+            )
 
     def end_life(self, worker: str) -> None:
         """The worker gives none any more: its runs are free."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -34,8 +33,9 @@ from harborage.runtime.pauses import (
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
 from harborage.testing.simulation.loop import SimulationError
+from harborage.testing.simulation.model import Model, Shortener
 from harborage.testing.simulation.plans import Traits, drawn_plan
-from harborage.testing.simulation.process import Process, ProcessDiedError
+from harborage.testing.simulation.process import Process
 from harborage.testing.simulation.simulation import Simulation
 from harborage.testing.simulation.stores import Server
 from harborage.testing.simulation.wire import Wire
@@ -45,9 +45,9 @@ __all__ = ["ME", "Asked", "StuckError", "Town"]
 
 ME: Final = Identity("tenant", "user", "session")
 
-_LONGEST_S: Final = 3600.0
+_LONGEST_S: Final = 1200.0
 _LAST_CALL_S: Final = 120.0
-_TTL: Final = timedelta(minutes=5)
+_TTL: Final = timedelta(minutes=1)
 
 
 class StuckError(SimulationError):
@@ -71,6 +71,7 @@ class Town:
         self.server = Server(simulation)
         self.world = World(simulation)
         self.asked: list[Asked] = []
+        self.plans: list[list[Any]] = []
         self.approved: set[tuple[str, str]] = set()
         self.records: list[RunRecord] = []
         self._chance = simulation.chance("town")
@@ -119,14 +120,20 @@ class Town:
         """What a process does: it carries runs."""
         storage = self.server.connect(process)
         wire = Wire(self.simulation, process, loss=_lost, slowest_s=self._chance.choice((0.0, 0.01, 2.0)))
+        is_react = self.traits.is_react
         runtime = Runtime(
-            planner=Mind(self.world, process, wire),
+            planner=None if is_react else Mind(self.world, process, wire),
+            model=Model(self.world, process, wire, self.plans) if is_react else None,
+            summariser=None if is_react else Shortener(),
             tools=tools_of(self.world, process, wire),
             approvals={"gated": AlwaysDeny()},
             storage=storage,
             clock=process.clock,
             options=RuntimeOptions(
-                linger=timedelta(seconds=self.traits.linger_s), pause_ttl=_TTL, approval_ttl=_TTL
+                linger=timedelta(seconds=self.traits.linger_s),
+                pause_ttl=_TTL,
+                approval_ttl=_TTL,
+                token_budget=self.traits.token_budget,
             ),
             logger=process.logger,
         )
@@ -172,7 +179,8 @@ class Town:
             await asyncio.sleep(1)
 
     async def _begin(self, asked: Asked, process: Process, runtime: Runtime) -> None:
-        goal = json.dumps({"plan": asked.plan})
+        self.plans.append(asked.plan)
+        goal = f"plan-{len(self.plans) - 1}" if self.traits.is_react else json.dumps({"plan": asked.plan})
         start = runtime.start(goal, who=ME, deadline=asked.deadline)
         try:
             async with asyncio.timeout(60):
@@ -229,7 +237,7 @@ class Town:
 
     async def _answer(self, pause: Pause) -> None:
         chance = self._chance
-        await asyncio.sleep(chance.choice((0.0, 1.0, 60.0)) * chance.random())
+        await asyncio.sleep(chance.choice((0.0, 1.0, 40.0)) * chance.random())
         if chance.random() < 0.1:
             self.simulation.note(f"nobody answers {pause.token[-6:]}")
             return
@@ -263,10 +271,13 @@ class Town:
         return await self.server.runs.list(RunFilter(), limit=1000)
 
     async def _all_over(self) -> None:
-        while len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
+        while not await self._is_all_over():
             await asyncio.sleep(1)
-        while not all(record.standing.stand.is_final for record in await self._runs()):
-            await asyncio.sleep(1)
+
+    async def _is_all_over(self) -> bool:
+        if len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
+            return False
+        return all(record.standing.stand.is_final for record in await self._runs())
 
     async def _standing(self) -> str:
         lines = [

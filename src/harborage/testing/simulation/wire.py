@@ -91,7 +91,9 @@ class Wire:
         if self._process.is_dead and self._chance.random() < 0.5:
             asked.act = None
         asked.do()
-        self._simulation.detail(f"{self._process.name} {asked.what}{'' if asked.error is None else f': {asked.error!r}'}")
+        self._simulation.detail(
+            f"{self._process.name} {asked.what}{'' if asked.error is None else f': {asked.error!r}'}"
+        )
 
     def _length(self) -> float:
         return self._chance.uniform(self._fastest_s, self._slowest_s) if self._slowest_s else 0.0

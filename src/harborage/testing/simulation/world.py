@@ -1,4 +1,4 @@
-"""What simulated agents act on: an outside service that counts what it is told to do, and tools and a mind that reach it.
+"""What simulated agents act on: an outside service that counts what it is told to do, tools and a mind that reach it.
 
 The service outlives every process. A tool's call may be lost on the way there, or on the way back after it acted; the
 service does what comes under one key once, as services do that take keys.
@@ -19,6 +19,7 @@ from harborage.planner import (
     Decision,
     Finish,
     FinishReason,
+    JoinKind,
     JoinSpec,
     PauseReason,
     RequestPause,
@@ -153,10 +154,7 @@ def plain(observation: Any) -> Any:
     branches = observation.get("branches") if isinstance(observation, dict) else getattr(observation, "branches", None)
     if branches is None:
         return observation
-    return [
-        {"error": error} if (error := _of(one, "error")) else _of(one, "value")
-        for one in branches
-    ]
+    return [{"error": error} if (error := _of(one, "error")) else _of(one, "value") for one in branches]
 
 
 def _of(branch: Any, name: str) -> Any:
@@ -178,7 +176,7 @@ def _parallel(kind: str, what: Sequence[tuple[str, str]], trajectory: Trajectory
     if isinstance(what, str):
         return _call(kind, what)
     join, _, number = kind.partition(" ")
-    return CallParallel(tuple(_call(*one) for one in what), JoinSpec(join, n=int(number or 0)))
+    return CallParallel(tuple(_call(*one) for one in what), JoinSpec(JoinKind(join), n=int(number or 0)))
 
 
 def _spawned(what: Any, trajectory: Trajectory, *, retain_turn: bool) -> Decision:
@@ -187,7 +185,7 @@ def _spawned(what: Any, trajectory: Trajectory, *, retain_turn: bool) -> Decisio
 
 def _joined(what: Any, trajectory: Trajectory) -> Decision:
     observation = trajectory.steps[what].observation
-    return AwaitTask(observation["task_id"] if "task_id" in observation else "nobody")
+    return AwaitTask(observation.get("task_id", "nobody"))
 
 
 _DECISIONS: dict[str, Callable[[Any, Trajectory], Decision]] = {

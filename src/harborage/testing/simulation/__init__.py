@@ -1,0 +1,64 @@
+"""Deterministic simulation: code that believes it runs, on a loop whose every choice comes from a seed.
+
+Time is simulated, processes die and freeze between two turns, stores refuse, answers are lost; and the same seed gives
+the same story, turn by turn. `simulate` plays a story of your own, `play` one about Harborage itself.
+"""
+
+from harborage.testing.simulation.checks import BrokenPromiseError, broken_promises, check_town
+from harborage.testing.simulation.faults import NO_FAULTS, Fates, Faults, drawn_faults
+from harborage.testing.simulation.loop import (
+    DeadlockError,
+    EndlessError,
+    Lane,
+    Order,
+    RealWorldError,
+    SimulatedLoop,
+    SimulationError,
+    UnhandledError,
+)
+from harborage.testing.simulation.plans import Traits, drawn_plan, drawn_traits
+from harborage.testing.simulation.process import START, Process, ProcessDiedError, SimulatedClock
+from harborage.testing.simulation.simulation import Outcome, Simulation, Story, simulate
+from harborage.testing.simulation.stores import Server, StaleWriteError
+from harborage.testing.simulation.stories import play
+from harborage.testing.simulation.town import StuckError, Town
+from harborage.testing.simulation.wire import Wire
+from harborage.testing.simulation.world import Act, Mind, World
+
+__all__ = [
+    "NO_FAULTS",
+    "START",
+    "Act",
+    "BrokenPromiseError",
+    "DeadlockError",
+    "EndlessError",
+    "Fates",
+    "Faults",
+    "Lane",
+    "Mind",
+    "Order",
+    "Outcome",
+    "Process",
+    "ProcessDiedError",
+    "RealWorldError",
+    "Server",
+    "SimulatedClock",
+    "SimulatedLoop",
+    "Simulation",
+    "SimulationError",
+    "StaleWriteError",
+    "Story",
+    "StuckError",
+    "Town",
+    "Traits",
+    "UnhandledError",
+    "Wire",
+    "World",
+    "broken_promises",
+    "check_town",
+    "drawn_faults",
+    "drawn_plan",
+    "drawn_traits",
+    "play",
+    "simulate",
+]

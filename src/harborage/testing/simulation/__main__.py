@@ -1,0 +1,85 @@
+"""`python -m harborage.testing.simulation`: play many stories and name those that fail, or tell one of them whole."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from harborage.testing.simulation.stories import play
+
+_CHUNK = 10
+
+
+class Played(msgspec.Struct, frozen=True):
+    """What is told of one story among many: its digest, and the first line of what it failed with."""
+
+    seed: int
+    digest: str
+    error: str
+
+
+def played(seed: int) -> Played:
+    """How one story went."""
+    outcome = play(seed)
+    error = "" if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
+    return Played(seed, outcome.digest, error)
+
+
+def many(seeds: Sequence[int], jobs: int) -> Iterator[Played]:
+    """How these stories went, in no order; `jobs` at once, each in a process of its own."""
+    if jobs <= 1:
+        yield from map(played, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(played, seeds, _CHUNK)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 when a story failed."""
+    parser = argparse.ArgumentParser(prog="python -m harborage.testing.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="tell this one story")
+    parser.add_argument("--verbose", action="store_true", help="with --seed: tell every call of the storage, too")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many stories to play (1000)")
+    parser.add_argument("--start", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (one for each core)")
+    asked = parser.parse_args(arguments)
+    if asked.seed is not None:
+        return _tell(asked.seed, is_verbose=asked.verbose)
+    return _play_many(range(asked.start, asked.start + asked.seeds), asked.jobs)
+
+
+def _tell(seed: int, *, is_verbose: bool) -> int:
+    outcome = play(seed, is_verbose=is_verbose)
+    _say(outcome.trace)
+    struck = ", ".join(f"{count} × {kind}" for kind, count in sorted(outcome.struck.items())) or "nothing"
+    _say(f"seed {seed}: {outcome.turns} turns, {outcome.seconds:.1f} simulated seconds, struck by {struck}")
+    _say(f"digest {outcome.digest}")
+    return 0 if outcome.error is None else 1
+
+
+def _play_many(seeds: range, jobs: int) -> int:
+    began = time.monotonic()
+    failed = 0
+    for one in many(seeds, jobs):
+        if one.error:
+            failed += 1
+            _say(f"seed {one.seed}: {one.error.splitlines()[0][:300]}")
+            _say(f"  alone: python -m harborage.testing.simulation --seed {one.seed}")
+    took = time.monotonic() - began
+    _say(f"{len(seeds)} stories, {failed} failed; {took:.0f} s, {len(seeds) / max(took, 1e-9):.1f} a second")
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
