@@ -42,7 +42,7 @@ def take_back(upto: int) -> None:
 async def together(*work: Awaitable[Any]) -> list[Any]:
     """What each piece of work gives, done at the same time; none goes on when this returns or raises.
 
-    Raises: the first failure in the order of the arguments, once all have ended.
+    Raises: the first failure in the order of the arguments, once all have ended. Work gives no errors as values.
     """
     done = await asyncio.gather(*work, return_exceptions=True)
     for result in done:

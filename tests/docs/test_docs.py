@@ -135,7 +135,7 @@ def answers_for(page: str) -> list[Answer]:
 
 @pytest.fixture
 def provider(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLMServer]:
-    """The provider that a page's models are asked at: a server in a thread of its own, so that blocks may be anything."""
+    """The provider whose models a page asks: a server in a thread of its own, since a block may do anything."""
     loop, server = asyncio.new_event_loop(), LLMServer()
     loop.run_until_complete(server.start())
     server.script(*answers_for(page))

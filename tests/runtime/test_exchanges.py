@@ -65,7 +65,9 @@ def recorded(prompts: list[Prompt], transcript: Transcript | None = None) -> lis
 def test_a_request_that_goes_on_is_told_by_what_is_new() -> None:
     """The system prompt, the tools and the history so far are on record once."""
     tools = (ADD,)
-    first, second = recorded([prompt("system", "goal", tools=tools), prompt("system", "goal", "call", "ok", tools=tools)])
+    first, second = recorded(
+        [prompt("system", "goal", tools=tools), prompt("system", "goal", "call", "ok", tools=tools)]
+    )
     assert [one.content.text for one in first.asked.messages] == ["system", "goal"]
     assert first.asked.tools is not None
     assert second.asked == Asked(4, 1, ((0, 2),), (message("call"), message("ok")))
@@ -80,7 +82,12 @@ def test_a_change_in_the_middle_is_told_alone() -> None:
 
 def test_two_conversations_do_not_disturb_each_other() -> None:
     """A summary that is asked for in between is told for itself; the planner's next request follows the planner's."""
-    steps = [prompt("system", "a"), prompt("summarise", "x", "y"), prompt("system", "a", "b"), prompt("system", "a", "b", "c")]
+    steps = [
+        prompt("system", "a"),
+        prompt("summarise", "x", "y"),
+        prompt("system", "a", "b"),
+        prompt("system", "a", "b", "c"),
+    ]
     told = [one.asked for one in recorded(steps)]
     assert [one.follows for one in told] == [0, 0, 2, 1]
     assert [len(one.messages) for one in told] == [2, 3, 1, 1]

@@ -75,7 +75,6 @@ async def test_without_a_store_nothing_is_encoded() -> None:
     writer = Writer(NotingBus(notes), None)
     await writer.commit(EVENT, lambda: notes.append("apply"), lambda: pytest.fail("encoded for nobody"))
     assert notes == ["publish", "apply"]
-    assert not writer.is_durable
 
 
 async def test_a_refused_event_takes_the_record_back() -> None:

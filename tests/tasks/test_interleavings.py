@@ -31,7 +31,8 @@ from harborage.tasks import (
     TaskFailure,
     TaskStatus,
 )
-from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND, decode_group, decode_task
+from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND
+from harborage.tasks.shelf import Shelf
 from harborage.tasks.transitions import ALLOWED
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.task_bench import PublishRefusedError
@@ -353,14 +354,12 @@ class Interleavings(RuleBasedStateMachine):
 
     def check_stored_task(self, task: Task) -> None:
         if self.store is not None:
-            record = self.run(self.store.load(Quadruple("t", "u", "s", task.id), TASK_KIND))
-            stored = decode_task(record.data).task
+            stored = self.run(Shelf(self.store).task(SESSION, task.id)).task
             assert (stored.status, stored.priority, stored.group_id) == (task.status, task.priority, task.group_id)
 
     def check_stored_group(self, group_id: str, status: GroupStatus) -> None:
         if self.store is not None:
-            record = self.run(self.store.load(SESSION.with_run(group_id), GROUP_KIND))
-            assert decode_group(record.data).group.status is status
+            assert self.run(Shelf(self.store).group(SESSION, group_id)).group.status is status
 
     # Means
 

@@ -27,7 +27,15 @@ from harborage.tasks import (
     open_tasks,
     pending_order,
 )
-from harborage.tasks.records import GROUP_KIND, PATCH_KIND, TASK_KIND, decode_group, decode_patch, decode_task
+from harborage.tasks.records import (
+    ENDED_KIND,
+    GROUP_ENDED_KIND,
+    PATCH_KIND,
+    TASK_KIND,
+    decode_group,
+    decode_patch,
+    decode_task,
+)
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.tasks import SCENARIOS, Scenario, check, run_conformance
 from harborage.testing.events import FailingRedactor
@@ -97,11 +105,10 @@ async def test_every_change_is_written_through() -> None:
     await registry.create_pending_patch(SESSION, "p")
     await registry.apply_patch(SESSION, "p", "accept")
     for task_id in ids:
-        record = await store.load(SESSION.with_run(task_id), TASK_KIND)
-        kept = decode_task(record.data)
+        kept = decode_task((await store.load(SESSION.with_run(task_id), ENDED_KIND)).data)
         assert kept.task == await registry.get(task_id, who=ME)
         assert len(kept.fingerprint) == 64
-    stored = decode_group((await store.load(SESSION.with_run("g"), GROUP_KIND)).data)
+    stored = decode_group((await store.load(SESSION.with_run("g"), GROUP_ENDED_KIND)).data)
     assert stored.group.status is GroupStatus.COMPLETED
     assert [status for _, status in stored.outcomes] == [TaskStatus.COMPLETE, TaskStatus.CANCELLED]
     patch = decode_patch((await store.load(SESSION.with_run("p"), PATCH_KIND)).data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ from harborage.tasks import (
     open_tasks,
 )
 from harborage.tasks.errors import FollowUpPendingError, StaleChangeError, TaskCorruptError
-from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND
+from harborage.tasks.records import ENDED_KIND, GROUP_ENDED_KIND, OWED_KIND, TASK_KIND
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
 from harborage.testing.events import EventRecorder
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.anyio
 
 SESSION = Identity("tenant", "user", "session")
 ME = SESSION.with_run("")
+ENDS = {EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED}
 
 
 class CrashError(StateError):
@@ -98,7 +100,9 @@ def clock() -> FakeClock:
 @pytest.fixture
 def starting(store: FaultyStore, clock: FakeClock) -> Callable[..., InProcessTaskRegistry]:
     """Makes another registry over the store, as a process does when it starts."""
-    return lambda **options: InProcessTaskRegistry(**{"bus": MemoryEventBus(), "store": store, "clock": clock} | options)
+    return lambda **options: InProcessTaskRegistry(
+        **{"bus": MemoryEventBus(), "store": store, "clock": clock} | options
+    )
 
 
 Starting = Callable[..., InProcessTaskRegistry]
@@ -152,10 +156,8 @@ async def test_a_spawn_that_a_crash_cut_short_can_be_repeated(
     await first.resolve_or_create_group(GroupRequest(session=SESSION, id="g"), who=ME)
     request = a_request(idempotency_key="k", query="q", parent_task_id=parent, group_id="g")
     store.dies_after = store.writes + dies_after
-    try:
+    with contextlib.suppress(CrashError):
         await first.spawn(request)
-    except CrashError:
-        pass
     store.dies_after = None
     bus = MemoryEventBus()
     told = EventRecorder(bus)
@@ -185,6 +187,22 @@ async def test_a_key_that_a_crash_left_without_a_task_is_free_for_another_reques
     assert (await starting().spawn(a_request(idempotency_key="k", query="two"))).reused
 
 
+async def test_a_task_that_nobody_may_have_begun_is_told_again(store: FaultyStore, starting: Starting) -> None:
+    """The process that spawned it may have died before it began; whoever asks for it again hears of it, once."""
+    first = starting()
+    request = a_request(idempotency_key="k")
+    task_id = (await first.spawn(request)).id
+    second, heard = starting(), []
+    second.on_spawned(heard.append)
+    for _ in range(2):
+        assert (await second.spawn(request)).reused
+    assert [task.id for task in heard] == [task_id]
+    await first.mark_running(task_id, who=ME)
+    third = starting()
+    third.on_spawned(lambda task: pytest.fail("it has begun"))
+    assert (await third.spawn(request)).reused
+
+
 async def test_a_refused_spawn_gives_its_key_back(store: FaultyStore, starting: Starting) -> None:
     """Nothing happened, so the key may stand for another request at once."""
     registry = starting()
@@ -208,10 +226,8 @@ async def test_a_cancellation_that_a_crash_cut_short_is_finished(
         ids.append(await spawn(first, parent_task_id=ids[-1]))
     bystander = await spawn(first)
     store.dies_after = store.writes + dies_after
-    try:
+    with contextlib.suppress(CrashError, FollowUpPendingError):
         await first.cancel(root, "stop", who=ME)
-    except (CrashError, FollowUpPendingError):
-        pass
     store.dies_after = None
     second = starting()
     await second.prioritize(bystander, 5, who=ME)
@@ -231,10 +247,8 @@ async def test_a_group_whose_end_a_crash_cut_short_is_ended(
     await first.resolve_or_create_group(GroupRequest(session=SESSION, id="g", fail_fast=True), who=ME)
     bad, *rest = [await running(first, group_id="g") for _ in range(3)]
     store.dies_after = store.writes + dies_after
-    try:
+    with contextlib.suppress(CrashError, FollowUpPendingError):
         await first.mark_failed(bad, TaskFailure("boom"), who=ME)
-    except (CrashError, FollowUpPendingError):
-        pass
     store.dies_after = None
     bus = MemoryEventBus()
     told = EventRecorder(bus)
@@ -258,7 +272,7 @@ async def test_a_sealed_group_whose_last_member_ended_in_a_crash_is_completed(
     await first.resolve_or_create_group(GroupRequest(session=SESSION, id="g"), who=ME)
     task_id = await running(first, group_id="g")
     await first.seal_group("g", who=ME)
-    store.refuses = lambda record: record.kind == GROUP_KIND
+    store.refuses = lambda record: record.kind == GROUP_ENDED_KIND
     with pytest.raises(FollowUpPendingError):
         await first.mark_complete(task_id, b"1", who=ME)
     store.refuses = lambda record: False
@@ -401,7 +415,7 @@ async def test_a_change_that_always_comes_too_late_gives_up(store: FaultyStore, 
     save = store.save
 
     async def overtaken(record: StateRecord) -> None:
-        if record.kind == TASK_KIND:
+        if record.kind == ENDED_KIND:
             await save(StateRecord(record.event_id, record.identity, "elsewhere", b"{}"))
         await save(record)
 
@@ -410,6 +424,27 @@ async def test_a_change_that_always_comes_too_late_gives_up(store: FaultyStore, 
         await registry.mark_complete(task_id, who=ME)
     store.save = save  # type: ignore[method-assign]
     assert (await registry.get(task_id, who=ME)).status is TaskStatus.RUNNING
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_no_late_writer_undoes_an_end(clock: FakeClock, seed: int) -> None:
+    """Many processes change one task at once, again and again: once it has ended it stays as it ended."""
+    store = FaultyStore(seed)
+    buses = [MemoryEventBus() for _ in range(4)]
+    told = [EventRecorder(bus) for bus in buses]
+    processes = [InProcessTaskRegistry(bus=bus, store=store, clock=clock) for bus in buses]
+    task_id = await running(processes[0])
+    calls: list[Any] = [one.prioritize(task_id, n + 10 * i, who=ME) for i, one in enumerate(processes) for n in (1, 2)]
+    calls += [processes[0].mark_complete(task_id, b"1", who=ME), processes[1].cancel(task_id, "stop", who=ME)]
+    calls += [processes[2].mark_paused(task_id, who=ME), processes[3].mark_failed(task_id, TaskFailure("x"), who=ME)]
+    random.Random(seed).shuffle(calls)
+    await asyncio.gather(*calls, return_exceptions=True)
+    ends = [event for recorder in told for event in recorder.events if event.type in ENDS]
+    processes.append(InProcessTaskRegistry(bus=buses[0], store=store, clock=clock))
+    seen = {(await one.get(task_id, who=ME)).status for one in processes}
+    assert len(ends) == 1
+    assert len(seen) == 1
+    assert seen.pop().is_terminal
 
 
 async def test_a_damaged_record_is_named(store: FaultyStore, starting: Starting) -> None:

@@ -61,7 +61,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     the work. `in_doubt` is asked when an intent without an outcome is found: REPEAT runs it again with the same key,
     ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one;
     `recalled` hears of a recorded one instead, for what must be at hand in the process that carries the run on.
-    `cut` hears of a step that was cut short, be it before it began here.
+    `cut` hears of a step that was cut short, be it before it began here, or in a process that is gone.
     `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
     too: for waiting, which has no effect to lose. `waits_for` says of a step that only waits what for: its run may
     leave memory meanwhile, and the step begins again when the run is back. It answers None while there is still

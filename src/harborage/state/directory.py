@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ AT_ONCE: Final = 32
 """How many records are read at once."""
 
 Entry: TypeAlias = tuple[str, ...]
+T = TypeVar("T")
 
 
 class DirectoryCorruptError(StateError):
@@ -167,6 +168,6 @@ class Directory:
         return found
 
 
-def batched(names: Sequence[str], size: int = AT_ONCE) -> list[Sequence[str]]:
-    """`names` in pieces of at most `size`, for reading that many at once."""
-    return [names[first : first + size] for first in range(0, len(names), size)]
+def batched(items: Sequence[T], size: int = AT_ONCE) -> list[Sequence[T]]:
+    """`items` in pieces of at most `size`, for reading that many at once."""
+    return [items[first : first + size] for first in range(0, len(items), size)]

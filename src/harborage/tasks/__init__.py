@@ -20,6 +20,8 @@ from harborage.tasks.errors import (
     NotFoundError,
     PatchNotFoundError,
     RegistryClosedError,
+    StaleChangeError,
+    TaskCorruptError,
     TaskError,
 )
 from harborage.tasks.listing import (
@@ -92,8 +94,10 @@ __all__ = [
     "RetainTurnWaiter",
     "SpawnRequest",
     "SpawnToolRequest",
+    "StaleChangeError",
     "StatusStrip",
     "Task",
+    "TaskCorruptError",
     "TaskCost",
     "TaskDetail",
     "TaskError",

@@ -225,7 +225,7 @@ class Books:
         await self.writer.commit(
             announcements.spawned(task, at),
             partial(self._enter, ledger, task, mark),
-            partial(records.task_write, task, None, mark),
+            partial(records.task_write, task, None, mark, by=self.writer.id),
         )
         return task.id
 
@@ -247,7 +247,7 @@ class Books:
             await self.writer.commit(
                 announcements.group_created(header),
                 partial(ledger.groups.__setitem__, header.id, GroupState(header)),
-                partial(records.group_write, header, None),
+                partial(records.group_write, header, None, by=self.writer.id),
             )
         except BaseException:
             del self._group_owners[header.id]
@@ -350,7 +350,7 @@ class Books:
         await self.writer.commit(
             announcements.group_ended(completion),
             partial(ledger.end_group, state, header, completion),
-            partial(records.group_write, header, prior, completion),
+            partial(records.group_write, header, prior, completion, by=self.writer.id),
         )
 
     async def _judge_group(self, ledger: SessionLedger, step: JudgeGroup) -> None:

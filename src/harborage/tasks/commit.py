@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from harborage.concurrency import Crew, together
 from harborage.events import Event, EventBus
+from harborage.ids import new_id
 from harborage.state import IdempotencyConflictError, StateStore
 from harborage.tasks.errors import StaleChangeError
 from harborage.tasks.records import Write
@@ -26,18 +27,17 @@ _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Carries changes out. Holds no state of its own; the callers see to it that a session changes once at a time."""
+    """Carries changes out. Holds no state of its own; the callers see to it that a session changes once at a time.
 
-    __slots__ = ("_bus", "_store")
+    `id` tells its writes from those of other processes.
+    """
+
+    __slots__ = ("_bus", "_store", "id")
 
     def __init__(self, bus: EventBus, store: StateStore | None) -> None:
+        self.id = new_id()
         self._bus = bus
         self._store = store
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether changes are written through to a store, so that carrying one out may take a while."""
-        return self._store is not None
 
     async def commit(
         self,

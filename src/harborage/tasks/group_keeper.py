@@ -117,7 +117,7 @@ class GroupKeeper:
         await self._books.writer.commit(
             announcements.group_sealed(header, now),
             partial(setattr, state, "header", header),
-            partial(records.group_write, header, prior),
+            partial(records.group_write, header, prior, by=self._books.writer.id),
         )
         await self._books.judge(ledger, state)
         return state

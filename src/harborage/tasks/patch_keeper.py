@@ -78,5 +78,5 @@ class PatchKeeper:
         await self._books.writer.commit(
             event,
             partial(ledger.patches.__setitem__, patch.id, patch),
-            partial(records.patch_write, patch, prior),
+            partial(records.patch_write, patch, prior, by=self._books.writer.id),
         )

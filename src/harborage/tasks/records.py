@@ -1,7 +1,10 @@
 """How tasks, groups and patches look in a state store.
 
-Each has a slot of its own: the run part of the slot is the task's, group's or patch's id. Every write has an event id
-that the next write of the same thing would have too, so that of two processes that change it at once one is refused.
+Each has slots of its own: the run part of the slot is the task's, group's or patch's id. Every write has an event id
+that any other writer's next write of the same thing would have too, and names its writer, so that of two processes that
+change it at once one is refused, even when both would write the same. An end has a slot to itself, which is written
+once and counts before all others: no writer that comes late can undo it. The little that may change of an ended task
+lies beside its end.
 Membership is written with the member, not with the group, so a group's record does not grow until it is sealed.
 """
 
@@ -21,6 +24,9 @@ from harborage.tasks.ledger import FollowUp
 from harborage.tasks.model import GroupCompletion, PatchStatus, Task, TaskGroup, TaskID, TaskPatch, TaskStatus
 
 __all__ = [
+    "AFTER_KIND",
+    "ENDED_KIND",
+    "GROUP_ENDED_KIND",
     "GROUP_KIND",
     "KEY_KIND",
     "OWED_KIND",
@@ -32,6 +38,8 @@ __all__ = [
     "StoredGroup",
     "StoredTask",
     "Write",
+    "after_end",
+    "decode_after",
     "decode_group",
     "decode_key",
     "decode_owed",
@@ -47,7 +55,10 @@ __all__ = [
 ]
 
 TASK_KIND: Final = "task.lifecycle"
+ENDED_KIND: Final = "task.ended"
+AFTER_KIND: Final = "task.after_end"
 GROUP_KIND: Final = "task.group"
+GROUP_ENDED_KIND: Final = "task.group_ended"
 PATCH_KIND: Final = "task.patch"
 KEY_KIND: Final = "task.key"
 OWNER_KIND: Final = "task.group_owner"
@@ -59,13 +70,25 @@ T = TypeVar("T")
 class StoredTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task as it is stored; `fingerprint` is that of the request which its idempotency key stands for.
 
-    `revision` counts how often it was written.
+    `revision` counts how often it was written, `by` is the process that wrote it last.
     """
 
     task: Task
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
     revision: int = 0
+    by: str = ""
+
+
+class StoredAfter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What has changed of a task since it ended."""
+
+    priority: int = 0
+    background_acknowledged: bool = False
+    tool_count: int = 0
+    updated_at: int = 0
+    revision: int = 0
+    by: str = ""
 
 
 class KeptTask(msgspec.Struct, frozen=True):
@@ -81,6 +104,14 @@ class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     group: TaskGroup
     outcomes: tuple[tuple[TaskID, TaskStatus], ...] = ()
+    by: str = ""
+
+
+class StoredPatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A patch as it is stored."""
+
+    patch: TaskPatch
+    by: str = ""
 
 
 class HeldKey(msgspec.Struct, frozen=True):
@@ -97,22 +128,28 @@ class Write(msgspec.Struct, frozen=True):
     prior: StateRecord | None = None
 
 
-def task_write(task: Task, prior: Task | None, fingerprint: str, revision: int = 0) -> Write:
+def task_write(task: Task, prior: Task | None, fingerprint: str, revision: int = 0, *, by: str = "") -> Write:
     """The change of a task from `prior` at this revision, or from nothing."""
     if prior is None:
-        return Write(_task_record(task, fingerprint, 0))
-    return Write(_task_record(task, fingerprint, revision + 1), _task_record(prior, fingerprint, revision))
+        return Write(_task_record(task, fingerprint, 0, by))
+    if prior.status.is_terminal:
+        restored = msgspec.structs.replace(_after_record(prior, revision, by), event_id=new_id())
+        return Write(_after_record(task, revision + 1, by), restored)
+    before = None if task.status.is_terminal else _task_record(prior, fingerprint, revision, by)
+    return Write(_task_record(task, fingerprint, revision + 1, by), before)
 
 
-def group_write(group: TaskGroup, prior: TaskGroup | None, completion: GroupCompletion | None = None) -> Write:
+def group_write(
+    group: TaskGroup, prior: TaskGroup | None, completion: GroupCompletion | None = None, *, by: str = ""
+) -> Write:
     """The change of a group from `prior`, or from nothing."""
-    before = None if prior is None else _group_record(prior, None)
-    return Write(_group_record(group, completion), before)
+    before = None if prior is None or group.status.is_terminal else _group_record(prior, None, by)
+    return Write(_group_record(group, completion, by), before)
 
 
-def patch_write(patch: TaskPatch, prior: TaskPatch | None) -> Write:
+def patch_write(patch: TaskPatch, prior: TaskPatch | None, *, by: str = "") -> Write:
     """The change of a patch from `prior`, or from nothing."""
-    return Write(_patch_record(patch), None if prior is None else _patch_record(prior))
+    return Write(_patch_record(patch, by), None if prior is None else _patch_record(prior, by))
 
 
 def key_record(session: Identity, key: str, held: HeldKey | None = None) -> StateRecord:
@@ -147,6 +184,23 @@ def decode_task(data: bytes) -> KeptTask:
     return KeptTask(task, stored.fingerprint, stored.revision)
 
 
+def decode_after(data: bytes) -> StoredAfter:
+    """What has changed of a task since it ended."""
+    return _decoded(data, StoredAfter, AFTER_KIND)
+
+
+def after_end(ended: KeptTask, after: StoredAfter) -> KeptTask:
+    """The ended task with what has changed since."""
+    task = msgspec.structs.replace(
+        ended.task,
+        priority=after.priority,
+        background_acknowledged=after.background_acknowledged,
+        tool_count=after.tool_count,
+        updated_at=after.updated_at,
+    )
+    return KeptTask(task, ended.fingerprint, after.revision)
+
+
 def decode_group(data: bytes) -> StoredGroup:
     """A stored group; while it is open its members are found by their own records."""
     return _decoded(data, StoredGroup, GROUP_KIND)
@@ -154,7 +208,7 @@ def decode_group(data: bytes) -> StoredGroup:
 
 def decode_patch(data: bytes) -> TaskPatch:
     """A stored patch."""
-    return _decoded(data, TaskPatch, PATCH_KIND)
+    return _decoded(data, StoredPatch, PATCH_KIND).patch
 
 
 def decode_key(data: bytes) -> HeldKey:
@@ -180,25 +234,36 @@ def _decoded(data: bytes, kind: type[T], name: str) -> T:
     return found
 
 
-def _task_record(task: Task, fingerprint: str, revision: int) -> StateRecord:
+def _task_record(task: Task, fingerprint: str, revision: int, by: str) -> StateRecord:
     result = msgspec.Raw(task.result) if task.result else msgspec.UNSET
     bare = msgspec.structs.replace(task, result=None)
-    data = codec.encode(StoredTask(bare, result, fingerprint, revision), "task")
+    data = codec.encode(StoredTask(bare, result, fingerprint, revision, by), "task")
     who = task.identity
     slot = Quadruple(who.tenant_id, who.user_id, who.session_id, task.id)
+    if task.status.is_terminal:
+        return StateRecord(f"task/{task.id}/ended", slot, ENDED_KIND, data)
     return StateRecord(f"task/{task.id}/{revision}", slot, TASK_KIND, data)
 
 
-def _group_record(group: TaskGroup, completion: GroupCompletion | None) -> StateRecord:
+def _after_record(task: Task, revision: int, by: str) -> StateRecord:
+    after = StoredAfter(task.priority, task.background_acknowledged, task.tool_count, task.updated_at, revision, by)
+    who = task.identity
+    slot = Quadruple(who.tenant_id, who.user_id, who.session_id, task.id)
+    return StateRecord(f"task/{task.id}/after/{revision}", slot, AFTER_KIND, codec.encode(after))
+
+
+def _group_record(group: TaskGroup, completion: GroupCompletion | None, by: str) -> StateRecord:
     outcomes = () if completion is None else tuple((member.task_id, member.status) for member in completion.members)
     if completion is not None:
         group = msgspec.structs.replace(group, members=())
-    data = codec.encode(StoredGroup(group, outcomes), "group")
-    stand = "ended" if group.status.is_terminal else group.status
-    return StateRecord(f"group/{group.id}/{stand}", group.session.with_run(group.id), GROUP_KIND, data)
+    data = codec.encode(StoredGroup(group, outcomes, by), "group")
+    slot = group.session.with_run(group.id)
+    if group.status.is_terminal:
+        return StateRecord(f"group/{group.id}/ended", slot, GROUP_ENDED_KIND, data)
+    return StateRecord(f"group/{group.id}/{group.status}", slot, GROUP_KIND, data)
 
 
-def _patch_record(patch: TaskPatch) -> StateRecord:
+def _patch_record(patch: TaskPatch, by: str) -> StateRecord:
     stand = "pending" if patch.status is PatchStatus.PENDING else "decided"
     slot = patch.session.with_run(patch.id)
-    return StateRecord(f"patch/{patch.id}/{stand}", slot, PATCH_KIND, codec.encode(patch, "patch"))
+    return StateRecord(f"patch/{patch.id}/{stand}", slot, PATCH_KIND, codec.encode(StoredPatch(patch, by), "patch"))

@@ -15,6 +15,9 @@ from harborage.state.directory import Directory, batched
 from harborage.tasks.ledger import FollowUp
 from harborage.tasks.model import Task, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.records import (
+    AFTER_KIND,
+    ENDED_KIND,
+    GROUP_ENDED_KIND,
     GROUP_KIND,
     OWED_KIND,
     PATCH_KIND,
@@ -22,6 +25,8 @@ from harborage.tasks.records import (
     HeldKey,
     KeptTask,
     StoredGroup,
+    after_end,
+    decode_after,
     decode_group,
     decode_key,
     decode_owed,
@@ -61,7 +66,12 @@ class Shelf:
         Raises:
             TaskCorruptError: it is kept but cannot be read; so for everything that is read here.
         """
-        return await self._load(session.with_run(task_id), TASK_KIND, decode_task)
+        slot = session.with_run(task_id)
+        ended = await self._load(slot, ENDED_KIND, decode_task)
+        if ended is None:
+            return await self._load(slot, TASK_KIND, decode_task)
+        after = await self._load(slot, AFTER_KIND, decode_after)
+        return ended if after is None else after_end(ended, after)
 
     async def tasks(self, session: Identity, ids: list[TaskID]) -> list[KeptTask]:
         """Those of these tasks that are kept, in the same order."""
@@ -73,7 +83,10 @@ class Shelf:
 
     async def group(self, session: Identity, group_id: TaskGroupID) -> StoredGroup | None:
         """The group as it is kept, or None."""
-        return await self._load(session.with_run(group_id), GROUP_KIND, decode_group)
+        slot = session.with_run(group_id)
+        return await self._load(slot, GROUP_ENDED_KIND, decode_group) or await self._load(
+            slot, GROUP_KIND, decode_group
+        )
 
     async def patch(self, session: Identity, patch_id: str) -> TaskPatch | None:
         """The patch as it is kept, or None."""

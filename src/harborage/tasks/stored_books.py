@@ -30,7 +30,7 @@ from harborage.tasks.errors import (
     NotFoundError,
     StaleChangeError,
 )
-from harborage.tasks.groups import FailFast, Resolve, completion_of, failure_of, verdict
+from harborage.tasks.groups import FailFast, Resolve, failure_of, verdict
 from harborage.tasks.ledger import FollowUp, GroupState, JudgeGroup, Mark, SessionKey, SessionLedger, key_of
 from harborage.tasks.model import (
     GroupCompletion,
@@ -41,10 +41,20 @@ from harborage.tasks.model import (
     TaskGroupID,
     TaskID,
     TaskPatch,
+    TaskStatus,
 )
 from harborage.tasks.port import Who
 from harborage.tasks.records import HeldKey, KeptTask, StoredGroup
 from harborage.tasks.shelf import Shelf
+from harborage.tasks.standing import (
+    counted,
+    is_needed,
+    is_older,
+    is_uncounted,
+    is_watched,
+    members_of,
+    told_completion,
+)
 from harborage.tasks.watch import GroupWatch
 
 __all__ = ["KEEP", "RECHECK_S", "StoredBooks"]
@@ -57,6 +67,7 @@ RECHECK_S: Final = 5.0
 
 T = TypeVar("T")
 _ATTEMPTS = 8
+_MOST_AT_ONCE = 32
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +127,7 @@ class StoredBooks(Books):
         here = [known[task_id] for task_id in ids if task_id in known]
         sure = {task.id: task for task in here if is_changing or task.status.is_terminal}
         kept = await self._shelf.tasks(session, [task_id for task_id in ids if task_id not in sure])
-        tasks = [*sure.values(), *(_counted(one.task, known.get(one.task.id)) for one in kept)]
+        tasks = [*sure.values(), *(counted(one.task, known.get(one.task.id)) for one in kept)]
         tasks.sort(key=lambda task: (task.created_at, task.id))
         return tasks
 
@@ -181,7 +192,11 @@ class StoredBooks(Books):
             return None
         if held.fingerprint != mark:
             raise IdempotencyConflictError(key, held.task_id)
-        self._adopt(ledger, kept)
+        is_news = held.task_id not in ledger.tasks
+        task = self._adopt(ledger, kept)
+        if is_news and task.status is TaskStatus.PENDING:
+            # Another process kept it, and may have died before anybody there was told to begin it.
+            self.spawned.tell(task)
         return held.task_id
 
     async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
@@ -225,12 +240,16 @@ class StoredBooks(Books):
                 raise StaleChangeError(task.id)
             # Whoever held the key before went away before there was a task, so this is that task.
             task = replace(task, id=held.task_id)
+        enter = partial(self._shelf.enter, task)
         try:
+            if key:
+                # A task that can be asked for again must be found in its lists as soon as it is kept.
+                await enter()
             await self.writer.commit(
                 announcements.spawned(task, at),
                 partial(self._enter, ledger, task, mark),
-                partial(records.task_write, task, None, mark),
-                beside=partial(self._shelf.enter, task),
+                partial(records.task_write, task, None, mark, by=self.writer.id),
+                beside=None if key else enter,
             )
         except StaleChangeError:
             raise
@@ -242,11 +261,11 @@ class StoredBooks(Books):
 
     async def commit_task(self, ledger: SessionLedger, task: Task, prior: Task, event: Event | None) -> None:
         mark = ledger.marks[prior.id]
-        task = _counted(task, ledger.tasks[prior.id])
+        task = counted(task, ledger.tasks[prior.id])
         await self.writer.commit(
             event,
             partial(self._put_marked, ledger, task, prior, mark),
-            partial(records.task_write, task, prior, mark.fingerprint, mark.revision),
+            partial(records.task_write, task, prior, mark.fingerprint, mark.revision, by=self.writer.id),
         )
 
     async def commit_group(self, ledger: SessionLedger, header: TaskGroup) -> None:
@@ -256,7 +275,7 @@ class StoredBooks(Books):
             await self.writer.commit(
                 announcements.group_created(header),
                 partial(ledger.groups.__setitem__, header.id, GroupState(header)),
-                partial(records.group_write, header, None),
+                partial(records.group_write, header, None, by=self.writer.id),
             )
         except StaleChangeError:
             raise
@@ -268,6 +287,7 @@ class StoredBooks(Books):
         try:
             return await super().alone(ledger, change)
         finally:
+            self._spare()
             self._let_go(ledger)
 
     async def intend(self, ledger: SessionLedger, steps: Iterable[FollowUp]) -> None:
@@ -289,7 +309,7 @@ class StoredBooks(Books):
         if self._timer is not None:
             self._timer.cancel()
         for ledger in list(self):
-            for task_id in [task_id for task_id in ledger.tasks if _is_uncounted(ledger, task_id)]:
+            for task_id in [task_id for task_id in ledger.tasks if is_uncounted(ledger, task_id)]:
                 await self._count(ledger, task_id)
         await super().aclose()
         self._recent.clear()
@@ -325,7 +345,7 @@ class StoredBooks(Books):
 
     async def _judge(self, ledger: SessionLedger, state: GroupState, ended: Task | None) -> None:
         """Claim the group if it has to end. A failed member counts whoever it was that ended now."""
-        failed = next((task for task in _tasks(ledger, state) if failure_of(task) is not None), None)
+        failed = next((task for task in members_of(ledger, state) if failure_of(task) is not None), None)
         counts = ended if ended is not None and failure_of(ended) is not None else failed
         match verdict(state.facts(), None if counts is None else failure_of(counts)):
             case Resolve():
@@ -346,17 +366,8 @@ class StoredBooks(Books):
         state.live = sum(not one.task.status.is_terminal for one in kept)
 
     async def _completion(self, ledger: SessionLedger, stored: StoredGroup) -> GroupCompletion:
-        """How a group ended, as it was told then."""
         kept = await self._shelf.tasks(ledger.session, [task_id for task_id, _ in stored.outcomes])
-        by_id = {one.task.id: one.task for one in kept}
-        members = [
-            task if task.status is status else replace(task, status=status, result=None, error=None)
-            for task_id, status in stored.outcomes
-            if (task := by_id.get(task_id)) is not None
-        ]
-        header = stored.group
-        at = header.resolved_at or self.clock.now()
-        return completion_of(header, members, header.status, header.reason, at)
+        return told_completion(stored, [one.task for one in kept], self.clock.now())
 
     async def _release(self, session: Identity, key: str) -> None:
         try:
@@ -377,10 +388,10 @@ class StoredBooks(Books):
         task = kept.task
         known = ledger.tasks.get(task.id)
         mark = ledger.marks.get(task.id)
-        if known is not None and mark is not None and kept.revision < mark.revision:
-            return known  # read before this process wrote
+        if known is not None and mark is not None and is_older(kept, known, mark):
+            return known  # it was read before this process wrote
         ledger.marks[task.id] = Mark(kept.fingerprint, kept.revision, task.tool_count)
-        task = ledger.tasks[task.id] = _counted(task, known)
+        task = ledger.tasks[task.id] = counted(task, known)
         self._touch(ledger, task.id)
         if task.status.is_terminal and known is not None and not known.status.is_terminal:
             ledger.end_waiters.ended(task)
@@ -408,14 +419,14 @@ class StoredBooks(Books):
         excess = len(self._recent) - self._keep
         if excess <= 0:
             return
-        for place in list(islice(self._recent, excess)):
+        for place in list(islice(self._recent, min(excess, _MOST_AT_ONCE))):
             key, task_id = place
             ledger = self._ledgers.get(key)
             if ledger is None or task_id not in ledger.tasks:
                 del self._recent[place]
             elif ledger.users or task_id in ledger.end_waiters:
                 self._recent.move_to_end(place)
-            elif _is_uncounted(ledger, task_id):
+            elif is_uncounted(ledger, task_id):
                 self._recent.move_to_end(place)
                 self._crew.start(self._count(ledger, task_id), "tasks.count")
             else:
@@ -426,7 +437,7 @@ class StoredBooks(Books):
 
     def _let_go(self, ledger: SessionLedger) -> None:
         key = key_of(ledger.session)
-        if self._ledgers.get(key) is ledger and not _is_needed(ledger):
+        if self._ledgers.get(key) is ledger and not is_needed(ledger):
             del self._ledgers[key]
 
     async def _count(self, ledger: SessionLedger, task_id: TaskID) -> None:
@@ -438,7 +449,7 @@ class StoredBooks(Books):
 
     async def _write_count(self, ledger: SessionLedger, task_id: TaskID) -> None:
         prior = await self.task(ledger, task_id)
-        if _is_uncounted(ledger, task_id):
+        if is_uncounted(ledger, task_id):
             await self.commit_task(ledger, prior, prior, None)
 
     def _arm(self) -> None:
@@ -447,7 +458,7 @@ class StoredBooks(Books):
 
     def _tick(self) -> None:
         self._timer = None
-        if self.is_closed or not any(_is_watched(ledger) for ledger in self):
+        if self.is_closed or not any(is_watched(ledger) for ledger in self):
             return
         self._crew.start(self._recheck(), "tasks.recheck")
 
@@ -458,27 +469,3 @@ class StoredBooks(Books):
             _log.warning("tasks: those who wait could not be told what another process did: %s", error)
         finally:
             self._arm()
-
-
-def _tasks(ledger: SessionLedger, state: GroupState) -> Iterable[Task]:
-    return (ledger.tasks[task_id] for task_id in state.members if task_id in ledger.tasks)
-
-
-def _counted(task: Task, known: Task | None) -> Task:
-    """The task with the tool calls that this process has counted; the counter moves without any lock."""
-    if known is None or known.tool_count <= task.tool_count:
-        return task
-    return replace(task, tool_count=known.tool_count)
-
-
-def _is_uncounted(ledger: SessionLedger, task_id: TaskID) -> bool:
-    task, mark = ledger.tasks.get(task_id), ledger.marks.get(task_id)
-    return task is not None and mark is not None and task.tool_count != mark.counted
-
-
-def _is_watched(ledger: SessionLedger) -> bool:
-    return bool(ledger.end_waiters) or any(state.watchers for state in ledger.groups.values())
-
-
-def _is_needed(ledger: SessionLedger) -> bool:
-    return bool(ledger.tasks or ledger.owed or ledger.turn_waiters or ledger.users or _is_watched(ledger))

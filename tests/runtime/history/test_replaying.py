@@ -160,7 +160,9 @@ def speaking(words: Sequence[str], beside: Sequence[tuple[int, str]] = ()) -> tu
     tools = [add, fails, gated]
     options = RuntimeOptions(max_steps=8, pause_ttl=timedelta(seconds=60), approval_ttl=timedelta(seconds=60))
     clock = FakeClock()
-    return Runtime(planner=speaker, tools=tools, approvals={"gated": AlwaysDeny()}, options=options, clock=clock), speaker
+    return Runtime(
+        planner=speaker, tools=tools, approvals={"gated": AlwaysDeny()}, options=options, clock=clock
+    ), speaker
 
 
 async def lived(words: Sequence[str], beside: Sequence[tuple[int, str]], answers: Sequence[str]) -> list[bytes]:
@@ -191,7 +193,7 @@ async def answer(run: Run, token: str, how: str) -> None:
     st.lists(st.tuples(st.integers(0, 6), st.sampled_from(CONTROLS)), max_size=4),
     st.lists(st.sampled_from(["approve", "edit", "reject"]), max_size=6),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=150)
 def test_every_run_replays(words: list[str], beside: list[tuple[int, str]], answers: list[str]) -> None:
     """Calls of every kind, failures, branches, pauses, controls, children: the same planner decides the same, given the
     same; and however short the record is, what there is of it replays."""
@@ -212,7 +214,7 @@ def test_every_run_replays(words: list[str], beside: list[tuple[int, str]], answ
 
 
 @given(st.lists(st.sampled_from(["call", "gated", "fails", "all", "ask"]), min_size=1, max_size=5), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=50)
 def test_a_changed_decision_is_found_where_it_is(words: list[str], data: st.DataObject) -> None:
     """A planner that says another word at one step differs at that step, in its decision."""
     at = data.draw(st.integers(0, len(words) - 1))
@@ -250,7 +252,9 @@ class Wild:
     async def close(self) -> None: ...
 
 
-CALLS = st.sampled_from([("add", {"a": 1, "b": 2}), ("add", {"a": "x"}), ("fails", {}), ("nope", {}), ("add", b"{oops")])
+CALLS = st.sampled_from(
+    [("add", {"a": 1, "b": 2}), ("add", {"a": "x"}), ("fails", {}), ("nope", {}), ("add", b"{oops")]
+)
 ANSWERS = st.one_of(
     st.builds(
         lambda calls, content, reasoning: calls_tools(*calls, content=content, reasoning=reasoning),
@@ -265,7 +269,7 @@ ANSWERS = st.one_of(
 
 
 @given(st.lists(ANSWERS, max_size=6), st.sampled_from([0, 150]), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=120)
 def test_every_run_over_a_model_replays(answers: list[Any], token_budget: int, has_instructions: bool) -> None:
     """Whatever the model answers, its failures, repairs and summaries included; each recorded answer is served once."""
     words = "Be brief." if has_instructions else ""
@@ -471,7 +475,9 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], PlannerConfig]:
 @pytest.mark.parametrize(
     ("times", "what"), [(3, "the model is asked once more"), (1, "the model is asked 1 time(s) less")]
 )
-async def test_the_model_is_asked_as_often_as_it_was(times: int, what: str, asking: Callable[[int], PlannerConfig]) -> None:
+async def test_the_model_is_asked_as_often_as_it_was(
+    times: int, what: str, asking: Callable[[int], PlannerConfig]
+) -> None:
     """Once more has no answer on record, and once less is not what was recorded."""
     async with Runtime(model=ScriptedLLM(["a", "a"]), planner=asking(2)) as runtime:
         run = await runtime.start("g", who=ME)
@@ -599,4 +605,3 @@ async def test_a_record_that_is_none_is_an_error() -> None:
     record = await recorded(summing())
     with pytest.raises(JournalCorruptError, match="entry 0: a run begins with `started`, not Done"):
         await Runtime(planner=ScriptedPlanner([])).replay(record[1:])
-

@@ -21,7 +21,7 @@ from harborage.state.runs import Claim, LeaseLostError, RunFilter, RunRecord, St
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("tenant", "user", "session", "run")
 LIFE = Path(__file__).with_name("life.py")
-LEASE_S = 0.6
+LEASE_S = 1.0
 PATIENCE_S = 20.0
 
 OpenRuns = Callable[[], Awaitable[PostgresRuns]]

@@ -102,6 +102,7 @@ class AgentEffects:
                     run=self._approve,
                     result=Approval,
                     cut=self._unanswered,
+                    is_intended=True,
                     is_interruptible=True,
                     waits_for=self._answer_due,
                 ),

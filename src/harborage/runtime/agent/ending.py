@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from harborage import codec
-from harborage.events import EventType
+from harborage.events import BusStalledError, EventType
 from harborage.events.payloads import ControlRejectedPayload
 from harborage.identity import Quadruple
 from harborage.planner import (
@@ -30,7 +30,15 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
 )
 from harborage.runtime.steering.controls import ControlEvent
-from harborage.tasks import InvalidTransitionError, NotFoundError, TaskFailure, TaskFilter, TaskRegistry
+from harborage.state.errors import DatabaseError
+from harborage.tasks import (
+    FollowUpPendingError,
+    InvalidTransitionError,
+    NotFoundError,
+    TaskFailure,
+    TaskFilter,
+    TaskRegistry,
+)
 
 __all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "withdraw"]
 
@@ -48,6 +56,8 @@ async def begin(services: AgentServices, who: Quadruple) -> bool:
         await services.tasks.mark_running(who.run_id, who=who)
     except NotFoundError as error:
         services.logger.info("run %s has no task: %s", who.run_id, error)
+    except FollowUpPendingError as error:
+        _pending(services, who, error)
     except InvalidTransitionError:
         task = await services.tasks.get(who.run_id, who=who)
         return not task.status.is_terminal
@@ -69,6 +79,8 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> None:
             code = task_error_code_for_finish(finish.reason)
             text = f"RunLoop finished without satisfying goal: {finish.reason}"
             await services.tasks.mark_failed(who.run_id, TaskFailure(code, text), who=who)
+    except FollowUpPendingError as error:
+        _pending(services, who, error)
     except _GONE as error:
         services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
 
@@ -88,8 +100,21 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
     await _cancel_children(services.tasks, who)
     try:
         await services.tasks.mark_failed(who.run_id, failure, who=who)
+    except FollowUpPendingError as error:
+        _pending(services, who, error)
     except _GONE as error:
         services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+
+
+def _pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError) -> None:
+    """The run's own task has changed; what follows from that is carried out once whoever refused it serves again.
+
+    Raises:
+        DatabaseError, BusStalledError: it is to be tried again with the step.
+    """
+    if isinstance(error.__cause__, DatabaseError | BusStalledError):
+        raise error.__cause__
+    services.logger.warning("run %s: %s", who.run_id, error)
 
 
 def _answer(live: LiveRun, finish: Finish) -> bytes:

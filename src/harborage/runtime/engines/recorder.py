@@ -258,7 +258,11 @@ class Recorder:
     def _forget_losers(self, position: str, outcomes: Sequence[str]) -> None:
         losers = tuple(f"{position}.{index}." for index, outcome in enumerate(outcomes) if outcome == "cancelled")
         for recorded in [one for one in self._past if one.startswith(losers)]:
-            del self._past[recorded]
+            last = self._past.pop(recorded)[-1]
+            if isinstance(last, Begun):
+                effect = self._effects.find(last.name)
+                if effect.cut is not None:
+                    effect.cut(StepCall(self._run_id, recorded, last.name, last.payload))
 
     async def _perform(self, call: StepCall, effect: Effect) -> Any:
         if not effect.is_interruptible:

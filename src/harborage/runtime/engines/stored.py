@@ -20,6 +20,7 @@ from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
+from harborage.events import BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.planner import Finish
@@ -218,7 +219,7 @@ class StoredEngine:
             clock=self._clock,
             recheck_s=self._recheck_s,
             logger=self._logger,
-            refusals=(DatabaseError,),
+            refusals=(BusStalledError, DatabaseError),
         )
         self._work = (carriage, crew)
         unlisten = self._queue.on_change(self._changed.set)

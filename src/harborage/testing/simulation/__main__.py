@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
+from harborage.testing.simulation.many import many
 from harborage.testing.simulation.stories import play
-
-_CHUNK = 10
-
-
-class Played(msgspec.Struct, frozen=True):
-    """What is told of one story among many: its digest, and the first line of what it failed with."""
-
-    seed: int
-    digest: str
-    error: str
-
-
-def played(seed: int) -> Played:
-    """How one story went."""
-    outcome = play(seed)
-    error = "" if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
-    return Played(seed, outcome.digest, error)
-
-
-def many(seeds: Sequence[int], jobs: int) -> Iterator[Played]:
-    """How these stories went, in no order; `jobs` at once, each in a process of its own."""
-    if jobs <= 1:
-        yield from map(played, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(played, seeds, _CHUNK)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

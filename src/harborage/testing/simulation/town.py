@@ -271,7 +271,7 @@ class Town:
         return await self.server.runs.list(RunFilter(), limit=1000)
 
     async def _all_over(self) -> None:
-        while not await self._is_all_over():
+        while not await self._is_all_over():  # noqa: ASYNC110 - it is told by the storage, which is asked
             await asyncio.sleep(1)
 
     async def _is_all_over(self) -> bool:

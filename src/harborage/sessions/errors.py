@@ -1,0 +1,124 @@
+"""What can go wrong with sessions. `identity.IdentityRequiredError` is raised here too.
+
+SessionError
+├── SessionStoreRequiredError     a registry needs a store
+├── SessionBusRequiredError       a registry needs a bus
+├── SessionRegistryClosedError    the registry was closed
+├── SessionMismatchError          the id is not that of the caller's session
+├── SessionIDReuseError           the id belongs to another tenant or user
+├── SessionReopenForbiddenError   the session was closed, for good
+├── SessionAlreadyOpenError       the session is open already
+├── SessionClosedError            the session was closed
+├── SessionNotFoundError          no such session
+├── SessionBusyError              other processes changed it first, again and again
+├── SessionCorruptError           what is kept of it cannot be read
+└── SessionScopeRequiredError     a list that reaches beyond the caller's own sessions
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from harborage.errors import HarborageError
+
+__all__ = [
+    "SessionAlreadyOpenError",
+    "SessionBusRequiredError",
+    "SessionBusyError",
+    "SessionClosedError",
+    "SessionCorruptError",
+    "SessionError",
+    "SessionIDReuseError",
+    "SessionMismatchError",
+    "SessionNotFoundError",
+    "SessionRegistryClosedError",
+    "SessionReopenForbiddenError",
+    "SessionScopeRequiredError",
+    "SessionStoreRequiredError",
+]
+
+
+class SessionError(HarborageError):
+    """Something went wrong with a session."""
+
+
+class SessionStoreRequiredError(SessionError):
+    """A session registry needs the store that keeps its sessions."""
+
+
+class SessionBusRequiredError(SessionError):
+    """A session registry needs the bus that it tells of its sessions."""
+
+
+class SessionRegistryClosedError(SessionError):
+    """The session registry is closed; open a new one."""
+
+
+class _AboutSessionError(SessionError):
+    def __init__(self, session_id: str, text: str) -> None:
+        self.session_id = session_id
+        super().__init__(text)
+
+
+class SessionMismatchError(_AboutSessionError):
+    """The id is not that of the session in the caller's identity. `session_id` is the id that was asked for."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"session {session_id!r} is not the session of the caller's identity")
+
+
+class SessionIDReuseError(_AboutSessionError):
+    """The session id belongs to another tenant or user; choose another. `session_id` names it."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"session id {session_id!r} is in use by another tenant or user; choose another")
+
+
+class SessionReopenForbiddenError(_AboutSessionError):
+    """A closed session does not open again; start a new one under a new id. It says when and why it was closed."""
+
+    def __init__(self, session_id: str = "", closed_at: datetime | None = None, reason: str = "") -> None:
+        self.closed_at = closed_at
+        self.reason = reason
+        when = "" if closed_at is None else f" at {closed_at.isoformat()}"
+        why = f" ({reason})" if reason else ""
+        super().__init__(session_id, f"session {session_id!r} was closed{when}{why}; a new one needs a new id")
+
+
+class SessionAlreadyOpenError(_AboutSessionError):
+    """The session is open already; `ensure_open` accepts that."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"session {session_id!r} is open already; ensure_open accepts that")
+
+
+class SessionClosedError(_AboutSessionError):
+    """The session was closed; start a new one under a new id."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"session {session_id!r} was closed; start a new one under a new id")
+
+
+class SessionNotFoundError(_AboutSessionError):
+    """No such session for this identity; another owner's looks exactly the same."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"no session {session_id!r} for this identity; open it first")
+
+
+class SessionBusyError(_AboutSessionError):
+    """Other processes changed the session first, again and again; nothing was changed."""
+
+    def __init__(self, session_id: str = "") -> None:
+        super().__init__(session_id, f"session {session_id!r} was changed by other processes meanwhile; try again")
+
+
+class SessionCorruptError(_AboutSessionError):
+    """What the store keeps of a session cannot be read; it was changed from outside."""
+
+    def __init__(self, session_id: str = "", why: str = "") -> None:
+        super().__init__(session_id, f"the record of session {session_id!r} cannot be read: {why}")
+
+
+class SessionScopeRequiredError(SessionError):
+    """Listing sessions of another tenant or user needs the scope `admin` or `console:fleet`."""

@@ -1,0 +1,142 @@
+"""The values of this room: a session, which of them to list, how long they may live, and what a sweep did.
+
+Values only. A session is a conversation of one user of one tenant; its id is the session part of the identity.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from harborage.identity import Identity
+
+__all__ = [
+    "ANY",
+    "HARD_CAP",
+    "IDLE_TTL",
+    "SWEEP_INTERVAL",
+    "Reaped",
+    "Session",
+    "SessionFilter",
+    "SessionInspection",
+    "SessionLimits",
+    "SessionPolicy",
+    "Sweep",
+    "reason_to_reap",
+]
+
+IDLE_TTL: Final = timedelta(hours=24)
+HARD_CAP: Final = timedelta(hours=720)
+SWEEP_INTERVAL: Final = timedelta(minutes=15)
+
+
+class SessionLimits(msgspec.Struct, frozen=True):
+    """What a session may use; nothing is limited yet."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One conversation. Once closed it never opens again: a new conversation needs a new id."""
+
+    id: str
+    identity: Identity
+    opened_at: datetime
+    last_seen: datetime
+    closed: bool = False
+    closed_at: datetime | None = None
+    closed_reason: str = ""
+    limits: SessionLimits = SessionLimits()
+    context: dict[str, Any] = {}
+
+
+class SessionInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, how long it has been there and been idle, and whether something runs in it."""
+
+    session: Session
+    age_s: float
+    idle_s: float
+    is_running: bool
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list; an empty field narrows nothing, and a blank name in it counts for nothing.
+
+    `seen_since` and `seen_until` are inclusive bounds on `last_seen`.
+    """
+
+    tenants: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    seen_since: datetime | None = None
+    seen_until: datetime | None = None
+    include_closed: bool = False
+
+    def matches(self, session: Session) -> bool:
+        """Whether the session passes."""
+        who = session.identity
+        return (
+            (self.include_closed or not session.closed)
+            and _passes(who.tenant_id, self.tenants)
+            and _passes(who.user_id, self.users)
+            and _passes(who.session_id, self.sessions)
+            and (self.seen_since is None or session.last_seen >= self.seen_since)
+            and (self.seen_until is None or session.last_seen <= self.seen_until)
+        )
+
+    def may_own(self, tenant: str, user: str) -> bool:
+        """Whether a session of this owner can pass at all."""
+        return _passes(tenant, self.tenants) and _passes(user, self.users)
+
+
+ANY = SessionFilter()
+"""The caller's open sessions."""
+
+
+class SessionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How long sessions live, and how often the sweeper looks. Values that are not positive mean the defaults."""
+
+    idle_ttl: timedelta = IDLE_TTL
+    hard_cap: timedelta = HARD_CAP
+    sweep_interval: timedelta = SWEEP_INTERVAL
+
+    def effective(self) -> SessionPolicy:
+        """This policy with the defaults in their places."""
+        return SessionPolicy(
+            idle_ttl=_positive(self.idle_ttl, IDLE_TTL),
+            hard_cap=_positive(self.hard_cap, HARD_CAP),
+            sweep_interval=_positive(self.sweep_interval, SWEEP_INTERVAL),
+        )
+
+
+class Reaped(StrEnum):
+    """Why the sweeper closed a session."""
+
+    HARD_CAP = "gc:hard_cap"
+    IDLE = "gc:idle"
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """What one sweep did: the sessions it closed, and the first thing that went wrong meanwhile."""
+
+    reaped: tuple[Identity, ...] = ()
+    error: Exception | None = None
+
+
+def reason_to_reap(session: Session, policy: SessionPolicy, now: datetime) -> Reaped | None:
+    """Why the session is to be closed, if it is: the hard cap first, each only once it has been exceeded."""
+    if now - session.opened_at > policy.hard_cap:
+        return Reaped.HARD_CAP
+    if now - session.last_seen > policy.idle_ttl:
+        return Reaped.IDLE
+    return None
+
+
+def _passes(name: str, wanted: tuple[str, ...]) -> bool:
+    named = [one for one in wanted if one.strip()]
+    return not named or name in named
+
+
+def _positive(value: timedelta, default: timedelta) -> timedelta:
+    return value if value > timedelta() else default

@@ -1,0 +1,103 @@
+"""Runs are found by a few characters, and read whole."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.llm import RateLimitedError
+from harborage.planner import CallTool, Finish, FinishReason
+from harborage.runtime.durable import RunFailedError
+from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, find_run, history_of, read_run
+from harborage.runtime.host import Runtime
+from harborage.state.memory_runs import MemoryRuns
+from harborage.state.runs import RunFilter, RunRecord, Write
+from harborage.state.storage import open_storage
+from harborage.testing.llm import ScriptedLLM
+from harborage.testing.planners import ScriptedPlanner
+
+pytestmark = pytest.mark.anyio
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def stored(*ids: str) -> MemoryRuns:
+    store = MemoryRuns()
+    for run_id in ids:
+        who = Identity("t", "u", "s").with_run(run_id)
+        await store.create(RunRecord(run_id=run_id, who=who, goal="g", created_at=T0, updated_at=T0), Write())
+    return store
+
+
+async def test_a_beginning_is_enough() -> None:
+    """As much of the id as no other has; the case of letters does not matter."""
+    store = await stored("01ABC", "01ABD", "02X")
+    assert (await find_run(store, "02")).run_id == "02X"
+    assert (await find_run(store, "01abd")).run_id == "01ABD"
+
+
+async def test_a_whole_id_wins() -> None:
+    """Even where it is the beginning of another."""
+    assert (await find_run(await stored("01A", "01AB"), "01A")).run_id == "01A"
+
+
+async def test_an_unclear_beginning_is_an_error() -> None:
+    """It lists some of those it could mean."""
+    store = await stored(*(f"01{n:02}" for n in range(9)))
+    with pytest.raises(RunPrefixError, match=r"'01' could be any of 9 runs: 0100, .* and 4 more; give more") as caught:
+        await find_run(store, "01")
+    assert len(caught.value.found) == 9
+
+
+async def test_an_unknown_run_is_an_error() -> None:
+    """It says where was looked, and what shows those there are; nothing is no run."""
+    store = await stored("01A")
+    with pytest.raises(RunUnknownError, match="no run 'ZZ' in sqlite:x; 'harborage runs list' shows"):
+        await find_run(store, "ZZ", where="sqlite:x")
+    with pytest.raises(RunUnknownError):
+        await find_run(store, "")
+
+
+async def test_all_runs_are_all() -> None:
+    """However many pages of them there are."""
+    store = await stored(*(f"{n:05}" for n in range(1200)))
+    found = await all_runs(store, RunFilter())
+    assert [one.run_id for one in found] == [f"{n:05}" for n in range(1200)]
+    assert await all_runs(store, RunFilter(user="other")) == []
+
+
+async def test_a_record_is_read_with_its_large_values() -> None:
+    """They are kept apart, and are in their places again."""
+
+    async def long() -> str:
+        """A page."""
+        return "word " * 4_000
+
+    planner: Any = ScriptedPlanner([CallTool("long"), Finish(FinishReason.GOAL)])
+    async with await open_storage("memory:") as storage:
+        async with Runtime(planner=planner, tools=[long], storage=storage) as runtime:
+            run = await runtime.start("g", who=Identity("t", "u", "s"))
+            await run.result()
+            assert await read_run(storage.runs, run.id) == await run.history()
+        assert any(b'"$body"' in entry for entry in await storage.runs.read(run.id))
+        record = await read_run(storage.runs, run.id)
+        assert await read_run(storage.runs, "no-such-run") == []
+    assert history_of(record).steps[0].calls[0].observation == "word " * 4_000
+
+
+async def test_what_a_failed_step_heard_is_read_too() -> None:
+    """A long prompt whose model failed is kept apart like any large value, and replays."""
+    async with await open_storage("memory:") as storage:
+        model = ScriptedLLM([RateLimitedError("slow down")])
+        async with Runtime(model=model, instructions="word " * 3_000, storage=storage) as runtime:
+            run = await runtime.start("g", who=Identity("t", "u", "s"))
+            with pytest.raises(RunFailedError):
+                await run.result()
+            (failed,) = [entry for entry in await storage.runs.read(run.id) if b'"notes":{"$body"' in entry]
+            record = await read_run(storage.runs, run.id)
+            replayed = await runtime.replay(record)
+    assert len(failed) < 1_000
+    assert (replayed.is_same, replayed.is_whole, replayed.model_calls) == (True, True, 1)

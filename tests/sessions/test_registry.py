@@ -1,0 +1,538 @@
+"""Sessions are opened once, seen, closed for good, listed after a restart, and swept up when they were left."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from harborage.events import Event, EventType, MemoryEventBus, unix_ns
+from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
+from harborage.sessions import (
+    CATALOG_SESSION,
+    Session,
+    SessionAlreadyOpenError,
+    SessionBusRequiredError,
+    SessionBusyError,
+    SessionClosedError,
+    SessionCorruptError,
+    SessionFilter,
+    SessionIDReuseError,
+    SessionMismatchError,
+    SessionNotFoundError,
+    SessionPolicy,
+    SessionRegistry,
+    SessionRegistryClosedError,
+    SessionReopenForbiddenError,
+    SessionScopeRequiredError,
+    SessionStoreRequiredError,
+)
+from harborage.sessions.rows import LIFECYCLE_KIND
+from harborage.state import MemoryStateStore, StateError, StateRecord
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.events import EventRecorder
+
+ME = Identity("acme", "ann", "s1")
+DAY = 24 * 3600.0
+ADMIN = frozenset({"admin"})
+
+
+class SlowStore(MemoryStateStore):
+    """A store that takes its time, counts its loads, and can refuse."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self.refuses = ""
+        self.loads = 0
+
+    async def save(self, record: StateRecord) -> None:
+        await self._wander()
+        if self.refuses and record.kind.startswith(self.refuses):
+            raise StateError("save refused")
+        await super().save(record)
+
+    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
+        self.loads += 1
+        await self._wander()
+        if self.refuses == f"load {identity.session_id}":
+            raise StateError("load refused")
+        return await super().load(identity, kind)
+
+    async def _wander(self) -> None:
+        for _ in range(self._random.randrange(4)):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that moves by hand."""
+    return FakeClock()
+
+
+@pytest.fixture
+def store() -> SlowStore:
+    """What outlives the registries of a test."""
+    return SlowStore()
+
+
+@pytest.fixture
+def bus() -> MemoryEventBus:
+    """A bus on real time."""
+    return MemoryEventBus()
+
+
+@pytest.fixture
+def told(bus: MemoryEventBus) -> EventRecorder:
+    """What the bus told."""
+    return EventRecorder(bus)
+
+
+@pytest.fixture
+def starting(store: SlowStore, bus: MemoryEventBus, clock: FakeClock) -> Callable[..., SessionRegistry]:
+    """Makes another registry over the store, as a process does when it starts."""
+    return lambda **options: SessionRegistry(store, bus, **{"clock": clock, **options})
+
+
+@pytest.fixture
+def registry(starting: Callable[..., SessionRegistry]) -> SessionRegistry:
+    """A registry."""
+    return starting()
+
+
+Starting = Callable[..., SessionRegistry]
+
+
+def named(session_id: str, user: str = "ann", tenant: str = "acme") -> Identity:
+    """A session's identity."""
+    return Identity(tenant, user, session_id)
+
+
+def ids(sessions: list[Session]) -> set[str]:
+    """The ids of these sessions."""
+    return {session.id for session in sessions}
+
+
+async def test_it_needs_a_store_and_a_bus(store: SlowStore, bus: MemoryEventBus) -> None:
+    """Each is asked for by name."""
+    with pytest.raises(SessionStoreRequiredError):
+        SessionRegistry(None, None)
+    with pytest.raises(SessionBusRequiredError):
+        SessionRegistry(store, None)
+
+
+async def test_opening_makes_a_session(registry: SessionRegistry, told: EventRecorder, clock: FakeClock) -> None:
+    """Open, seen now, kept, and told once with times in nanoseconds."""
+    session = await registry.open("s1", ME.with_run("r"), context={"agent": "a"})
+    assert session == Session(
+        id="s1", identity=ME, opened_at=clock.now(), last_seen=clock.now(), context={"agent": "a"}
+    )
+    assert await registry.get("s1", who=ME) == session
+    (event,) = told.events
+    assert (event.type, event.identity) == (EventType.SESSION_OPENED, ME.with_run(""))
+    assert (event.payload.session_id, event.payload.opened_at) == ("s1", unix_ns(clock.now()))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("session_id", "who", "error"),
+    [
+        ("s1", Identity("acme", "", "s2"), IdentityRequiredError),
+        ("s1", named("s2"), SessionMismatchError),
+        (CATALOG_SESSION, named(CATALOG_SESSION), SessionMismatchError),
+        ("s1", named("s1", user="bob"), SessionIDReuseError),
+        ("s1", named("s1", tenant="other"), SessionIDReuseError),
+        ("s1", ME, SessionAlreadyOpenError),
+    ],
+)
+async def test_what_cannot_be_opened(
+    registry: SessionRegistry,
+    told: EventRecorder,
+    store: SlowStore,
+    session_id: str,
+    who: Identity,
+    error: type[Exception],
+) -> None:
+    """The id must be the identity's own, nobody else's, and not open; no new row, and nothing is told."""
+    await registry.open("s1", ME)
+    told.clear()
+    rows = len(store._records)
+    with pytest.raises(error):
+        await registry.open(session_id, who)
+    assert told.events == []
+    assert len(store._records) == rows
+
+
+async def test_a_closed_session_never_opens_again(
+    registry: SessionRegistry, starting: Starting, clock: FakeClock
+) -> None:
+    """The error says when and why, in later processes too."""
+    await registry.ensure_open(ME)
+    clock.advance(60)
+    await registry.close(ME, "done")
+    for process in (registry, starting()):
+        for verb in (lambda process=process: process.open("s1", ME), lambda process=process: process.ensure_open(ME)):
+            with pytest.raises(SessionReopenForbiddenError, match=r"2026-01-01T00:01:00.*done"):
+                await verb()
+    assert (await registry.ensure_open(named("s2"))).id == "s2"
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_of_callers_at_once_one_opens(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
+    """In two processes, whatever the store does: one row, one event, and everybody has the session."""
+    store = SlowStore(seed)
+    processes = [SessionRegistry(store, bus) for _ in range(2)]
+    sessions = await asyncio.gather(*(process.ensure_open(ME) for process in processes * 3))
+    assert len({session.opened_at for session in sessions}) == 1
+    assert told.types == ["session.opened"]
+    assert ids(await processes[0].list(who=ME)) == {"s1"}
+
+
+async def test_touching_moves_last_seen(registry: SessionRegistry, told: EventRecorder, clock: FakeClock) -> None:
+    """Only that, and it is told; a session that is not there, or closed, cannot be touched."""
+    opened = await registry.ensure_open(ME)
+    clock.advance(60)
+    touched = await registry.touch(ME)
+    assert (touched.opened_at, touched.last_seen) == (opened.opened_at, clock.now())
+    assert told.types == ["session.opened", "session.touched"]
+    with pytest.raises(SessionNotFoundError):
+        await registry.touch(named("s2"))
+    await registry.close(ME)
+    with pytest.raises(SessionClosedError):
+        await registry.touch(ME)
+    assert told.types.count("session.touched") == 1
+
+
+async def test_closing_twice_keeps_the_first_reason(
+    registry: SessionRegistry, told: EventRecorder, clock: FakeClock
+) -> None:
+    """The second close succeeds, changes nothing and is not told."""
+    await registry.ensure_open(ME)
+    first = await registry.close(ME, "done")
+    clock.advance(60)
+    assert await registry.close(ME, "again") == first
+    assert (first.closed, first.closed_reason) == (True, "done")
+    assert told.types == ["session.opened", "session.closed"]
+    with pytest.raises(SessionNotFoundError):
+        await registry.close(named("s2"))
+
+
+async def test_only_its_own_session_is_shown(registry: SessionRegistry) -> None:
+    """The caller's session must be the one that is asked for; the ambient identity is the fallback."""
+    await registry.ensure_open(ME)
+    with pytest.raises(SessionMismatchError):
+        await registry.get("s1", who=named("s2"))
+    with pytest.raises(SessionNotFoundError):
+        await registry.get("s1", who=named("s1", user="bob"))
+    with pytest.raises(IdentityRequiredError):
+        await registry.get("s1")
+    with bound(ME.with_run("r")):
+        assert (await registry.get("s1")).id == "s1"
+        assert (await registry.inspect("s1")).session.id == "s1"
+
+
+async def test_inspecting_says_how_it_is(starting: Starting, clock: FakeClock) -> None:
+    """Age and idleness in seconds, and what the probe says; a closed session ages no more."""
+
+    async def probe(who: Identity) -> bool:
+        return who == ME
+
+    registry = starting(is_running=probe)
+    await registry.ensure_open(ME)
+    clock.advance(60)
+    await registry.touch(ME)
+    clock.advance(30)
+    seen = await registry.inspect("s1", who=ME)
+    assert (seen.age_s, seen.idle_s, seen.is_running) == (90.0, 30.0, True)
+    await registry.close(ME)
+    clock.advance(3600)
+    assert (await registry.inspect("s1", who=ME)).age_s == 90.0
+
+
+async def test_after_a_restart_all_of_an_owners_sessions_are_there(
+    registry: SessionRegistry, starting: Starting
+) -> None:
+    """More than one chunk of a catalogue, those that two processes opened, and no one else's."""
+    for number in range(150):
+        await registry.ensure_open(named(f"s{number}"))
+    second = starting()
+    await second.ensure_open(named("late"))
+    await second.ensure_open(named("hers", user="bob"))
+    third = starting()
+    assert ids(await third.list(who=ME)) == {f"s{number}" for number in range(150)} | {"late"}
+    mine = SessionFilter(tenants=("acme",), users=("ann",), sessions=("s7", "late", " "))
+    assert ids(await third.list(mine, who=ME)) == {"s7", "late"}
+
+
+async def test_lists_narrow_by_time_and_state(registry: SessionRegistry, clock: FakeClock) -> None:
+    """Both bounds on last_seen are inclusive; closed ones are left out unless asked for."""
+    seen = []
+    for number in range(4):
+        await registry.ensure_open(named(f"s{number}"))
+        seen.append(clock.now())
+        clock.advance(60)
+    await registry.close(named("s3"))
+    between = SessionFilter(seen_since=seen[1], seen_until=seen[2])
+    assert ids(await registry.list(between, who=ME)) == {"s1", "s2"}
+    assert ids(await registry.list(who=ME)) == {"s0", "s1", "s2"}
+    assert ids(await registry.list(SessionFilter(include_closed=True), who=ME)) == {"s0", "s1", "s2", "s3"}
+
+
+async def test_looking_at_others_needs_a_scope_and_is_told(
+    registry: SessionRegistry, starting: Starting, told: EventRecorder
+) -> None:
+    """An admin sees whole tenants, after a restart too; a blank name is nobody's."""
+    for who in (ME, named("s2", user="bob"), named("s3", tenant="other")):
+        await registry.ensure_open(who)
+    told.clear()
+    for wanted in (
+        SessionFilter(tenants=("other",)),
+        SessionFilter(users=("bob",)),
+        SessionFilter(tenants=("acme",)),
+        SessionFilter(tenants=("acme", "other"), users=("ann",)),
+    ):
+        with pytest.raises(SessionScopeRequiredError):
+            await starting().list(wanted, who=ME)
+    assert told.events == []
+    assert ids(await starting().list(SessionFilter(tenants=("acme",)), who=ME, scopes=ADMIN)) == {"s1", "s2"}
+    with bound(ME, scopes=frozenset({"console:fleet"})):
+        assert ids(await starting().list(SessionFilter(tenants=("other",)))) == {"s3"}
+    assert told.types == ["audit.admin_scope_used"] * 2
+    assert ids(await registry.list(SessionFilter(tenants=("", " ")), who=ME)) == {"s1"}
+    with pytest.raises(IdentityRequiredError):
+        await registry.list()
+
+
+async def test_a_row_that_cannot_be_read_is_named_and_skipped(
+    registry: SessionRegistry, store: SlowStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The list goes on without it; asked for by name it is an error."""
+    await registry.ensure_open(ME)
+    await registry.ensure_open(named("s2"))
+    await store.save(StateRecord("damage", ME.with_run(""), LIFECYCLE_KIND, b"{"))
+    assert ids(await registry.list(who=ME)) == {"s2"}
+    assert "session 's1' cannot be read" in caplog.text
+    with pytest.raises(SessionCorruptError, match="'s1'"):
+        await registry.get("s1", who=ME)
+
+
+async def test_a_session_that_could_not_be_kept_was_not_opened(
+    registry: SessionRegistry, store: SlowStore, told: EventRecorder
+) -> None:
+    """The store's error reaches the caller, nothing is told, and the next try works."""
+    store.refuses = LIFECYCLE_KIND
+    with pytest.raises(StateError):
+        await registry.open("s1", ME)
+    store.refuses = ""
+    assert told.events == []
+    assert await registry.list(who=ME) == []
+    await registry.open("s1", ME)
+    assert ids(await registry.list(who=ME)) == {"s1"}
+
+
+async def test_a_bus_that_refuses_is_only_logged(
+    store: SlowStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store is the truth."""
+
+    class Refusing(MemoryEventBus):
+        def publish_nowait(self, event: Event) -> Event:
+            raise RuntimeError("refused")
+
+    registry = SessionRegistry(store, Refusing(), clock=clock)
+    await registry.ensure_open(ME)
+    assert (await registry.get("s1", who=ME)).id == "s1"
+    assert "session.opened was not published" in caplog.text
+
+
+async def test_the_sweep_closes_what_was_left(
+    registry: SessionRegistry, starting: Starting, told: EventRecorder, clock: FakeClock
+) -> None:
+    """Idle for longer than a day, or there for longer than thirty: strictly longer, and the cap is looked at first."""
+    await registry.ensure_open(named("idle"))
+    clock.advance(DAY)
+    assert (await registry.sweep()).reaped == ()
+    clock.advance(0.001)
+    await registry.ensure_open(named("fresh"))
+    told.clear()
+    assert (await registry.sweep()).reaped == (named("idle"),)
+    idle = await registry.get("idle", who=named("idle"))
+    assert (idle.closed, idle.closed_reason, idle.closed_at) == (True, "gc:idle", clock.now())
+    (event,) = told.events
+    assert (event.type, event.payload.reaped_at) == (EventType.SESSION_GC_REAPED, unix_ns(clock.now()))  # type: ignore[union-attr]
+    for _ in range(60):
+        clock.advance(DAY / 2)
+        await registry.touch(named("fresh"))
+    assert (await registry.sweep()).reaped == ()
+    clock.advance(0.001)
+    assert (await registry.sweep()).reaped == (named("fresh"),)
+    assert (await registry.get("fresh", who=named("fresh"))).closed_reason == "gc:hard_cap"
+    assert (await starting().sweep()).reaped == ()
+
+
+async def test_the_sweep_finds_what_earlier_processes_left(
+    registry: SessionRegistry, starting: Starting, clock: FakeClock
+) -> None:
+    """Of every owner; and it heeds that another process has seen the session since."""
+    for who in (ME, named("s2", user="bob"), named("s3", tenant="other")):
+        await registry.ensure_open(who)
+    second = starting()
+    assert (await second.sweep()).reaped == ()
+    clock.advance(DAY + 1)
+    await registry.touch(ME)
+    assert set((await second.sweep()).reaped) == {named("s2", user="bob"), named("s3", tenant="other")}
+
+
+async def test_what_runs_is_left_alone(starting: Starting, clock: FakeClock) -> None:
+    """However old it is; once it has ended it is swept."""
+    running = {ME}
+    registry = starting(is_running=lambda who: who in running)
+    await registry.ensure_open(ME)
+    clock.advance(40 * DAY)
+    assert (await registry.sweep()).reaped == ()
+    running.clear()
+    assert (await registry.sweep()).reaped == (ME,)
+
+
+async def test_an_error_does_not_spare_the_others(starting: Starting, store: SlowStore, clock: FakeClock) -> None:
+    """The first one is told with the sweep: a probe that fails, a row that cannot be loaded."""
+
+    def probe(who: Identity) -> bool:
+        if who.session_id == "s1":
+            raise RuntimeError("probe")
+        return False
+
+    registry = starting(is_running=probe)
+    for number in range(1, 4):
+        await registry.ensure_open(named(f"s{number}"))
+    clock.advance(2 * DAY)
+    await registry.sweep()
+    for number in range(4, 7):
+        await registry.ensure_open(named(f"s{number}"))
+    clock.advance(2 * DAY)
+    store.refuses = "load s5"
+    done = await registry.sweep()
+    assert set(done.reaped) == {named("s4"), named("s6")}
+    assert isinstance(done.error, RuntimeError)
+    store.refuses = ""
+    assert (await registry.sweep()).reaped == (named("s5"),)
+
+
+async def test_what_is_closed_or_gone_is_looked_at_no_more(
+    registry: SessionRegistry, starting: Starting, store: SlowStore
+) -> None:
+    """Another process closed it, or somebody emptied the store."""
+    await registry.ensure_open(ME)
+    await registry.ensure_open(named("s2"))
+    await registry.sweep()
+    await starting().close(ME)
+    await store.delete(named("s2").with_run(""), LIFECYCLE_KIND)
+    assert (await registry.sweep()).reaped == ()
+    store.loads = 0
+    assert (await registry.sweep()).reaped == ()
+    assert store.loads == 0
+
+
+async def test_a_sweep_takes_no_longer_than_its_interval(starting: Starting, clock: FakeClock) -> None:
+    """A probe that hangs is cut off; the rest waits for the next sweep."""
+    hold = asyncio.Event()
+
+    async def probe(who: Identity) -> bool:
+        await hold.wait()
+        return False
+
+    registry = starting(is_running=probe)
+    await registry.ensure_open(ME)
+    clock.advance(2 * DAY)
+    sweeping = asyncio.create_task(registry.sweep())
+    await clock.run_for(15 * 60)
+    done = await sweeping
+    assert done.reaped == ()
+    assert isinstance(done.error, TimeoutError)
+    hold.set()
+    assert (await registry.sweep()).reaped == (ME,)
+
+
+async def test_it_sweeps_by_itself_until_it_is_closed(
+    starting: Starting, clock: FakeClock, told: EventRecorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every interval; an error of one sweep is logged and the next one comes."""
+
+    def probe(who: Identity) -> bool:
+        if who.session_id == "bad":
+            raise RuntimeError("probe")
+        return False
+
+    registry = starting(is_running=probe, policy=SessionPolicy(idle_ttl=timedelta(hours=1)))
+    await registry.ensure_open(ME)
+    await registry.ensure_open(named("bad"))
+    registry.start()
+    registry.start()
+    await settle()
+    assert clock.armed == 1
+    await clock.run_for(3600)
+    assert told.types.count("session.gc_reaped") == 0
+    await clock.run_for(900)
+    assert told.types.count("session.gc_reaped") == 1
+    assert "a sweep met an error" in caplog.text
+    await registry.aclose()
+    assert clock.armed == 0
+
+
+async def test_policies_that_make_no_sense_mean_the_defaults() -> None:
+    """Nothing lives for ever because of a zero."""
+    zero = timedelta()
+    assert SessionPolicy(idle_ttl=zero, hard_cap=-timedelta(1), sweep_interval=zero).effective() == SessionPolicy()
+
+
+async def test_a_closed_registry_says_so(registry: SessionRegistry) -> None:
+    """Every verb; closing twice is fine."""
+    await registry.ensure_open(ME)
+    await registry.aclose()
+    await registry.aclose()
+    nobody = Identity("", "", "")
+    for call in (
+        registry.open("s", nobody),
+        registry.ensure_open(nobody),
+        registry.touch(nobody),
+        registry.close(nobody),
+        registry.get("s", who=nobody),
+        registry.inspect("s", who=nobody),
+        registry.list(who=nobody),
+        registry.sweep(),
+    ):
+        with pytest.raises(SessionRegistryClosedError):
+            await call
+    with pytest.raises(SessionRegistryClosedError):
+        registry.start()
+
+
+async def test_a_session_that_others_always_change_first_gives_up(registry: SessionRegistry, store: SlowStore) -> None:
+    """A store that reports a conflict for ever is not asked for ever."""
+    await registry.ensure_open(ME)
+    save = store.save
+
+    async def overtaken(record: StateRecord) -> None:
+        await save(StateRecord(record.event_id, record.identity, "elsewhere", b"{}"))
+        await save(record)
+
+    store.save = overtaken  # type: ignore[method-assign]
+    with pytest.raises(SessionBusyError):
+        await registry.touch(ME)
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_many_changes_at_once_all_count(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
+    """Two processes touch and close at the same time: it is closed once, and nothing opens it again."""
+    store = SlowStore(seed)
+    processes = [SessionRegistry(store, bus) for _ in range(2)]
+    await processes[0].ensure_open(ME)
+    calls: list[Any] = [process.touch(ME) for process in processes for _ in range(2)]
+    calls += [process.close(ME, f"p{index}") for index, process in enumerate(processes)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert not [one for one in results if isinstance(one, Exception) and not isinstance(one, SessionClosedError)]
+    assert told.types.count("session.closed") == 1
+    assert (await processes[0].get("s1", who=ME)).closed
