@@ -1,4 +1,4 @@
-"""The agent of a recorded run is found again, and its run replays without the model, the key or the check that it has."""
+"""The agent of a recorded run is found again, and its run replays without its model, its key or its own check."""
 
 from __future__ import annotations
 

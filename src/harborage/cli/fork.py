@@ -159,7 +159,7 @@ def _tell(wanted: _Wanted, parent: list[bytes], entries: list[bytes], ending: En
     lines = [*told(after, clean=masked), "", differs or "both runs took the same steps"]
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     if ending is None:
-        sys.stderr.write(f"harborage: it waits for an answer; go on with: harborage resume {after.run_id}\n")
+        sys.stderr.write(f"harborage: run {after.run_id} waits for an answer; it is kept as it stands\n")
     elif code:
         sys.stderr.write(f"harborage: {printable(ending.told)}\n")
     return code

@@ -24,7 +24,7 @@ from harborage.identity import Identity
 __all__ = ["Keeper"]
 
 MAX_BATCH = 1_000
-MAX_LINES = 4_096
+MAX_LINES = 1_024
 RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from harborage.events import Cursor, Event, EventBus, EventType, Filter
+from harborage.events import Cursor, Event, EventBus, EventType, Filter, typed_event
 from harborage.events.payloads import TaskSpawnedPayload
 from harborage.identity import Quadruple
 from harborage.ids import new_id
@@ -78,7 +78,7 @@ class Run:
         try:
             # Asked before the replay: the last event of a run that is over is in it, or is forgotten.
             is_over = await self._has_ended()
-            for event in await self._bus.replay(Cursor(self.who.session_id, 0), everything):
+            for event in map(typed_event, await self._bus.replay(Cursor(self.who.session_id, 0), everything)):
                 seen = event.sequence
                 if _belongs(event, tree, children):
                     yield event
@@ -86,9 +86,12 @@ class Run:
                         return
             if is_over:
                 return
-            async for event in subscription.events():
+            async for told in subscription.events():
+                event = typed_event(told)
                 is_notice = event.type == EventType.BUS_DROPPED
-                if is_notice or (event.sequence > seen and _belongs(event, tree, children)):
+                # What has no number was told beside the record, so it was in no replay.
+                is_new = not event.sequence or event.sequence > seen
+                if is_notice or (is_new and _belongs(event, tree, children)):
                     yield event
                     if self._is_end(event):
                         return

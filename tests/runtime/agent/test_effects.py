@@ -32,7 +32,7 @@ RULES = {
     "pause.abandon": (False, False, False),
     "dispatch": (False, True, False),
     "parallel.check": (False, False, False),
-    "approve.x": (False, True, False),
+    "approve.x": (True, True, False),
     "tool.x": (True, True, False),
     "task.begin": (False, False, False),
     "task.end": (False, False, False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -98,10 +99,8 @@ def recorded() -> Recording:
     async def run(goal: str = "the goal", **parts: Any) -> list[bytes]:
         async with Runtime(**parts) as runtime:
             started = await runtime.start(goal, who=ME)
-            try:
+            with suppress(RunFailedError):
                 await started.result()
-            except RunFailedError:
-                pass
             return await started.history()
 
     return run

@@ -142,7 +142,7 @@ def test_an_approved_call_is_one_call(writing: Any) -> None:
 
 
 def test_a_refused_call_was_never_made(writing: Any) -> None:
-    """The gate's reason is there, a beginning is not; an approval that was cut short or failed is told as the call's."""
+    """The gate's reason is there, a beginning is not; an approval that was cut short or failed is the call's end."""
     begun = writing().done("2", "plan", planned(ADD))
     (call,) = (
         history_of([*begun.record, *writing().done("3", "approve.add", Approval(refusal="no")).record[1:]])

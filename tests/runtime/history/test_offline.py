@@ -22,7 +22,7 @@ def udp() -> None:
 
 
 WAYS: dict[str, Callable[[], object]] = {
-    "a socket": lambda: socket.socket(),
+    "a socket": socket.socket,
     "a datagram": udp,
     "a connection": lambda: socket.create_connection(NOBODY),
     "a name": lambda: socket.getaddrinfo("localhost", 80),
@@ -34,7 +34,7 @@ WAYS: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_every_way_out_is_refused(way: str, everywhere: bool) -> None:
     """The error names the code that tried; what was tried is kept."""
-    with offline(everywhere=everywhere) as attempts, pytest.raises(OfflineError, match="test_offline.py") as caught:
+    with offline(everywhere=everywhere) as attempts, pytest.raises(OfflineError, match=r"test_offline\.py") as caught:
         WAYS[way]()
     assert attempts.refused == [caught.value]
     assert "test_offline.py" in caught.value.culprit
@@ -52,9 +52,9 @@ async def test_an_event_loop_reaches_nobody() -> None:
 def test_an_open_socket_sends_nowhere() -> None:
     """One that was made before the block may not begin to reach out in it."""
     with socket.socket() as before, offline():
-        with pytest.raises(OfflineError, match="connect 127.0.0.1:9"):
+        with pytest.raises(OfflineError, match=r"connect 127\.0\.0\.1:9"):
             before.connect(NOBODY)
-        with pytest.raises(OfflineError, match="connect_ex 127.0.0.1:9"):
+        with pytest.raises(OfflineError, match=r"connect_ex 127\.0\.0\.1:9"):
             before.connect_ex(NOBODY)
 
 
@@ -70,7 +70,26 @@ def test_afterwards_everything_is_as_it_was() -> None:
     second.__exit__(None, None, None)
     after = dict(vars(socket.socket)), socket.getaddrinfo, vars(asyncio.BaseEventLoop)["getaddrinfo"]
     assert after == before
+    with offline():
+        pass
     socket.socket().close()
+
+
+async def test_what_outlives_the_block_is_free() -> None:
+    """A task that was started inside may use the network again, while others may not."""
+    gate = asyncio.Event()
+
+    async def late() -> None:
+        await gate.wait()
+        socket.socket().close()
+
+    with offline():
+        task = asyncio.create_task(late())
+        await asyncio.sleep(0)
+    with offline() as attempts:
+        gate.set()
+        await task
+    assert attempts.refused == []
 
 
 def test_the_block_alone_is_meant() -> None:

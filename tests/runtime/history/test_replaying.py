@@ -1,4 +1,4 @@
-"""A recorded run replays byte for byte, whatever happened in it; and what has changed since is shown at its first place."""
+"""A recorded run replays byte for byte, whatever happened in it; what has changed since is shown where it begins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +41,7 @@ from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, his
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
+from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.testing.planners import ScriptedPlanner
@@ -279,10 +281,8 @@ def test_every_run_over_a_model_replays(answers: list[Any], token_budget: int, h
         model = Wild(answers)
         async with Runtime(model=model, tools=[add, fails], options=options, instructions=words) as runtime:
             run = await runtime.start("the goal", who=ME)
-            try:
+            with suppress(RunFailedError):
                 await run.result()
-            except RunFailedError:
-                pass
             record = await run.history()
         replayed = await Runtime(model="openai:gpt-5", tools=[add, fails], options=options, instructions=words).replay(
             record
@@ -302,10 +302,8 @@ async def recorded(model: Any, *, goal: str = "add them", **fields: Any) -> list
     """The record of a run over a model with one tool."""
     async with Runtime(model=model, tools=[add], **fields) as runtime:
         run = await runtime.start(goal, who=ME)
-        try:
+        with suppress(RunFailedError):
             await run.result()
-        except RunFailedError:
-            pass
         return await run.history()
 
 
@@ -414,10 +412,8 @@ async def test_failures_are_compared(before: list[Any], now: list[Any], what: st
     """A planner that fails where it did not, or otherwise than it did."""
     async with Runtime(planner=ScriptedPlanner(before)) as runtime:
         run = await runtime.start("g", who=ME)
-        try:
+        with suppress(RunFailedError):
             await run.result()
-        except RunFailedError:
-            pass
         record = await run.history()
     difference = (await Runtime(planner=ScriptedPlanner(now)).replay(record)).difference
     assert difference is not None
@@ -504,10 +500,8 @@ async def test_whatever_reaches_out_is_named() -> None:
 
     class Curious:
         async def next(self, run: RunContext) -> Finish:
-            try:
+            with suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", 9))
-            except ConnectionRefusedError:
-                pass
             return Finish(FinishReason.GOAL)
 
     async with Runtime(planner=Curious()) as runtime:
@@ -605,3 +599,31 @@ async def test_a_record_that_is_none_is_an_error() -> None:
     record = await recorded(summing())
     with pytest.raises(JournalCorruptError, match="entry 0: a run begins with `started`, not Done"):
         await Runtime(planner=ScriptedPlanner([])).replay(record[1:])
+
+
+async def test_a_run_that_was_carried_on_replays() -> None:
+    """Another process goes on where the record stands, and puts on it only what is new."""
+    runs: list[Run] = []
+
+    @tool(name="add", side_effects=SideEffect.READ)
+    async def pausing(a: int, b: int) -> int:
+        """Add."""
+        await runs[0].pause()
+        return a + b
+
+    async with await open_storage("memory:") as storage:
+        async with Runtime(model=summing(), tools=[pausing], storage=storage, instructions="Be brief. " * 99) as first:
+            runs.append(await first.start("g", who=ME))
+            while not await runs[0].waiting():
+                await settle()
+        second = Runtime(
+            model=ScriptedLLM([says("3")]), tools=[pausing], storage=storage, instructions="Be brief. " * 99
+        )
+        async with second:
+            run = await second.run(runs[0].id, who=ME)
+            await run.resume()
+            assert (await run.result()).payload == "3"
+            record = await run.history()
+            replayed = await second.replay(record)
+    assert (replayed.is_same, replayed.is_whole, replayed.model_calls) == (True, True, 2)
+    assert [b"".join(record).count(text) for text in (b"<identity>", b'"kept":[[0,2]]')] == [1, 1]

@@ -180,7 +180,7 @@ async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each planted fault fails the scenario that is there for it."""
-    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.2)
+    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.5)
     options, scenario = FAULTS[fault]
 
     async def open_faulty() -> hosts.HostFactory:
@@ -192,7 +192,7 @@ async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
 
 async def test_what_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole suite at once lists every scenario that failed, with its name and what it promised."""
-    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.2)
+    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.5)
 
     async def open_faulty() -> hosts.HostFactory:
         return Hosts(HearsTwice, MemoryJournal, keeps=True)

@@ -15,7 +15,14 @@ from harborage.planner.spawning import (
     own_group_id,
     spawn_request,
 )
-from harborage.tasks import GroupRequest, GroupSealedError, GroupStatus, Task, TaskRegistry
+from harborage.tasks import (
+    GroupInvalidTransitionError,
+    GroupRequest,
+    GroupSealedError,
+    GroupStatus,
+    Task,
+    TaskRegistry,
+)
 
 __all__ = [
     "DEFAULT_SPAWN_DEPTH_CAP",
@@ -43,9 +50,18 @@ async def spawn_task(
     await check_spawn_depth(registry, who, max_depth)
     group_id = spawn.group_id or await _own_group(registry, who, spawn, key)
     handle = await registry.spawn(spawn_request(who, spawn, key, group_id))
-    if not spawn.group_id and not handle.reused:
-        await registry.seal_group(group_id, who=who)
+    if not spawn.group_id:
+        await _seal(registry, group_id, who, is_again=handle.reused)
     return {"task_id": handle.id, "kind": str(spawn.kind or "background"), "status": "spawned", "group_id": group_id}
+
+
+async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_again: bool) -> None:
+    """Let the child be alone in its group. When the spawn is repeated, a crash may have come between it and this."""
+    try:
+        await registry.seal_group(group_id, who=who)
+    except GroupInvalidTransitionError:
+        if not is_again:
+            raise
 
 
 async def await_task(registry: TaskRegistry, who: Quadruple, task_id: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self.refused: list[OfflineError] = []
+        self.is_over = False  # a task that was started in the block may outlive it
 
 
 class _Guard:
@@ -93,7 +94,9 @@ class _Guard:
         setattr(owner, name, guarded)
 
     def _check(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        attempts = _INSIDE.get() or (self._process[-1] if self._process else None)
+        attempts = _INSIDE.get()
+        if attempts is None or attempts.is_over:
+            attempts = self._process[-1] if self._process else None
         if attempts is None or (name == "__init__" and not _is_new_to_the_network(*args[1:], **options)):
             return
         what = "a socket" if name == "__init__" else f"{name} {_address(args)}".strip()
@@ -123,6 +126,7 @@ def offline(*, everywhere: bool = False) -> Iterator[Attempts]:
     try:
         yield attempts
     finally:
+        attempts.is_over = True
         _INSIDE.reset(token)
         _GUARD.leave(attempts, everywhere)
 

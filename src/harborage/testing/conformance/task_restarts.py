@@ -230,12 +230,13 @@ async def whoever_waits_learns_what_another_process_ended(bench: StoredBench) ->
     heard: list[Task] = []
     first.registry.on_ended(heard.append)
     watch = await first.registry.watch_group(SESSION, group.id)
-    waiting = asyncio.create_task(first.registry.wait_ended(task_id, who=ME))
-    await settle()
-    await second.complete(task_id, b"3")
-    await bench.clock.run_for(RECHECK_S)
-    ended, completion = await asyncio.wait_for(asyncio.gather(waiting, watch.completion()), PATIENCE_S)
-    expect_equal(ended.result, b"3", "what the waiter got")
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as waiters:
+        waiting = waiters.create_task(first.registry.wait_ended(task_id, who=ME))
+        await settle()
+        await second.complete(task_id, b"3")
+        await bench.clock.run_for(RECHECK_S)
+        completion = await watch.completion()
+    expect_equal(waiting.result().result, b"3", "what the waiter got")
     expect(completion is not None and completion.final_status is GroupStatus.COMPLETED, "the watch has the completion")
     expect_equal([task.id for task in heard], [task_id], "what the listener heard")
 
