@@ -34,10 +34,11 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.pauses import Coordinator
+from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
+from harborage.state.runs import RunQueue
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
@@ -133,7 +134,8 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if tasks is None:
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
-    pauses = Coordinator(bus=bus, store=state, clock=clock)
+    wake = None if storage is None else partial(_wake, storage.queue)
+    pauses = Coordinator(bus=bus, store=state, clock=clock, on_settled=wake)
     gates: dict[str, ApprovalGate] = {}
     meta = BuiltInDeps(
         artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
@@ -180,6 +182,12 @@ async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
     storage = await open_storage(setup.storage, clock=setup.clock)
     closers.append(storage.aclose)
     return storage
+
+
+async def _wake(queue: RunQueue, settled: Pause) -> None:
+    """Let the run of a settled pause go on: whoever carried it may have let it leave memory, or be another process."""
+    if settled.identity.run_id:
+        await queue.wake(settled.identity.run_id)
 
 
 def _bus(options: RuntimeOptions, storage: Storage | None, redactor: Redactor, clock: Timers) -> EventBus:

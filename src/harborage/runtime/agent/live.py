@@ -35,9 +35,15 @@ class LiveRun(msgspec.Struct, kw_only=True):
     state: RunState | None = None
     unanswered: list[str] = []
     was_cut_at_gate: bool = False
-    transcript: Transcript = msgspec.field(default_factory=Transcript)
+    transcript: Transcript | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     is_rehearsal: bool = False
+
+    def told(self) -> Transcript:
+        """The transcript, made when it is first needed: a run without a model has none."""
+        if self.transcript is None:
+            self.transcript = Transcript()
+        return self.transcript
 
 
 class StepNotes:

@@ -53,18 +53,18 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
     try:
         planned = await _plan(services, live, run)
     except Exception as error:
-        vars(error)["for_record"] = heard.told(live.transcript, services.logger) or None
+        vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
         raise
     finally:
         services.hearing.end(run.who)
-    told = heard.told(live.transcript, services.logger)
+    told = heard.told(live.told(), services.logger)
     return replace(planned, heard=told) if told else planned
 
 
 def recall(live: LiveRun, planned: Planned) -> None:
     """Heed a step that was planned before this process carried the run."""
     if planned.heard:
-        live.transcript.recall(bytes(planned.heard))
+        live.told().recall(bytes(planned.heard))
     if planned.manifest is not None:
         live.manifest = planned.manifest
 

@@ -170,13 +170,13 @@ class Mailbox:
             while True:
                 if self._is_past_deadline:
                     return Woken(is_past_deadline=True, at=self._clock.now())
-                pause = await self._pauses.expire(hold.token)
+                pause = await self._pauses.expire(hold.token, fresh=True)
                 if pause.state is PauseState.RESUMED:
                     return woken_by(pause)
-                self._held = Hold(hold.token, earliest(hold.until, pause.deadline))
+                self._held = held = Hold(hold.token, earliest(hold.until, pause.deadline))
                 if self._has_mail() or self._background:
                     return Woken(at=self._clock.now())
-                await self._doze(hold.until)
+                await self._doze(held.until)
         finally:
             self._held = None
             unlisten()

@@ -153,7 +153,11 @@ class Recorder:
         if effect.is_intended or effect.after is not None:
             await self.flush()
         if effect.after is not None:
-            await effect.after(call, result)
+            try:
+                await effect.after(call, result)
+            except self._refusals as error:
+                # Its outcome is recorded: failing the run for this would be an end that its record does not lead to.
+                raise RecordRefusedError(self._run_id, error_text(error)) from error
         return result
 
     async def gather(
@@ -169,11 +173,11 @@ class Recorder:
                 )
             self._forget_losers(position, joined.outcomes)
             return [await _replay(start, outcome) for start, outcome in zip(starts, joined.outcomes, strict=True)]
-        outcomes = await race(starts, join, clock=self._clock, stragglers=self.crew)
-        for one in outcomes:
-            if isinstance(one, BranchFailed) and isinstance(one.error, RunLeftError):
-                raise one.error
-        self._note(Joined(at=self._clock.now(), position=position, outcomes=[_outcome_name(one) for one in outcomes]))
+        outcomes = await race(starts, join, clock=self._clock, stragglers=self.crew, on_outcome=_raise_if_left)
+        names = [_outcome_name(one) for one in outcomes]
+        # A branch that lost before it had its turn here may have begun something where the run was carried before.
+        self._forget_losers(position, names)
+        self._note(Joined(at=self._clock.now(), position=position, outcomes=names))
         await self.flush()
         return outcomes
 
@@ -200,7 +204,10 @@ class Recorder:
             recorded: Woken = self._read(position, "waited", entry.woken, Woken)
             return recorded
         await self.flush()
-        woken = await self.mailbox.park(hold)
+        try:
+            woken = await self.mailbox.park(hold)
+        except self._refusals as error:
+            raise RecordRefusedError(self._run_id, error_text(error)) from error
         self._note(Waited(at=self._clock.now(), position=position, woken=raw(woken)))
         return woken
 
@@ -391,6 +398,12 @@ class Recorder:
             recorded = getattr(last, "name", type(last).__name__.lower())
             raise HistoryMismatchError(self._run_id, position, recorded, kind.__name__.lower())
         return last
+
+
+def _raise_if_left(_: int, outcome: BranchOutcome[Any]) -> None:
+    """End a race of which one branch can go no further: the others would wait in vain, maybe for days."""
+    if isinstance(outcome, BranchFailed) and isinstance(outcome.error, RunLeftError):
+        raise outcome.error
 
 
 async def _replay(start: Callable[[], Awaitable[T]], outcome: str) -> BranchOutcome[T]:

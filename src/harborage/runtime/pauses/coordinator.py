@@ -8,7 +8,7 @@ run is not decided here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -69,7 +69,8 @@ class Coordinator:
 
     `handles` are the live objects that trajectories name; `retained` is how many settled pauses of a tenant stay
     readable in memory, `settled_for` how long the store keeps one at least. `on_settled` hears of every pause that is
-    settled here, and of those whose settling a crash cut short, when their waiters have been woken.
+    settled here, and of those whose settling a crash cut short, when their waiters have been woken; where what it
+    returns can be awaited and fails, the pause stays on the list of those whose settling was cut short.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Coordinator:
         clock: Clock = SYSTEM_CLOCK,
         retained: int = RESOLVED_PER_TENANT,
         settled_for: timedelta = SETTLED_FOR,
-        on_settled: Callable[[Pause], None] | None = None,
+        on_settled: Callable[[Pause], Awaitable[None] | None] | None = None,
     ) -> None:
         self._id = new_id()
         self._settled_for = settled_for
@@ -343,13 +344,23 @@ class Coordinator:
     async def _finish(self, settled: Pause) -> None:
         """What follows once it is written down that a pause is settled. Only then it leaves the list of open ones."""
         self._remember(settled)
-        if self._on_settled is not None:
-            try:
-                self._on_settled(settled.without_trajectory())
-            except Exception:
-                logger.exception("pause %s: the listener for settled pauses failed", settled.token)
-        if self._checkpoints is not None:
+        is_heard = await self._told(settled)
+        if is_heard and self._checkpoints is not None:
             await self._checkpoints.retire(settled)
+
+    async def _told(self, settled: Pause) -> bool:
+        """Tell the listener; False when what it began has failed and is to be begun again."""
+        if self._on_settled is None:
+            return True
+        following: Awaitable[None] | None = None
+        try:
+            following = self._on_settled(settled.without_trajectory())
+            if following is not None:
+                await following
+        except Exception:
+            logger.exception("pause %s: the listener for settled pauses failed", settled.token)
+            return following is None
+        return True
 
     def _remember(self, settled: Pause) -> None:
         """Record, tell and wake, once: in this order, so that whoever is woken finds the rest done."""

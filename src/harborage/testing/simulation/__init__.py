@@ -4,7 +4,7 @@ Time is simulated, processes die and freeze between two turns, stores refuse, an
 the same story, turn by turn. `simulate` plays a story of your own, `play` one about Harborage itself.
 """
 
-from harborage.testing.simulation.checks import BrokenPromiseError, broken_promises, check_town
+from harborage.testing.simulation.checks import BrokenPromiseError, Seen, broken_promises, check
 from harborage.testing.simulation.faults import NO_FAULTS, Fates, Faults, drawn_faults
 from harborage.testing.simulation.loop import (
     DeadlockError,
@@ -41,6 +41,7 @@ __all__ = [
     "Process",
     "ProcessDiedError",
     "RealWorldError",
+    "Seen",
     "Server",
     "SimulatedClock",
     "SimulatedLoop",
@@ -55,7 +56,7 @@ __all__ = [
     "Wire",
     "World",
     "broken_promises",
-    "check_town",
+    "check",
     "drawn_faults",
     "drawn_plan",
     "drawn_traits",

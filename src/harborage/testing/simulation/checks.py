@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from harborage import codec
+from harborage.events.log import EventLog
+from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.engines.bodies import with_bodies
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry
+from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.state.runs import RunRecord, Stand
+from harborage.state.runs import RunRecord, RunStore, Stand
 from harborage.testing.simulation.loop import SimulationError
-from harborage.testing.simulation.town import ME, Town
+from harborage.testing.simulation.world import Act
 
-__all__ = ["BrokenPromiseError", "broken_promises", "check_town"]
+__all__ = ["BrokenPromiseError", "Seen", "broken_promises", "check"]
 
 _HANDED_OVER: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
 _ONCE: Final = ("write", "gated")
@@ -35,39 +40,64 @@ class BrokenPromiseError(SimulationError):
         super().__init__("; ".join(promises))
 
 
-async def check_town(town: Town) -> None:
+class Seen(msgspec.Struct, kw_only=True):
+    """What is left of a story: what is kept, what was done outside, and what people sent.
+
+    `sent` are run, event id and encoded control of each in the order they were accepted; `approved` what of which run
+    somebody allowed. `faults` is how often an answer of a model may have been lost; a run may fail only with a text
+    that holds `may_fail`, when that is not empty.
+    """
+
+    records: Sequence[RunRecord]
+    runs: RunStore
+    log: EventLog
+    pauses: PauseCoordinator
+    who: Identity
+    acts: Sequence[Act]
+    asked: Mapping[tuple[str, int], int]
+    approved: Collection[tuple[str, str]]
+    sent: Sequence[tuple[str, str, bytes]]
+    faults: int
+    may_fail: str = ""
+
+    def count(self, tool: str, run_id: str, what: str) -> int:
+        """How often a tool acted for a run."""
+        return sum(one[:3] == (tool, run_id, what) for one in self.acts)
+
+
+async def check(seen: Seen) -> None:
     """Accept a story in which every promise was kept.
 
     Raises:
         BrokenPromiseError: it names those that were not.
     """
-    broken = await broken_promises(town)
+    broken = await broken_promises(seen)
     if broken:
         raise BrokenPromiseError(broken)
 
 
-async def broken_promises(town: Town) -> list[str]:
+async def broken_promises(seen: Seen) -> list[str]:
     """Every promise that was broken, in words."""
-    broken = [*_acts(town), *_model_calls(town)]
-    for record in town.records:
-        entries = await _entries(town, record)
+    broken = [*_acts(seen), *_model_calls(seen)]
+    for record in seen.records:
+        entries = await _entries(seen, record)
         finish = _finish(entries)
         found = [
             *_one_end(record, entries),
-            *_failed(town, record),
+            *_failed(seen, record),
             *_begun_once(entries),
-            *_controls(town, record, entries),
+            *_controls(seen, record, entries),
         ]
         if finish is not None:
-            found += _told(town, record, finish)
+            found += _told(seen, record, finish)
         broken += [f"run {record.run_id[-6:]}: {one}" for one in found]
-    broken += await _events(town)
-    broken += await _waiting(town)
+    broken += await _events(seen)
+    broken += await _waiting(seen)
     return broken
 
 
-async def _entries(town: Town, record: RunRecord) -> Sequence[Entry]:
-    runs = town.server.runs
+async def _entries(seen: Seen, record: RunRecord) -> Sequence[Entry]:
+    runs = seen.runs
     entries = read_entries(record.run_id, await runs.read(record.run_id))
     return await with_bodies(entries, lambda digest: runs.body(record.run_id, digest))
 
@@ -86,10 +116,10 @@ def _one_end(record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
         yield f"stands {record.standing.stand}, and {len(ends)} of its {len(entries)} entries say that it ended: {ends}"
 
 
-def _failed(town: Town, record: RunRecord) -> Iterator[str]:
+def _failed(seen: Seen, record: RunRecord) -> Iterator[str]:
     """A run fails when its model does, and for nothing else that happens here."""
-    is_lost = town.simulation.fates.struck["lose"] > 0 and "the connection broke" in record.standing.reason
-    if record.standing.stand is Stand.FAILED and not is_lost:
+    is_meant = seen.may_fail and seen.may_fail in record.standing.reason
+    if record.standing.stand is Stand.FAILED and not is_meant:
         yield f"failed: {record.standing.reason}"
 
 
@@ -109,33 +139,32 @@ def _may_not_repeat(name: str) -> bool:
     return name.removeprefix("tool.") in _ONCE
 
 
-def _acts(town: Town) -> Iterator[str]:
+def _acts(seen: Seen) -> Iterator[str]:
     """What the service did: once where it may be done once, and only what somebody allowed."""
-    for (tool, run_id, what), times in Counter(act[:3] for act in town.world.acts).items():
+    for (tool, run_id, what), times in Counter(act[:3] for act in seen.acts).items():
         if times > 1 and tool != "read":
             yield f"run {run_id[-6:]}: {tool} {what} was done {times} times"
-        if tool == "gated" and (run_id, what) not in town.approved:
+        if tool == "gated" and (run_id, what) not in seen.approved:
             yield f"run {run_id[-6:]}: gated {what} was done, and nobody had allowed it"
 
 
-def _model_calls(town: Town) -> Iterator[str]:
+def _model_calls(seen: Seen) -> Iterator[str]:
     """A model is asked again only where an answer may have been lost: once for each time that something struck."""
-    struck = town.simulation.fates.struck
-    most = struck["crash"] + struck["freeze"] + struck["refuse"]
-    extra = {run_id: 0 for run_id, _ in town.world.asked}
-    for (run_id, _), times in town.world.asked.items():
+    most = seen.faults
+    extra = {run_id: 0 for run_id, _ in seen.asked}
+    for (run_id, _), times in seen.asked.items():
         extra[run_id] += times - 1
     for run_id, times in extra.items():
         if times > most:
             yield f"run {run_id[-6:]}: the model was asked {times} times too often, after {most} faults"
 
 
-def _controls(town: Town, record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
+def _controls(seen: Seen, record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
     """Each control reached the run once, in the order they were sent; those that did not came after its last step."""
-    sent = [event_id for run_id, event_id, _ in town.server.runs.sendings if run_id == record.run_id]
+    sent = [event_id for run_id, event_id, _ in seen.sent if run_id == record.run_id]
     kinds = {
         event_id: codec.decode(data, ControlEvent).type
-        for run_id, event_id, data in town.server.runs.sendings
+        for run_id, event_id, data in seen.sent
         if run_id == record.run_id
     }
     batches = {
@@ -163,26 +192,26 @@ def _place(position: str) -> tuple[int, ...]:
     return (int(history or 0), *(int(part) for part in rest.split(".")))
 
 
-def _told(town: Town, record: RunRecord, finish: Finish) -> Iterator[str]:
+def _told(seen: Seen, record: RunRecord, finish: Finish) -> Iterator[str]:
     """What the run says that happened is what happened."""
     if finish.reason is not FinishReason.GOAL or not isinstance(finish.payload, dict):
         return
     plan = json.loads(record.goal)["plan"]
     steps = [step for step in plan if step[0] != "ask"]
-    seen = finish.payload["seen"]
-    if len(seen) != len(steps):
-        yield f"{len(seen)} of {len(steps)} steps were seen"
-    for (kind, what), observation in zip(steps, seen, strict=False):
+    observed = finish.payload["seen"]
+    if len(observed) != len(steps):
+        yield f"{len(observed)} of {len(steps)} steps were seen"
+    for (kind, what), observation in zip(steps, observed, strict=False):
         if isinstance(what, str):
-            yield from _answered(town, record.run_id, kind, what, observation)
+            yield from _answered(seen, record.run_id, kind, what, observation)
         elif isinstance(observation, list):
             for (name, each), one in zip(what, observation, strict=True):
-                yield from _answered(town, record.run_id, name, each, one)
+                yield from _answered(seen, record.run_id, name, each, one)
 
 
-def _answered(town: Town, run_id: str, kind: str, what: str, observation: Any) -> Iterator[str]:
+def _answered(seen: Seen, run_id: str, kind: str, what: str, observation: Any) -> Iterator[str]:
     tool = "read" if kind == "large" else kind
-    times = town.world.count(tool, run_id, what)
+    times = seen.count(tool, run_id, what)
     if isinstance(observation, dict) and "error" in observation:
         if "unknown" in observation["error"] and tool not in _ONCE:
             yield f"{kind} {what} may be called again, and became unknown"
@@ -192,9 +221,9 @@ def _answered(town: Town, run_id: str, kind: str, what: str, observation: Any) -
         yield f"{kind} {what} was answered, and was not done"
 
 
-async def _events(town: Town) -> list[str]:
+async def _events(seen: Seen) -> list[str]:
     """The log has every number of the session once, and one end for each run."""
-    kept = await town.server.events.read(ME, limit=1_000_000)
+    kept = await seen.log.read(seen.who, limit=1_000_000)
     numbers = [one.sequence for one in kept]
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))
@@ -202,10 +231,10 @@ async def _events(town: Town) -> list[str]:
     return []
 
 
-async def _waiting(town: Town) -> list[str]:
+async def _waiting(seen: Seen) -> list[str]:
     """Nobody is asked any more for runs that are over."""
-    over = {record.run_id for record in town.records if record.standing.stand.is_final}
-    rows = (await town.pauses.list(who=ME, page_size=200)).rows
+    over = {record.run_id for record in seen.records if record.standing.stand.is_final}
+    rows = (await seen.pauses.list(who=seen.who, page_size=200)).rows
     return [
         f"run {one.identity.run_id[-6:]} is over, and {one.token} waits" for one in rows if one.identity.run_id in over
     ]

@@ -34,6 +34,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     most_freezes: int = 2
     most_refusals: int = 10
     most_losses: int = 10
+    most_delays: int = 60
 
 
 NO_FAULTS = Faults()
@@ -91,4 +92,4 @@ class Fates:
             case "lose":
                 return self.faults.most_losses
             case _:
-                return float("inf")
+                return self.faults.most_delays

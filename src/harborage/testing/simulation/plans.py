@@ -30,6 +30,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     cancels: int = 0
     deadlines: float = 0.0
     token_budget: int = 0
+    ttl_s: float = 60.0
     is_react: bool = False
 
 
@@ -56,6 +57,7 @@ def drawn_traits(chance: random.Random) -> Traits:
         cancels=chance.choice((0, 0, 0, 1)),
         deadlines=chance.choice((0.0, 0.0, 0.3)),
         token_budget=chance.choice((0, 0, 150)),
+        ttl_s=chance.choice((60.0, 60.0, 7 * 86_400.0)),
     )
 
 

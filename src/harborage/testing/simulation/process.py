@@ -55,7 +55,7 @@ class Process:
     """One process of a simulation. `point` is where faults may strike it; `number` tells it from those before it."""
 
     def __init__(self, simulation: Simulation, name: str, number: int, skew: timedelta) -> None:
-        self._simulation = simulation
+        self.simulation = simulation
         self._loop = simulation.loop
         self.name = name
         self.number = number
@@ -68,7 +68,7 @@ class Process:
         self.ended = asyncio.Event()
         self._gone: asyncio.Future[None] = simulation.loop.create_future()
         self._on_change: list[Callable[[], None]] = []
-        self._crew = Crew(simulation.fail)
+        self._crew = Crew(lambda name, error: None)
 
     @property
     def is_running(self) -> bool:
@@ -78,7 +78,7 @@ class Process:
     def start(self, main: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
         """Begin `main` in this process; when it returns the process has ended by itself."""
         task = self.context.run(self._crew.start, main(self), f"{self.name} main")
-        task.add_done_callback(self._finished, context=self._simulation.context.copy())
+        task.add_done_callback(self._finished, context=self.simulation.context.copy())
 
     async def do(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """What `work` gives, done in this process for somebody outside.
@@ -100,7 +100,7 @@ class Process:
     def stop(self) -> None:
         """Ask the process to end by itself, as a signal would: its main task is cancelled, its cleanups run."""
         if not self.is_dead:
-            self._simulation.note(f"{self.name} is asked to stop")
+            self.simulation.note(f"{self.name} is asked to stop")
             for task in self.lane.waiting():
                 if task.get_name() == f"{self.name} main":
                     self._loop.call_soon(task.cancel, context=self.context.copy())
@@ -109,17 +109,17 @@ class Process:
         """End the process between two turns. Killing a dead one does nothing."""
         if self.is_dead:
             return
-        self._simulation.note(f"{self.name} DIES {why}")
+        self.simulation.note(f"{self.name} DIES {why}")
         self._end()
 
     def freeze(self, seconds: float, why: str = "") -> None:
         """Stop the process for a while; then it goes on as if nothing had been."""
         if not self.is_running:
             return
-        self._simulation.note(f"{self.name} FREEZES for {seconds:.3f} s {why}")
+        self.simulation.note(f"{self.name} FREEZES for {seconds:.3f} s {why}")
         self.frozen_since = self._loop.time()
         self._loop.hold(self.lane)
-        self._loop.call_later(seconds, self._thaw, context=self._simulation.context.copy())
+        self._loop.call_later(seconds, self._thaw, context=self.simulation.context.copy())
         self._changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ class Process:
 
     async def point(self, what: str) -> None:
         """A moment at which this process may die or freeze, and which may take long."""
-        fates = self._simulation.fates
+        fates = self.simulation.fates
         if fates.strikes("crash"):
             self.kill(f"at {what}")
             await self._loop.create_future()
@@ -141,7 +141,7 @@ class Process:
     def _thaw(self) -> None:
         if self.is_dead:
             return
-        self._simulation.note(f"{self.name} goes on")
+        self.simulation.note(f"{self.name} goes on")
         self.frozen_since = None
         self._loop.let_go(self.lane)
         self._changed()
@@ -156,10 +156,12 @@ class Process:
 
     def _changed(self) -> None:
         for listener in tuple(self._on_change):
-            self._simulation.context.copy().run(listener)
+            self.simulation.context.copy().run(listener)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        """The main task ended by itself; what it failed with, the crew reports."""
-        if not self.is_dead and not self._simulation.is_over:
-            self._simulation.note(f"{self.name} ends")
+        """The main task ended by itself; what it failed with ends the story."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.simulation.fail(self.name, error)
+        if not self.is_dead and not self.simulation.is_over:
+            self.simulation.note(f"{self.name} ends")
             self._end()

@@ -51,10 +51,12 @@ class Server:
         self._chance = simulation.chance("server")
         self._keepers = Crew(simulation.fail)
         self._lives: dict[str, asyncio.Task[Any]] = {}
+        self._wires: dict[Process, list[Wire]] = {}
 
     def connect(self, process: Process) -> Storage:
         """This storage, as the process reaches it."""
         wire = Wire(self.simulation, process, refusal=_refused, slowest_s=self._chance.choice((0.0, 0.001, 0.05)))
+        self._wires.setdefault(process, []).append(wire)
         runs = _Runs(self, process, wire)
         return Storage(state=_State(self.state, wire), runs=runs, queue=runs, events=_Events(self.events, wire))
 
@@ -79,11 +81,17 @@ class Server:
         def changed() -> None:
             loop = self.simulation.loop
             if process.is_dead:
-                loop.call_later(self._chance.uniform(0, _NOTICED_S), self.end_life, worker)
+                loop.call_later(self._chance.uniform(0, _NOTICED_S), is_gone)
             elif not process.is_running:
                 loop.call_later(_OLD_SIGN_S, has_grown_old, process.frozen_since)
             elif is_kept:
                 self.begin_life(worker)
+
+        def is_gone() -> None:
+            # What a dead process had asked for is done before others notice that it is dead, or never.
+            for wire in self._wires[process]:
+                wire.is_cut = True
+            self.end_life(worker)
 
         def has_grown_old(since: float | None) -> None:
             if process.frozen_since is not None and process.frozen_since == since:
@@ -158,6 +166,7 @@ class _Runs:
         self._process = process
         self._runs = server.runs
         self._wire = wire
+        self._lives: dict[str, Callable[[], None]] = {}
         self._is_closed = False
 
     async def _ask(self, what: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -191,6 +200,7 @@ class _Runs:
     async def claim(
         self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
     ) -> builtins.list[Claim]:
+        self._live(worker)
         claims: builtins.list[Claim] = await self._ask(
             "queue.claim", self._runs.claim, worker, agent=agent, limit=limit, blocked=blocked
         )
@@ -212,12 +222,17 @@ class _Runs:
     async def keep_alive(self, worker: str) -> None:
         if self._is_closed:
             raise StoreClosedError()
-        unwatch = self._server.watch(self._process, worker)
+        self._live(worker)
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            unwatch()
+            self._lives.pop(worker)()
             self._server.end_life(worker)
+
+    def _live(self, worker: str) -> None:
+        """A worker lives from its first sign of life or its first claim on."""
+        if worker not in self._lives:
+            self._lives[worker] = self._server.watch(self._process, worker)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._server.tell(self._process, listener)

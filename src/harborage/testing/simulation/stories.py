@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from harborage.testing.simulation.checks import check_town
+from harborage.testing.simulation.checks import check
 from harborage.testing.simulation.faults import Faults, drawn_faults
 from harborage.testing.simulation.plans import Traits, drawn_traits
 from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
@@ -22,7 +22,7 @@ def play(seed: int, *, faults: Faults | None = None, traits: Traits | None = Non
         simulation.note(f"{simulation.fates.faults}")
         town = Town(simulation, drawn)
         await town.live()
-        await check_town(town)
+        await check(await town.seen())
 
     drawn = faults or drawn_faults(random.Random(f"{seed}/which faults"))
     return simulate(story, seed, faults=drawn, is_verbose=is_verbose)

@@ -32,6 +32,7 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
+from harborage.testing.simulation.checks import Seen
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.model import Model, Shortener
 from harborage.testing.simulation.plans import Traits, drawn_plan
@@ -47,7 +48,6 @@ ME: Final = Identity("tenant", "user", "session")
 
 _LONGEST_S: Final = 1200.0
 _LAST_CALL_S: Final = 120.0
-_TTL: Final = timedelta(minutes=1)
 
 
 class StuckError(SimulationError):
@@ -73,11 +73,13 @@ class Town:
         self.asked: list[Asked] = []
         self.plans: list[list[Any]] = []
         self.approved: set[tuple[str, str]] = set()
-        self.records: list[RunRecord] = []
         self._chance = simulation.chance("town")
         self._crew = Crew(simulation.fail)
         self._open: list[tuple[Process, Runtime]] = []
-        self.pauses = Coordinator(store=self.server.state, clock=simulation.clock)
+        queue = self.server.runs
+        self.pauses = Coordinator(
+            store=self.server.state, clock=simulation.clock, on_settled=lambda one: queue.wake(one.identity.run_id)
+        )
         self._desk = StoredEngine(self.server.runs, self.server.runs, self.pauses, clock=simulation.clock)
         self._sent = 0
         self._is_closing = False
@@ -103,7 +105,23 @@ class Town:
         except TimeoutError as error:
             raise StuckError(await self._standing()) from error
         await self._close()
-        self.records = await self._runs()
+
+    async def seen(self) -> Seen:
+        """What is left of the story, for `checks`."""
+        struck = self.simulation.fates.struck
+        return Seen(
+            records=await self._runs(),
+            runs=self.server.runs,
+            log=self.server.events,
+            pauses=self.pauses,
+            who=ME,
+            acts=self.world.acts,
+            asked=self.world.asked,
+            approved=self.approved,
+            sent=self.server.runs.sendings,
+            faults=struck["crash"] + struck["freeze"] + struck["refuse"],
+            may_fail="the connection broke" if struck["lose"] else "",
+        )
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,17 +140,17 @@ class Town:
         wire = Wire(self.simulation, process, loss=_lost, slowest_s=self._chance.choice((0.0, 0.01, 2.0)))
         is_react = self.traits.is_react
         runtime = Runtime(
-            planner=None if is_react else Mind(self.world, process, wire),
+            planner=None if is_react else Mind(self.world, process.name, wire),
             model=Model(self.world, process, wire, self.plans) if is_react else None,
             summariser=None if is_react else Shortener(),
-            tools=tools_of(self.world, process, wire),
+            tools=tools_of(self.world, process.name, wire),
             approvals={"gated": AlwaysDeny()},
             storage=storage,
             clock=process.clock,
             options=RuntimeOptions(
                 linger=timedelta(seconds=self.traits.linger_s),
-                pause_ttl=_TTL,
-                approval_ttl=_TTL,
+                pause_ttl=timedelta(seconds=self.traits.ttl_s),
+                approval_ttl=timedelta(seconds=self.traits.ttl_s),
                 token_budget=self.traits.token_budget,
             ),
             logger=process.logger,
@@ -238,7 +256,7 @@ class Town:
     async def _answer(self, pause: Pause) -> None:
         chance = self._chance
         await asyncio.sleep(chance.choice((0.0, 1.0, 40.0)) * chance.random())
-        if chance.random() < 0.1:
+        if chance.random() < 0.1 and self.traits.ttl_s < _LONGEST_S:
             self.simulation.note(f"nobody answers {pause.token[-6:]}")
             return
         for _ in range(chance.choice((1, 1, 2))):

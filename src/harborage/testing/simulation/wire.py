@@ -28,7 +28,7 @@ class Wire:
     """One process's way to one thing. What it asks there is done in the order in which it was asked.
 
     `refusal` makes the error of a call that is turned away before anything is done; `loss` that of a call that fails
-    on its way there or back.
+    on its way there or back. Once `is_cut`, nothing that is still on its way is done any more.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Wire:
         self._slowest_s = slowest_s
         self._chance = simulation.chance(f"wire {simulation.number()}")
         self._asked: deque[_Asked] = deque()
+        self.is_cut = False
 
     async def ask(self, what: str, act: _Act) -> Any:
         """What `act` gives, which must not wait for anything.
@@ -88,7 +89,7 @@ class Wire:
     def _do_next(self) -> None:
         """Do what was asked first; a dead process may have asked for it in its last moment, or not quite."""
         asked = self._asked.popleft()
-        if self._process.is_dead and self._chance.random() < 0.5:
+        if self.is_cut or (self._process.is_dead and self._chance.random() < 0.5):
             asked.act = None
         asked.do()
         self._simulation.detail(

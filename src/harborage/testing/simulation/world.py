@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from harborage.planner import (
     AwaitTask,
@@ -28,12 +28,10 @@ from harborage.planner import (
     SpawnTask,
     Trajectory,
 )
-from harborage.testing.simulation.process import Process
 from harborage.testing.simulation.simulation import Simulation
-from harborage.testing.simulation.wire import Wire
 from harborage.tools import CallContext, SideEffect, ToolDescriptor, tool
 
-__all__ = ["Act", "Mind", "World", "plain", "tools_of"]
+__all__ = ["Act", "Mind", "Outside", "Way", "World", "plain", "tools_of"]
 
 
 class Act(NamedTuple):
@@ -44,6 +42,26 @@ class Act(NamedTuple):
     what: str
     key: str
     process: str
+
+
+class Outside(Protocol):
+    """What tools and minds reach."""
+
+    async def act(self, act: Act) -> str:
+        """Do it, or, under a key that came before, nothing; what was done is the answer either way."""
+        ...
+
+    async def ask(self, run_id: str, at: int, process: str) -> None:
+        """A mind is asked for the step that comes after `at` others."""
+        ...
+
+
+class Way(Protocol):
+    """How they reach it: `Wire` is one."""
+
+    async def ask(self, what: str, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What `act` gives."""
+        ...
 
 
 class World:
@@ -76,11 +94,11 @@ class World:
         self.simulation.note(f"{process} asks for step {at} of {run_id[-6:]}")
 
 
-def tools_of(world: World, process: Process, wire: Wire) -> list[ToolDescriptor]:
-    """The tools of one process: `read` and `keyed` may be called again, `write` and `gated` must not be."""
+def tools_of(world: Outside, process: str, wire: Way) -> list[ToolDescriptor]:
+    """The tools of that process: `read` and `keyed` may be called again, `write` and `gated` must not be."""
 
     async def act(name: str, what: str, call: CallContext) -> str:
-        done = Act(name, call.who.run_id, what, call.idempotency_key, process.name)
+        done = Act(name, call.who.run_id, what, call.idempotency_key, process)
         return str(await wire.ask(f"tool {name}", partial(world.act, done)))
 
     async def read(what: str, call: CallContext) -> str:
@@ -120,7 +138,7 @@ class Mind:
     `["turn", plan]` does both. What happened is the answer.
     """
 
-    def __init__(self, world: World, process: Process, wire: Wire) -> None:
+    def __init__(self, world: Outside, process: str, wire: Way) -> None:
         self._world = world
         self._process = process
         self._wire = wire
@@ -131,7 +149,7 @@ class Mind:
         assert trajectory is not None
         plan: list[Any] = json.loads(run.query)["plan"]
         at = len(trajectory.steps) + len(_answers(trajectory))
-        await self._wire.ask("model", partial(self._world.ask, run.quadruple.run_id, at, self._process.name))
+        await self._wire.ask("model", partial(self._world.ask, run.quadruple.run_id, at, self._process))
         if run.control.cancelled:
             return Finish(FinishReason.CANCELLED, told(trajectory))
         if at >= len(plan):
