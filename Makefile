@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 AGENT ?= examples/release_notes.py
 ASK ?= Draft the release notes
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 # A person's own pip settings (index, certificates, cache) are kept; those that would install past .venv are not.
@@ -18,7 +19,7 @@ ADAPTERS := pydantic-ai openai-agents langgraph
 ADAPTER_VENVS := .venv-adapters
 
 .DEFAULT_GOAL := help
-.PHONY: help run test adapters lint types check bench docs fix lock clean stale
+.PHONY: help run test simulate chaos soak adapters lint types check bench docs fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -27,12 +28,22 @@ help: ## list these jobs
 run: $(VENV)/.ready ## run the example agent in this terminal (ASK="…" AGENT=file.py)
 	@$(BIN)/harborage run "$$AGENT" "$$ASK"
 
-test: $(VENV)/.ready ## run every test (ARGS="-k steering" to narrow it)
-	@$(BIN)/pytest -q $(ARGS)
+test: $(VENV)/.ready ## run every test, two at a time (ARGS="-k steering" to narrow it, JOBS=0 for one process)
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+simulate: $(VENV)/.ready ## play many stories of crashes on every core (SEEDS=5000, ARGS="--start 1000" or "--seed 7")
+	@$(BIN)/python -m harborage.testing.simulation --seeds $(or $(SEEDS),2000) $(ARGS)
 
 adapters: $(ADAPTERS:%=$(ADAPTER_VENVS)/%/.ready) ## test the adapters of other frameworks, each in an environment of its own
 	@for name in $(ADAPTERS); do echo "$$name:"; \
 	  $(ADAPTER_VENVS)/$$name/bin/pytest -q tests_adapters/$$(echo $$name | tr - _) $(ARGS) || exit 1; done
+
+chaos: $(VENV)/.ready ## play stories with real processes and real kill -9 (SEEDS=200 START=0 STORAGE=postgres)
+	@$(BIN)/python -m harborage.testing.chaos --seeds $(or $(SEEDS),200) --start $(or $(START),0) \
+	  --storage $(or $(STORAGE),sqlite) $(ARGS)
+
+soak: $(VENV)/.ready ## play one long story of kills, controls and lost clients (RUNS=2000 STORAGE=postgres)
+	@$(BIN)/python -m harborage.testing.chaos --soak $(or $(RUNS),2000) --storage $(or $(STORAGE),sqlite) $(ARGS)
 
 lint: $(VENV)/.ready ## check style and formatting
 	@$(BIN)/ruff check --quiet --output-format concise .

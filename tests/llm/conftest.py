@@ -20,6 +20,7 @@ import pytest
 
 PEERS = Path(__file__).parent.parent / "peers"
 AIMOCK = PEERS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+_STARTING_S = 60.0
 _ADDRESS = re.compile(r"(?:running|listening) on (http://127\.0\.0\.1:\d+)")
 
 
@@ -127,13 +128,18 @@ class _running:
         )
         assert self._process.stdout is not None
         said: list[str] = []
-        for line in self._process.stdout:
-            said.append(line)
-            if found := _ADDRESS.search(line):
-                # A server whose log nobody reads stands still when the pipe is full.
-                self._reader = threading.Thread(target=self._process.stdout.read, daemon=True)
-                self._reader.start()
-                return found.group(1)
+        silence = threading.Timer(_STARTING_S, self._process.kill)
+        silence.start()
+        try:
+            for line in self._process.stdout:
+                said.append(line)
+                if found := _ADDRESS.search(line):
+                    # A server whose log nobody reads stands still when the pipe is full.
+                    self._reader = threading.Thread(target=self._process.stdout.read, daemon=True)
+                    self._reader.start()
+                    return found.group(1)
+        finally:
+            silence.cancel()
         self._stop()
         raise AssertionError(f"{self._command[0]} did not start:\n{''.join(said)}")
 

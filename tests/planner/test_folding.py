@@ -70,10 +70,11 @@ def test_what_the_model_saw_counts():
 
 def test_other_deeds():
     """Decisions of every kind are named, and so are actions that came back as plain JSON."""
-    actions = [CallParallel([CallTool("a"), CallTool("b")]), AwaitTask("t"), {"type": "Teleport"}, None]
+    calls = CallParallel([CallTool("a", b'{"what": 1}'), CallTool("b")])
+    actions = [calls, AwaitTask("t"), {"type": "Teleport"}, None]
     facts = mechanical_fold(Trajectory(steps=[Step(action=action, observation=1) for action in actions])).facts
     deeds = [fact.split(": ", 1)[1].split(" ->")[0] for fact in facts]
-    assert deeds == ["CallParallel(a, b)", "AwaitTask", "Teleport", "unknown"]
+    assert deeds == ['CallParallel(a({"what": 1}), b({}))', "AwaitTask", "Teleport", "unknown"]
 
 
 def test_tasks_not_yet_awaited_are_pending():

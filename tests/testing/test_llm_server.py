@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -145,6 +147,23 @@ async def test_closing_hangs_up_on_everybody(client, server):
     await server.aclose()
     await server.aclose()
     assert server.connections == 0
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_closing_ends_while_a_caller_hangs_up(turns):
+    """Closing ends at whatever point of their coming and going it finds the callers."""
+    server = LLMServer()
+    await server.start()
+    port = urlsplit(server.url).port
+    _, leaving = await asyncio.open_connection("127.0.0.1", port)
+    leaving.close()
+    _, coming = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await server.aclose()
+    assert server.connections == 0
+    coming.transport.abort()
 
 
 async def test_thinking_can_have_another_name():

@@ -175,7 +175,6 @@ def test_keys_are_sorted_at_every_depth_and_records_keep_theirs() -> None:
         (2**80, 2**80),
         (True, True),
     ],
-    ids=repr,
 )
 def test_more_than_plain_data_has_a_form(value: Any, wanted: Any) -> None:
     """Records, dataclasses, pydantic models, dates and objects with a form of their own, alone and inside others."""
@@ -214,7 +213,7 @@ def test_more_than_plain_data_has_a_form(value: Any, wanted: Any) -> None:
         ({"a": {"half \ud800": 1}}, "value.a"),
         ({"a": Odd.BROKEN}, "value.a"),
     ],
-    ids=lambda case: repr(case)[:40],
+    ids=lambda case: None if "0x" in repr(case) else repr(case)[:40],
 )
 def test_the_first_offender_is_named_by_its_path(value: Any, field: str) -> None:
     """Steps are `.key` and `[index]`, in document order; records are named as they are on the wire."""

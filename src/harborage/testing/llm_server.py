@@ -74,10 +74,10 @@ class LLMServer:
         if server is None:
             return
         server.close()
-        for call in set(self._calls):
-            call.cancel()
-        while self._calls:
-            await asyncio.wait(set(self._calls))
+        while calls := set(self._calls):
+            for call in calls:
+                call.cancel()
+            await asyncio.wait(calls)
         await server.wait_closed()
 
     @property
@@ -122,6 +122,9 @@ class LLMServer:
         """One connection, call after call, until somebody hangs up."""
         task = asyncio.current_task()
         assert task is not None
+        if self._server is None:  # closed while this connection was on its way
+            writer.transport.abort()
+            return
         self._calls.add(task)
         try:
             while (asked := await _read(reader)) is not None:
@@ -131,10 +134,12 @@ class LLMServer:
             pass  # the caller hung up
         finally:
             writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-            self._calls.discard(task)
-            await self._tell()
+            try:
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
+            finally:  # cancelled there, too: `aclose` waits until none is left
+                self._calls.discard(task)
+                await self._tell()
 
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one call; whether the connection may be used again."""

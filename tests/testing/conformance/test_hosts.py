@@ -29,7 +29,7 @@ from harborage.runtime.journal import (
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance import host_lives, host_steps, host_waits, hosts
+from harborage.testing.conformance import host_lives, host_scale, host_shared, host_steps, host_waits, hosts
 
 pytestmark = pytest.mark.anyio
 
@@ -51,10 +51,11 @@ class Hosts:
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def open(self) -> Engine:
+    async def open(self, death: hosts.Death | None = None) -> Engine:
         if not self._keeps:
             self._journal = self._new_journal()
-        self._last = self._engine(self.pauses, journal=self._journal, clock=self._clock)
+        journal = self._journal if death is None else death.of(self._journal)
+        self._last = self._engine(self.pauses, journal=journal, clock=self._clock)
         return self._last
 
     async def pass_time(self, seconds: float) -> None:
@@ -203,7 +204,9 @@ async def test_what_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.__notes__[0].startswith("scenario a_control_counts_once: A second control")
 
 
-@pytest.mark.parametrize("module", [host_steps, host_waits, host_lives], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [host_steps, host_waits, host_lives, host_scale, host_shared], ids=lambda module: module.__name__
+)
 def test_the_list_has_every_scenario(module: object) -> None:
     """No scenario is written and then forgotten: each coroutine that takes only a bench is in the tuple, once."""
     wanted = {"bench": "HostBench", "return": "None"}
@@ -214,4 +217,4 @@ def test_the_list_has_every_scenario(module: object) -> None:
     ]
     assert list(module.SCENARIOS) == written
     assert all(scenario.__doc__ for scenario in module.SCENARIOS)
-    assert set(module.SCENARIOS) <= set(hosts.SCENARIOS)
+    assert set(module.SCENARIOS) <= {*hosts.SCENARIOS, *hosts.SHARED}
