@@ -395,3 +395,32 @@ def test_it_needs_a_running_loop(log: FaultyLog) -> None:
     """Without one nothing could ever be kept, so nothing is taken."""
     with pytest.raises(RuntimeError):
         DurableEventBus(log).publish_nowait(an_event())
+
+
+async def test_what_is_put_behind_the_events_comes_behind_them(opening: Opening) -> None:
+    """And before what is told later; where nothing is on its way it comes at once."""
+    bus = opening()
+    order: list[str] = []
+    bus.behind(ME.identity, lambda: order.append("at once"))
+    subscription = bus.subscribe(MINE)
+    bus.publish_nowait(an_event("first"))
+    bus.behind(ME.identity, lambda: order.append(f"behind {len(subscription)}"))
+    bus.publish_nowait(an_event("second"))
+    assert order == ["at once"]
+    assert await kept(bus) == ["first", "second"]
+    assert order == ["at once", "behind 1"]
+    assert len(subscription) == 2
+
+
+async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Opening, log: FaultyLog) -> None:
+    """Nobody waits for a log that does not take what was told."""
+    bus = opening()
+    log.refuses.add(ME.session_id)
+    order: list[str] = []
+    bus.publish_nowait(an_event("first"))
+    bus.behind(ME.identity, lambda: order.append("behind"))
+    await settle()
+    bus.behind(ME.identity, lambda: order.append("at once"))
+    assert order == ["behind", "at once"]
+    log.refuses.clear()
+    await bus.aclose()

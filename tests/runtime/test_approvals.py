@@ -71,7 +71,6 @@ def broken(request: ApprovalRequest) -> bool:
         ({"write": AlwaysApprove(), "late": custom}, ["late"]),
         ({}, []),
     ],
-    ids=str,
 )
 def test_only_tools_that_may_ever_need_approval_are_gated(policy: Any, gated: list[str]) -> None:
     """One policy is for all tools, deferred ones too; a mapping for those it names."""

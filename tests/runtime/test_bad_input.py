@@ -138,7 +138,6 @@ async def test_a_decision_that_cannot_be_carried_out_is_an_observation(
         (RequestPause(PauseReason.AWAIT_INPUT, {str(n): n for n in range(65)}), ["PayloadInvalidError", "64"]),
         (CallTool("half a pair \ud800"), ["UnserializableError", "plan.result.decision.tool"]),
     ],
-    ids=repr,
 )
 async def test_an_answer_that_is_no_decision_ends_its_run_alone(
     runtimes: Runtimes, answer: Any, words: list[str]

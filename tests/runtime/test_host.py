@@ -90,6 +90,7 @@ async def test_a_run_tells_its_story(runtimes: Runtimes) -> None:
     run = await bench.start("sum", priority=7)
     assert await bench.end(run) == GOAL
     assert bench.types() == [
+        "session.opened",
         "task.spawned",
         "task.started",
         "planner.decision",
@@ -227,12 +228,12 @@ async def test_a_slow_registry_does_not_change_what_was_asked(runtimes: Runtimes
 async def test_a_start_that_makes_no_sense_starts_nothing(
     runtimes: Runtimes, fields: dict[str, Any], error: type[Exception], word: str
 ) -> None:
-    """The error names what is wrong; no task, no run, no event."""
+    """The error names what is wrong; no task, no run, and no event of either."""
     bench = await runtimes([GOAL])
     with pytest.raises(error, match=word):
         await bench.start(**fields)
     assert await bench.rt.tasks.list(ME) == []
-    assert bench.told.types == []
+    assert bench.types("task.", "planner.", "tool.", "control.") == []
 
 
 async def test_a_run_that_cannot_begin_fails_alone(runtimes: Runtimes, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,7 +101,7 @@ def test_an_end_without_a_finish_says_so() -> None:
         (b'{"entry":"dreamt","at":"2026-01-02T03:04:05Z"}', "dreamt"),
         (b'{"entry":"cut","at":"2026-01-02T03:04:05Z","name":"x"}', "reason"),
         (b'{"entry":"cut","at":"noon","name":"x","reason":"y"}', "datetime"),
-        (b'{"entry":"patched","at":"2026-01-02T03:04:05Z","change":"c","v":2}', "format version 2, this code reads 1"),
+        (b'{"entry":"patched","at":"2026-01-02T03:04:05Z","change":"c","v":2}', "version 2, this code reads 1"),
     ],
 )
 def test_what_is_no_entry_is_named_by_its_place(stored: bytes, word: str) -> None:

@@ -1,7 +1,8 @@
 """Ten thousand random interleavings of answers, controls, parallel calls, failures and compression: all legal.
 
-Most are played over the pure functions of the loop, which is fast; the rest are runs of the assembled runtime. Every
-request that a model gets is judged by the strictest rules of all providers, and by the chain's own check.
+They come in ten parts, which processes may share. Most are played over the pure functions of the loop, which is fast;
+the rest are runs of the assembled runtime. Every request that a model gets is judged by the strictest rules of all
+providers, and by the chain's own check.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ from harborage.testing.llm import user_text
 from harborage.testing.provider_rules import ProviderRuleError, check_request
 from harborage.tools import SideEffect, ToolPolicy, tool
 
-STORIES = 8_500
-RUNS = 1_500
+PARTS = 10
+STORIES = 850
+RUNS = 150
 AT_ONCE = 30
 STEPS = 7
 ONCE = ToolPolicy(max_retries=0)
@@ -300,10 +302,11 @@ async def told_all(first: int, count: int) -> int:
     return requests
 
 
-def test_every_story_is_legal() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_story_is_legal(part: int) -> None:
     """Whatever was answered, observed, said, shortened and restarted, the next request is one that all take."""
     with quiet():
-        assert asyncio.run(told_all(0, STORIES)) > 4 * STORIES
+        assert asyncio.run(told_all(part * STORIES, STORIES)) > 4 * STORIES
 
 
 # --- over the assembled runtime
@@ -350,7 +353,8 @@ class Chaos:
 class World:
     """Many runs at once on one runtime, each with its own chaos."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_seed: int) -> None:
+        self.first_seed = first_seed
         self.chaos: dict[str, Chaos] = {}
         self.requests = 0
         self.broken: list[Exception] = []
@@ -358,7 +362,7 @@ class World:
 
     def of(self, run_id: str) -> Chaos:
         """The chaos of a run; sub-tasks have one of their own."""
-        return self.chaos.setdefault(run_id, Chaos(len(self.chaos)))
+        return self.chaos.setdefault(run_id, Chaos(self.first_seed + len(self.chaos)))
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         try:
@@ -421,9 +425,9 @@ class World:
         self.ends[ended] += 1
 
 
-async def played(runs: int) -> World:
+async def played(first_seed: int, runs: int) -> World:
     """Play so many runs, many of them at once."""
-    world = World()
+    world = World(first_seed)
     options = RuntimeOptions(max_steps=STEPS, token_budget=400)
     look, gated = (tool(one, side_effects=SideEffect.READ, policy=ONCE) for one in (world.look, world.gated))
     planners = [
@@ -439,16 +443,17 @@ async def played(runs: int) -> World:
             summariser=world,
             options=options,
         ) as runtime:
-            share = range(at, runs, len(planners))
+            share = range(first_seed + at, first_seed + runs, len(planners))
             for first in range(0, len(share), AT_ONCE):
                 await asyncio.gather(*(world.play(runtime, seed) for seed in share[first : first + AT_ONCE]))
     return world
 
 
-def test_every_run_is_legal() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_run_is_legal(part: int) -> None:
     """In the assembled runtime, with everything that interferes from outside, too."""
     with quiet():
-        world = asyncio.run(played(RUNS))
+        world = asyncio.run(played(part * RUNS, RUNS))
     assert world.broken == []
     assert world.requests > 3 * RUNS
     assert world.ends.total() == RUNS

@@ -93,7 +93,8 @@ def _deed(action: Any) -> str:
         case CallTool():
             return f"{action.tool}({_cut(action.args.decode('utf-8', 'replace'), _ARGS_CHARS)})"
         case CallParallel():
-            return f"CallParallel({', '.join(branch.tool for branch in action.branches)})"
+            # Each with what it was called with: a planner that cannot tell which were made makes them again.
+            return f"CallParallel({', '.join(map(_deed, action.branches))})"
         case {"type": str(kind)}:
             return kind
         case _:

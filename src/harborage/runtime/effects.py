@@ -27,12 +27,16 @@ class EffectUnknownError(HarborageError):
 
 
 class StepCall(msgspec.Struct, frozen=True, gc=False):
-    """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step."""
+    """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step.
+
+    `begun` is how often it had begun before in processes that are gone; 0 for a step that nobody is in doubt about.
+    """
 
     run_id: str
     position: str
     name: str
     payload: Any
+    begun: int = 0
 
     @property
     def key(self) -> str:
@@ -52,6 +56,7 @@ class Doubt(StrEnum):
 
     REPEAT = "repeat"
     ASK = "ask"
+    CLEAR_UP = "clear_up"
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +64,16 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
     `run` does the work. `result` is the type a recorded result is read back as. `is_intended` records an intent before
     the work. `in_doubt` is asked when an intent without an outcome is found: REPEAT runs it again with the same key,
-    ASK takes the answer of `unknown` instead. `after` runs once the outcome is recorded, and never for a recorded one;
-    `recalled` hears of a recorded one instead, for what must be at hand in the process that carries the run on.
-    `cut` hears of a step that was cut short, be it before it began here, or in a process that is gone.
-    `is_interruptible` lets a hard cancel and the deadline cut it short; `yields_to_cancel` lets a soft cancel do so
-    too: for waiting, which has no effect to lose. `waits_for` says of a step that only waits what for: its run may
-    leave memory meanwhile, and the step begins again when the run is back. It answers None while there is still
-    something to do that would be cut short.
+    ASK takes the answer of `unknown` instead, CLEAR_UP that of `clear_up`, which may take its time and be cut short
+    like the work itself; where that answers REPEAT, the work is done again after all. `after` runs once the outcome is
+    recorded, or on its way there (`is_kept_soon`), and never for a recorded one; `recalled` hears of a recorded one
+    instead, for what must be at hand in the process that carries the run on. `cut` hears of a step that was cut short,
+    be it before it began here, or in a process that is gone. `is_interruptible` lets a hard cancel and the deadline cut
+    it short; `yields_to_cancel` lets a soft cancel do so too: for waiting, which has no effect to lose. `waits_for`
+    says of a step that only waits what for: its run may leave memory meanwhile, and the step begins again when the run
+    is back. It answers None while there is still something to do that would be cut short. With `is_kept_soon` the run
+    goes on while the outcome is on its way to the record, as far as steps go that only think: `only_thinks` says that a
+    step does nothing but find an answer.
     """
 
     run: Callable[[StepCall], Awaitable[Any]]
@@ -73,12 +81,15 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     is_intended: bool = False
     in_doubt: Callable[[StepCall], Doubt] | None = None
     unknown: Callable[[StepCall], Any] | None = None
+    clear_up: Callable[[StepCall], Awaitable[Any]] | None = None
     after: Callable[[StepCall, Any], Awaitable[None]] | None = None
     recalled: Callable[[StepCall, Any], None] | None = None
     cut: Callable[[StepCall], None] | None = None
     is_interruptible: bool = False
     yields_to_cancel: bool = False
     waits_for: Callable[[StepCall], Waiting | None] | None = None
+    is_kept_soon: bool = False
+    only_thinks: bool = False
 
 
 class EffectTable:

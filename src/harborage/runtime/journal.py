@@ -1,12 +1,13 @@
 """The record of a run: append-only, typed, versioned entries, and the port that keeps them.
 
 An entry says what happened at one position of the run's program. Positions are given out in program order (`7`, and
-`7.0.1` inside a branch), so a run that is carried on finds each answer again. Entries are never changed or removed.
+`7.0.1` inside a branch), so a run that is carried on finds each answer again. Entries are never changed or removed: one
+of an older format is brought up to date each time that it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -27,29 +28,56 @@ __all__ = [
     "Joined",
     "Journal",
     "JournalCorruptError",
+    "JournalVersionError",
     "MemoryJournal",
     "Patched",
     "Record",
     "Rolled",
     "Started",
+    "Upcast",
     "Waited",
     "decode_entry",
     "encode_entry",
     "error_text",
+    "is_outdated",
     "raw",
 ]
 
+_UNMARKED = 1
+"""The format version of an entry that does not say its own. It never changes."""
+
 FORMAT_VERSION = 1
+"""The format that entries are written in."""
+
+Upcast: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Brings an entry, decoded from its JSON with everything inside it, to the next format. Pure."""
+
+UPCASTS: Mapping[int, Upcast] = {}
+"""How an entry of a format version becomes one of the next: a line for every version before `FORMAT_VERSION`."""
 
 
 class JournalCorruptError(HarborageError):
     """An entry of a run's journal cannot be read; it names the run and the entry, and nothing was changed."""
 
 
+class JournalVersionError(JournalCorruptError):
+    """An entry was written in a format that this code does not know. The run goes on where code that knows it runs.
+
+    `run_id`, `entry` (counted from 0) and `version` say what was found.
+    """
+
+    def __init__(self, run_id: str = "", entry: int = 0, version: int = 0) -> None:
+        self.run_id = run_id
+        self.entry = entry
+        self.version = version
+        found = f"format version {version}, this code reads {FORMAT_VERSION}"
+        super().__init__(f"run {run_id}, entry {entry}: {found}; carry it on with a newer Harborage")
+
+
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="entry", tag=str.lower):
     at: datetime
     position: str = ""
-    v: int = FORMAT_VERSION
+    v: int = _UNMARKED
 
 
 class Started(_Entry, frozen=True, kw_only=True):
@@ -145,24 +173,61 @@ def encode_entry(entry: Entry) -> bytes:
     Raises:
         UnserializableError: a result inside has no JSON form; the path starts at the step's name.
     """
+    if entry.v != FORMAT_VERSION:
+        entry = msgspec.structs.replace(entry, v=FORMAT_VERSION)
     return codec.encode(entry, getattr(entry, "name", "entry"))
 
 
 def decode_entry(data: bytes, run_id: str, index: int) -> Entry:
-    """The entry that was stored as `data`, the `index`-th of its run.
+    """The entry that was stored as `data`, the `index`-th of its run, in the format of today.
 
     Raises:
-        JournalCorruptError: it is not an entry, or of a newer format than this code knows.
+        JournalVersionError: it is of a newer format than this code knows.
+        JournalCorruptError: it is not an entry.
     """
     try:
         entry: Entry = _decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise JournalCorruptError(f"run {run_id}, entry {index}: {error}") from error
-    if entry.v != FORMAT_VERSION:
-        raise JournalCorruptError(
-            f"run {run_id}, entry {index}: format version {entry.v}, this code reads {FORMAT_VERSION}"
-        )
+        return _brought_up_to_date(data, run_id, index, error)
+    return entry if entry.v == FORMAT_VERSION else _brought_up_to_date(data, run_id, index, None)
+
+
+def is_outdated(data: bytes) -> bool:
+    """Whether an entry was stored in an older format than that of today."""
+    return FORMAT_VERSION != _UNMARKED and _version_of(_members_of(data)) < FORMAT_VERSION
+
+
+def _brought_up_to_date(data: bytes, run_id: str, index: int, error: Exception | None) -> Entry:
+    """An entry that is not of today's format, or that cannot be read, which `error` says."""
+    found = _members_of(data)
+    version = written = _version_of(found)
+    while version != FORMAT_VERSION:
+        upcast = UPCASTS.get(version)
+        if upcast is None:
+            raise JournalVersionError(run_id, index, version)
+        version += 1
+        found = {**upcast(found), "v": version}
+    try:
+        if written == FORMAT_VERSION and error is not None:
+            raise error
+        entry: Entry = _decoder.decode(codec.encode(found))
+    except msgspec.DecodeError as reason:
+        raise JournalCorruptError(f"run {run_id}, entry {index}: {reason}") from reason
     return entry
+
+
+def _members_of(data: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _version_of(members: Mapping[str, Any]) -> int:
+    """The format version that an entry says; of one that says nothing sensible, the one that is not said."""
+    version = members.get("v")
+    return version if type(version) is int else _UNMARKED
 
 
 def raw(value: Any) -> msgspec.Raw:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harborage.tools.catalog import CatalogFilter, CatalogView, ToolCatalog, ToolSearch
-from harborage.tools.enums import ErrorClass, Loading, SideEffect, Transport, ValidateMode
+from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.errors import (
     ToolCrashedError,
     ToolDuplicateNameError,
@@ -15,6 +15,7 @@ from harborage.tools.errors import (
     ToolNameMismatchError,
     ToolNotFoundError,
     ToolPolicyExhaustedError,
+    ToolProbeMissingError,
     ToolRejectedError,
     ToolTimeoutError,
     UnsupportedTypeError,
@@ -24,10 +25,12 @@ from harborage.tools.index import MemoryToolSearch
 from harborage.tools.invoke import Invoker, OnAttempt, run_with_policy
 from harborage.tools.model import (
     CallContext,
+    Probed,
     Tool,
     ToolBody,
     ToolDescriptor,
     ToolExample,
+    ToolProbe,
     ToolResult,
     mime_matches,
 )
@@ -44,6 +47,8 @@ __all__ = [
     "Loading",
     "MemoryToolSearch",
     "OnAttempt",
+    "OnUnknown",
+    "Probed",
     "SideEffect",
     "Tool",
     "ToolBody",
@@ -62,6 +67,8 @@ __all__ = [
     "ToolOptions",
     "ToolPolicy",
     "ToolPolicyExhaustedError",
+    "ToolProbe",
+    "ToolProbeMissingError",
     "ToolRejectedError",
     "ToolResult",
     "ToolSearch",

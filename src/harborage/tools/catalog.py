@@ -15,7 +15,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CancelScope
-from harborage.tools.enums import Loading
+from harborage.tools.enums import Loading, OnUnknown
 from harborage.tools.errors import (
     ToolDuplicateNameError,
     ToolExampleInvalidError,
@@ -23,6 +23,7 @@ from harborage.tools.errors import (
     ToolMimeInvalidError,
     ToolNameMismatchError,
     ToolNotFoundError,
+    ToolProbeMissingError,
 )
 from harborage.tools.model import Tool, ToolDescriptor
 
@@ -90,7 +91,7 @@ class ToolCatalog:
 
         Raises:
             ToolDuplicateNameError: it has no name or no body, or its name is taken; the tool that has it stays.
-            ToolExampleInvalidError, ToolMimeInvalidError: the tool contradicts itself.
+            ToolExampleInvalidError, ToolMimeInvalidError, ToolProbeMissingError: the tool contradicts itself.
         """
         name = descriptor.tool.name
         if not name or name in self._descriptors:
@@ -220,10 +221,12 @@ def _compiled(search: str) -> re.Pattern[str] | None:
 
 
 def _refuse_contradictions(descriptor: ToolDescriptor) -> None:
-    """Refuse a tool without a body, with an example that its schema lacks, or with a MIME pattern that is none."""
+    """Refuse a tool that lacks its body or probe, or that has an example or a MIME pattern which is none."""
     tool = descriptor.tool
     if not callable(descriptor.body):
         raise ToolDuplicateNameError(tool.name, f"tool {tool.name!r} needs a body to call")
+    if tool.on_unknown is OnUnknown.PROBE and descriptor.probe is None:
+        raise ToolProbeMissingError(tool.name)
     known = tool.args_schema.get("properties")
     for example in tool.examples if known else ():
         unknown = tuple(sorted(set(example.args) - set(known or ())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["ErrorClass", "Loading", "SideEffect", "Transport", "ValidateMode"]
+__all__ = ["ErrorClass", "Loading", "OnUnknown", "SideEffect", "Transport", "ValidateMode"]
 
 
 class Transport(StrEnum):
@@ -32,6 +32,19 @@ class Loading(StrEnum):
 
     ALWAYS = "always"
     DEFERRED = "deferred"
+
+
+class OnUnknown(StrEnum):
+    """What becomes of a call that was in flight when its process died, so that nobody knows whether it acted.
+
+    `retry` makes it again under the same key, `probe` asks the tool's own probe, `report` tells the planner that the
+    outcome is unknown, `pause` lets a person say.
+    """
+
+    RETRY = "retry"
+    PROBE = "probe"
+    REPORT = "report"
+    PAUSE = "pause"
 
 
 class ErrorClass(StrEnum):

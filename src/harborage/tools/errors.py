@@ -6,6 +6,7 @@
     ├── ToolNameMismatchError        a replacement that carries another tool's name
     ├── ToolExampleInvalidError      an example that does not fit the tool's own schema
     ├── ToolMimeInvalidError         a `handles_mime` entry that is neither `type/subtype` nor `type/*`
+    ├── ToolProbeMissingError        calls in doubt are to be probed, and the tool has no probe
     ├── ToolFilterInvalidError       a catalog filter whose search is no regular expression
     ├── UnsupportedTypeError         a signature that has no JSON Schema
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
@@ -37,6 +38,7 @@ __all__ = [
     "ToolNameMismatchError",
     "ToolNotFoundError",
     "ToolPolicyExhaustedError",
+    "ToolProbeMissingError",
     "ToolRejectedError",
     "ToolTimeoutError",
     "UnsupportedTypeError",
@@ -95,6 +97,14 @@ class ToolMimeInvalidError(ToolError):
         super().__init__(
             f"tool {name!r}: handles_mime {pattern!r} must be an exact type or 'type/*' ('*/*' is not valid)"
         )
+
+
+class ToolProbeMissingError(ToolError):
+    """A tool's policy says `on_unknown` probe, and the tool has no probe. `name` is the tool's."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(f"tool {name!r}: calls in doubt are to be probed, but it has no probe; give `probe=` to it")
 
 
 class ToolFilterInvalidError(ToolError):

@@ -12,13 +12,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from harborage import codec
 from harborage.tools.arguments import argument_decoder, result_checker
 from harborage.tools.catalog import ToolCatalog
-from harborage.tools.enums import Loading, SideEffect
-from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError
-from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolExample, ToolResult
+from harborage.tools.enums import Loading, OnUnknown, SideEffect
+from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError, ToolInvalidArgsError, UnsupportedTypeError
+from harborage.tools.model import (
+    CallContext,
+    Probed,
+    Tool,
+    ToolBody,
+    ToolDescriptor,
+    ToolExample,
+    ToolProbe,
+    ToolResult,
+)
 from harborage.tools.policy import ToolPolicy, resolve
 from harborage.tools.signature import Signature, read_signature
 
@@ -44,17 +54,23 @@ class ToolOptions(TypedDict, total=False):
 
 
 @overload
-def tool(fn: Callable[..., Any], *, name: str = "", **options: Unpack[ToolOptions]) -> ToolDescriptor: ...
+def tool(
+    fn: Callable[..., Any], *, name: str = "", probe: Callable[..., Any] | None = None, **options: Unpack[ToolOptions]
+) -> ToolDescriptor: ...
 
 
 @overload
 def tool(
-    fn: None = None, *, name: str = "", **options: Unpack[ToolOptions]
+    fn: None = None, *, name: str = "", probe: Callable[..., Any] | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[..., Any]], ToolDescriptor]: ...
 
 
 def tool(
-    fn: Callable[..., Any] | None = None, *, name: str = "", **options: Unpack[ToolOptions]
+    fn: Callable[..., Any] | None = None,
+    *,
+    name: str = "",
+    probe: Callable[..., Any] | None = None,
+    **options: Unpack[ToolOptions],
 ) -> ToolDescriptor | Callable[[Callable[..., Any]], ToolDescriptor]:
     """A tool made of a typed function, with or without options: `@tool` and `@tool(side_effects=SideEffect.READ)`.
 
@@ -64,12 +80,16 @@ def tool(
     A function that is not async runs in a thread. Python cannot stop a thread: after a timeout or a cancellation it
     runs on unheard, so give slow work that must not overlap with its own retry `ToolPolicy(max_retries=0)`.
 
+    `probe` is a function that finds out what became of a call whose process died in the middle of it: it takes some of
+    the tool's parameters, and the call's context with the very key, changes nothing and returns a `Probed`. It makes
+    `on_unknown` probe, unless the policy says otherwise.
+
     Raises:
-        UnsupportedTypeError: the signature has no JSON Schema.
+        UnsupportedTypeError: the signature has no JSON Schema, or the probe wants what the tool is not given.
     """
     if fn is None:
-        return partial(_describe, name=name, options=options)
-    return _describe(fn, name, options)
+        return partial(_describe, name=name, options=options, probe=probe)
+    return _describe(fn, name, options, probe)
 
 
 def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
@@ -86,9 +106,13 @@ def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], *
     return descriptor.tool
 
 
-def _describe(fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolDescriptor:
+def _describe(
+    fn: Callable[..., Any], name: str, options: ToolOptions, probe: Callable[..., Any] | None = None
+) -> ToolDescriptor:
     signature = read_signature(fn, name)
     policy = resolve(options.get("policy"))
+    if probe is not None:
+        options = {**options, "policy": _probed(options.get("policy", ToolPolicy()))}
     decode = argument_decoder(
         signature.name,
         signature.arguments,
@@ -102,7 +126,33 @@ def _describe(fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolDe
         validate_result=None if signature.returns is Any else result_checker(signature.returns),
         body_validates=True,
         function=fn,
+        probe=None if probe is None else _probe(probe, signature),
     )
+
+
+def _probed(policy: ToolPolicy) -> ToolPolicy:
+    """The policy of a tool that has a probe."""
+    return policy if policy.on_unknown is not None else replace(policy, on_unknown=OnUnknown.PROBE)
+
+
+def _probe(fn: Callable[..., Any], of: Signature) -> ToolProbe:
+    """A probe made of a function that takes some of the arguments of the tool."""
+    signature = read_signature(fn, f"{of.name}.probe")
+    wanted = {each.name for each in signature.arguments}
+    foreign = sorted(wanted - {each.name for each in of.arguments})
+    if foreign:
+        raise UnsupportedTypeError(signature.name, f"the tool has no argument {', '.join(foreign)}; a probe takes its")
+    ask = _body(fn, signature, argument_decoder("probe", signature.arguments, find_unknown=signature.find_unknown))
+
+    async def probe(args: bytes, call: CallContext) -> Probed:
+        given = codec.decode(args.strip() or b"{}")
+        kept = {name: value for name, value in given.items() if name in wanted}
+        answer = (await ask(codec.encode(kept), call)).value
+        if not isinstance(answer, Probed):
+            raise ToolInvalidArgsError(f"output: the probe of {of.name!r} gave {type(answer).__name__}, no Probed")
+        return answer
+
+    return probe
 
 
 def _tool(signature: Signature, options: ToolOptions) -> Tool:

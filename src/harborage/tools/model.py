@@ -13,7 +13,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Quadruple
-from harborage.tools.enums import ErrorClass, Loading, SideEffect, Transport, ValidateMode
+from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve
 
 if TYPE_CHECKING:
@@ -24,12 +24,15 @@ __all__ = [
     "CallContext",
     "ErrorClass",
     "Loading",
+    "OnUnknown",
+    "Probed",
     "SideEffect",
     "Tool",
     "ToolBody",
     "ToolDescriptor",
     "ToolExample",
     "ToolPolicy",
+    "ToolProbe",
     "ToolResult",
     "Transport",
     "ValidateMode",
@@ -80,6 +83,14 @@ class Tool(msgspec.Struct, frozen=True):
         """Whether a call whose outcome is unknown may be made again: it changes nothing, or it acts once per key."""
         return self.idempotent or not self.has_effects
 
+    @property
+    def on_unknown(self) -> OnUnknown:
+        """What becomes of a call whose process died in the middle of it."""
+        wanted = self.policy.on_unknown
+        if wanted is not None:
+            return wanted
+        return OnUnknown.RETRY if self.is_repeatable else OnUnknown.REPORT
+
     def is_granted(self, scopes: frozenset[str]) -> bool:
         """Whether somebody who holds `scopes` may see and call this tool; one that asks for none is everybody's."""
         return not self.auth_scopes or scopes.issuperset(self.auth_scopes)
@@ -106,8 +117,8 @@ class ToolResult(msgspec.Struct, frozen=True):
 class CallContext(msgspec.Struct, frozen=True):
     """Everything a tool may know about the call it serves. A function asks for it with a parameter of this type.
 
-    `idempotency_key` is the same for every attempt at one call, also after a crash. `emit` publishes an event of the
-    run; the Invoker tells it about the call, too.
+    `idempotency_key` is the same for every attempt at one call, also after a crash; `key_headers` and `key_meta` are
+    how it travels further. `emit` publishes an event of the run; the Invoker tells it about the call, too.
     """
 
     who: Quadruple
@@ -117,8 +128,30 @@ class CallContext(msgspec.Struct, frozen=True):
     emit: Callable[[Event], object] | None = None
     clock: Clock = SYSTEM_CLOCK
 
+    @property
+    def key_headers(self) -> dict[str, str]:
+        """The idempotency key as HTTP headers; none when the call has none."""
+        return {"Idempotency-Key": self.idempotency_key} if self.idempotency_key else {}
+
+    @property
+    def key_meta(self) -> dict[str, str]:
+        """The idempotency key as metadata of an MCP request; none when the call has none."""
+        return {"harborage/idempotency-key": self.idempotency_key} if self.idempotency_key else {}
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """What a tool's probe found out about a call in doubt.
+
+    `acted` None means that it cannot tell, False that the call may be made again under the same key. `value` is what
+    the call would have returned, had its process lived to hear it.
+    """
+
+    acted: bool | None = None
+    value: Any = None
+
 
 ToolBody: TypeAlias = Callable[[bytes, CallContext], Awaitable[ToolResult]]
+ToolProbe: TypeAlias = Callable[[bytes, CallContext], Awaitable[Probed]]
 
 
 class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
@@ -126,7 +159,8 @@ class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
 
     `validate_args` and `validate_result` raise ToolInvalidArgsError. `body_validates` says that the body refuses
     invalid arguments by itself before it acts, so that checking them first would be checking them twice. `function`
-    is the Python function behind the tool, when there is one.
+    is the Python function behind the tool, when there is one. `probe` finds out, without changing anything, what became
+    of an earlier call with these arguments under the same key.
     """
 
     tool: Tool
@@ -135,6 +169,7 @@ class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
     validate_result: Callable[[Any], None] | None = None
     body_validates: bool = False
     function: Callable[..., Any] | None = None
+    probe: ToolProbe | None = None
 
     @cached_property
     def policy(self) -> EffectivePolicy:

@@ -10,7 +10,7 @@ from asyncio import CancelledError
 import msgspec
 
 from harborage.identity import IdentityError
-from harborage.tools.enums import ErrorClass, SideEffect, ValidateMode
+from harborage.tools.enums import ErrorClass, OnUnknown, SideEffect, ValidateMode
 from harborage.tools.errors import ToolInvalidArgsError, ToolNotFoundError
 
 __all__ = [
@@ -31,7 +31,9 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     `timeout_ms` is the deadline of one attempt (30 000; 0 sets none). `max_retries` counts the attempts after the
     first (3; 0 tries once). The wait before retry k is `backoff_base_ms` (100) times `backoff_mult` (2) to the power
     k, plus up to a tenth of the base, at most `backoff_max_ms` (30 000). `retry_on` lists the classes that are tried
-    again (transient, timeout, 5xx; empty retries nothing). `validate` says what is checked (both).
+    again (transient, timeout, 5xx; empty retries nothing). `validate` says what is checked (both). `on_unknown` says
+    what becomes of a call whose process died in the middle of it (retry what changes nothing or acts once per key,
+    report the rest to the planner).
     """
 
     timeout_ms: float | None = None
@@ -41,6 +43,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_ms: float | None = None
     retry_on: tuple[ErrorClass, ...] | None = None
     validate: ValidateMode | None = None
+    on_unknown: OnUnknown | None = None
 
 
 class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):

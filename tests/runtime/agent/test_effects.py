@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
 from harborage.errors import HarborageError
@@ -12,11 +16,13 @@ from harborage.planner import BackgroundMemberOutcome, BackgroundResult, CallPar
 from harborage.runtime.agent.effects import AgentEffects, background_result
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.effects import EffectTable, StepCall
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlHistory
 from harborage.tasks import GroupCompletion, GroupStatus, MemberOutcome, TaskFailure, TaskStatus
+from harborage.tools import CatalogView, OnUnknown, ToolCatalog, ToolPolicy, register_function
 
 pytestmark = pytest.mark.anyio
 
@@ -77,12 +83,48 @@ async def test_a_run_that_was_dismissed_is_gone() -> None:
 
 def test_what_nobody_knows_is_said_so() -> None:
     """The planner and the operator get the name of the tool, and that it was not called again."""
-    effect = AgentEffects(SERVICES).table().find("tool.pay")
+    executor = CatalogToolExecutor(ToolCatalog())
+    effects = AgentEffects(msgspec.structs.replace(SERVICES, executor=executor))
+    effects.admit(LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=None, crew=None))  # type: ignore[arg-type]
+    effect = effects.table().find("tool.pay")
     assert effect.unknown is not None
     outcome = effect.unknown(StepCall("r", "1", "tool.pay", CallTool("pay")))
     assert outcome.status is OutcomeStatus.UNKNOWN
     assert 'tool "pay"' in outcome.error
     assert "not called again" in outcome.error
+
+
+def test_a_call_known_from_the_record_alone_is_cut_like_any_other() -> None:
+    """A branch that had begun in a process that is gone, and loses now, is known by its name: nobody read its call."""
+    catalog = ToolCatalog()
+    register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+    effects = AgentEffects(msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog)))
+    live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=None, crew=None)  # type: ignore[arg-type]
+    effects.admit(live)
+    effect = effects.table().find("tool.pay")
+    assert effect.cut is not None
+    effect.cut(StepCall("r", "1", "tool.pay", msgspec.Raw(b"{}")))
+    assert live.was_cut_at_gate
+
+
+async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_end() -> None:
+    """The store may keep it although nobody waited for that, so the end of the run asks the store."""
+
+    async def cut_short(*_: object, **__: object) -> bytes:
+        raise asyncio.CancelledError
+
+    catalog = ToolCatalog()
+    register_function(catalog, "pay", lambda: None)
+    base = RunContext(quadruple=RUN, catalog=CatalogView(catalog))
+    live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(offer=None), crew=None)  # type: ignore[arg-type]
+    gates: Any = {"pay": SimpleNamespace(run_guarded=cut_short)}
+    services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), gates=gates)
+    effects = AgentEffects(services)
+    effects.admit(live)
+    with pytest.raises(asyncio.CancelledError):
+        await effects.table().find("approve.pay").run(StepCall("r", "1", "approve.pay", CallTool("pay")))
+    assert live.was_cut_at_gate
+    assert live.unanswered == []
 
 
 def test_a_group_that_ended_is_shown_member_by_member() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
+from harborage.runtime.agent.ending import fail_task
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.pauses import PauseFilter, PauseState
-from harborage.tasks import TaskStatus
+from harborage.state.errors import DatabaseLockedError
+from harborage.tasks import FollowUpPendingError, TaskFailure, TaskStatus
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
@@ -87,3 +91,32 @@ async def test_nothing_is_asked_of_a_run_that_is_over(runtimes: Runtimes) -> Non
     await settle()
     rows = (await bench.rt.pauses.list(PauseFilter(states=tuple(PauseState)), who=ME)).rows
     assert [pause.state for pause in rows] == [PauseState.RESUMED]
+
+
+class Owing:
+    """Tasks of which one child cannot be cancelled whole now."""
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
+        self.failed: list[str] = []
+
+    async def list(self, session: Identity, filter: Any) -> list[Any]:
+        return [SimpleNamespace(id="child", status=TaskStatus.RUNNING)]
+
+    async def cancel(self, task_id: str, reason: str, *, who: Any) -> bool:
+        raise FollowUpPendingError(1) from self.why
+
+    async def mark_failed(self, task_id: str, failure: TaskFailure, *, who: Any) -> None:
+        self.failed.append(task_id)
+
+
+async def test_a_child_that_cannot_be_cancelled_whole_does_not_end_its_parent_otherwise() -> None:
+    """A database that refuses is tried again with the step; what is owed for another reason is carried out later."""
+    who, failure = ME.with_run("r"), TaskFailure("code", "text")
+    tasks = Owing(ValueError("odd"))
+    services: Any = SimpleNamespace(tasks=tasks, logger=logging.getLogger(__name__))
+    await fail_task(services, who, failure)
+    assert tasks.failed == ["r"]
+    services.tasks = Owing(DatabaseLockedError("db", "busy"))
+    with pytest.raises(DatabaseLockedError):
+        await fail_task(services, who, failure)

@@ -12,8 +12,10 @@ import pytest
 from harborage.concurrency import CancelScope, Crew
 from harborage.identity import Quadruple
 from harborage.planner import BackgroundResult, PauseReason
-from harborage.runtime.effects import Effect, StepCall
+from harborage.runtime.effects import Effect, StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.outbox import Outbox
+from harborage.runtime.journal import Patched
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision, PauseNotFoundError, PauseRequest
 from harborage.runtime.steering import ControlEvent, ControlType, Inbox, InboxRegistry, Scope
 from harborage.runtime.steering.arrivals import NOTHING, Hold, Interrupt, Woken
@@ -152,7 +154,7 @@ async def test_only_true_makes_a_cancel_hard(mailbox: Mailbox, inbox: Inbox, pay
 
 
 async def test_an_approval_that_a_gate_waits_for_is_handed_over_at_once(mailbox: Mailbox, inbox: Inbox) -> None:
-    """Only those that the bridge owns; every other control waits for the boundary, in order."""
+    """Only answers that the bridge owns; every other control waits for the boundary, in order."""
     handed: list[Any] = []
 
     def bridge(one: ControlEvent) -> Coroutine[Any, Any, None] | None:
@@ -167,17 +169,18 @@ async def test_an_approval_that_a_gate_waits_for_is_handed_over_at_once(mailbox:
         ("APPROVE", {"token": "mine"}),
         ("APPROVE", {"token": "not mine"}),
         ("RESUME", {"token": "mine"}),
+        ("INJECT_CONTEXT", {"token": "mine"}),
         ("REJECT", {"token": "mine"}),
         ("USER_MESSAGE", {"message": "b"}),
     ):
         inbox.enqueue(control(kind, payload))
     await settle()
-    assert handed == ["APPROVE", "REJECT"]
+    assert handed == ["APPROVE", "RESUME", "REJECT"]
     left = [(str(one.type), one.payload) for one in mailbox.take().controls]
     assert left == [
         ("USER_MESSAGE", {"message": "a"}),
         ("APPROVE", {"token": "not mine"}),
-        ("RESUME", {"token": "mine"}),
+        ("INJECT_CONTEXT", {"token": "mine"}),
         ("USER_MESSAGE", {"message": "b"}),
     ]
 
@@ -327,3 +330,51 @@ async def test_a_soft_cancel_of_before_is_heeded(mailbox: Mailbox) -> None:
     mailbox.recall([])
     assert mailbox.interrupt_of(RESTING) is Interrupt.SOFT_CANCEL
     assert mailbox.interrupt_of(CUTTABLE) is None
+
+
+async def test_what_was_taken_before_is_no_news(inbox: Inbox, mailbox: Mailbox) -> None:
+    """A control that a record has taken already may be sent again with those that it had overtaken."""
+    taken = ControlEvent(ControlType.RESUME, RUN, Scope.ADMIN, "t", None, "taken")
+    new = ControlEvent(ControlType.RESUME, RUN, Scope.ADMIN, "t", None, "new")
+    mailbox.recall([taken])
+    inbox.enqueue(taken)
+    assert mailbox.take() is NOTHING
+    inbox.enqueue(taken)
+    inbox.enqueue(new)
+    assert [one.event_id for one in mailbox.take().controls] == ["new"]
+    assert not inbox
+
+
+@pytest.mark.parametrize(("payload", "reason"), [(None, None), ({"hard": True}, Interrupt.HARD_CANCEL)])
+async def test_a_cancel_that_came_before_the_run_was_carried_is_heeded(
+    inbox: Inbox, pauses: Coordinator, crew: Crew, clock: FakeClock, payload: Any, reason: Interrupt | None
+) -> None:
+    """A step that an earlier process left in the middle is not waited for: the control is in the inbox already."""
+    inbox.enqueue(control(ControlType.CANCEL, payload))
+    late = Mailbox(inbox, pauses, crew, clock=clock)
+    assert (late.was_cancelled, late.reason) == (True, reason)
+    assert [one.type for one in late.take().controls] == [ControlType.CANCEL]
+    late.close()
+
+
+async def test_a_run_whose_record_is_being_written_is_at_work(
+    mailbox: Mailbox, crew: Crew, pauses: Coordinator
+) -> None:
+    """Beside branches that only wait one may be about to begin: its intent is on its way to the record."""
+    gate = asyncio.Event()
+
+    class Slow:
+        async def append(self, run_id: str, entries: Any) -> None:
+            await gate.wait()
+
+    mailbox.outbox = Outbox("r", Slow(), crew)
+    effect = Effect(run=nothing, is_interruptible=True, waits_for=lambda _: Waiting())
+    mailbox.enter(CancelScope(), effect, StepCall("r", "1.0.1", "approve.x", None))
+    assert mailbox.waiting == Waiting()
+    mailbox.outbox.note(Patched(at=FakeClock().now(), change="c"))
+    writing = crew.start(mailbox.outbox.flush(), "flush")
+    await settle()
+    assert mailbox.waiting is None
+    gate.set()
+    await writing
+    assert mailbox.waiting == Waiting()

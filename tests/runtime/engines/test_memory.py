@@ -12,7 +12,7 @@ from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.journal import Journal, MemoryJournal
 from harborage.runtime.pauses import Coordinator
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.hosts import SCENARIOS, HostFactory, Scenario, check
+from harborage.testing.conformance.hosts import SCENARIOS, Death, HostFactory, Scenario, check
 
 pytestmark = pytest.mark.anyio
 
@@ -54,8 +54,9 @@ class MemoryHosts:
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def open(self) -> Engine:
-        self._engine = MemoryEngine(self.pauses, journal=self._journal, clock=self._clock)
+    async def open(self, death: Death | None = None) -> Engine:
+        journal = self._journal if death is None else death.of(self._journal)
+        self._engine = MemoryEngine(self.pauses, journal=journal, clock=self._clock)
         return self._engine
 
     async def pass_time(self, seconds: float) -> None:

@@ -396,3 +396,14 @@ async def test_positions_of_another_history_do_not_count(opened: Open, journal: 
     second = opened(effects, entries, history=1)
     assert await second.step("b", 2) == 2
     assert [getattr(entry, "key", None) for entry in await journal.entries()] == ["r/1", None, "r/1~1", None]
+
+
+async def test_an_intent_that_was_refused_is_not_kept_later(opened: Open, journal: PickyJournal) -> None:
+    """Its step never began: on record it would leave a doubt where there is none."""
+    io = opened({"act": Effect(run=echo, is_intended=True), "look": Effect(run=echo)})
+    await io.step("look", 1)
+    journal.refusals = 1
+    with pytest.raises(OSError, match="busy"):
+        await io.step("act", 2)
+    await io.flush()
+    assert [getattr(entry, "name", "") for entry in await journal.entries()] == ["look"]

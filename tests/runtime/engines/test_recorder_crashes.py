@@ -14,7 +14,7 @@ from harborage.planner import JoinKind, JoinSpec
 from harborage.runtime.effects import Effect, EffectTable, StepCall
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder, StepCrashedError, StrayCancellationError
-from harborage.runtime.journal import MemoryJournal
+from harborage.runtime.journal import Begun, MemoryJournal, raw
 from harborage.runtime.parallel import Cancelled
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry
@@ -41,11 +41,11 @@ async def crew() -> AsyncIterator[Crew]:
 def opened(crew: Crew) -> Open:
     """Makes a recorder whose one effect is `act`."""
 
-    def make(act: Run, **options: Any) -> Recorder:
+    def make(act: Run, cut: Callable[[StepCall], None] | None = None, **options: Any) -> Recorder:
         clock = FakeClock()
         inbox = InboxRegistry(clock=clock).open(Quadruple("t", "u", "s", "r"))
         mailbox = Mailbox(inbox, Coordinator(clock=clock), crew, clock=clock)
-        table = EffectTable({"act": Effect(run=act, is_interruptible=True)})
+        table = EffectTable({"act": Effect(run=act, is_interruptible=True, cut=cut)})
         return Recorder("r", table, MemoryJournal(), mailbox, clock=clock, crew=crew, **options)
 
     return make
@@ -133,3 +133,19 @@ async def test_what_python_does_not_count_as_an_error_fails_the_step(opened: Ope
     with pytest.raises(StepCrashedError, match="'act' raised Halt: enough") as caught:
         await opened(halt).step("act", None)
     assert isinstance(caught.value.__cause__, Halt)
+
+
+async def test_a_step_begun_where_the_run_was_carried_before_was_cut_short_there(opened: Open) -> None:
+    """That is told before it begins again, since a sibling may cut it short before it comes to anything here."""
+    told: list[str] = []
+
+    async def act(call: StepCall) -> str:
+        told.append("again")
+        return "done"
+
+    def cut(call: StepCall) -> None:
+        told.append(f"cut at {call.position}")
+
+    begun = Begun(at=FakeClock().now(), position="1", name="act", key="r/1", payload=raw(None))
+    assert await opened(act, cut, past=[begun]).step("act", None) == "done"
+    assert told == ["cut at 1", "again"]

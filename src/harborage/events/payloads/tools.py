@@ -17,6 +17,7 @@ __all__ = [
     "ToolAuthRequiredPayload",
     "ToolCompletedPayload",
     "ToolFailedPayload",
+    "ToolInterruptedPayload",
     "ToolInvalidArgsPayload",
     "ToolInvokedPayload",
     "ToolPolicyExhaustedPayload",
@@ -72,6 +73,19 @@ class ToolPolicyExhaustedPayload(SafePayload, frozen=True):
     attempts: int
     last_class: str
     last_error: str = ""
+
+
+class ToolInterruptedPayload(SafePayload, frozen=True):
+    """What became of a tool call whose process died in the middle of it: `repeated`, `known` or `unknown`.
+
+    `on_unknown` is how that was found out.
+    """
+
+    identity: Quadruple
+    tool_name: str
+    transport: str
+    on_unknown: str
+    outcome: str
 
 
 class ToolApprovalRequestedPayload(SafePayload, frozen=True):

@@ -23,6 +23,7 @@ from harborage.planner import (
     Trajectory,
 )
 from harborage.planner.spawning import own_group_id
+from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan, recall
@@ -41,6 +42,7 @@ from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
 from harborage.state.errors import DatabaseError
 from harborage.tasks import GroupCompletion, GroupNotFoundError, NotFoundError, RegistryClosedError, TaskFailure
+from harborage.tools import OnUnknown
 
 __all__ = ["AgentEffects"]
 
@@ -60,6 +62,7 @@ class AgentEffects:
     def __init__(self, services: AgentServices) -> None:
         self._services = services
         self._live: dict[str, LiveRun] = {}
+        self._doubts = Doubts(services)
 
     def admit(self, live: LiveRun) -> None:
         """Let effects find the live side of a run."""
@@ -82,7 +85,7 @@ class AgentEffects:
         """How approvals that arrive in mid step reach the gates, for the run `who`."""
 
         def hand_over(control: ControlEvent) -> Coroutine[Any, Any, None] | None:
-            return bridge(self._services, who, control)
+            return bridge(self._services, who, control) or self._doubts.answer(who, control)
 
         return hand_over
 
@@ -90,7 +93,13 @@ class AgentEffects:
         """All effects by the names that the loop and the dispatch use."""
         return EffectTable(
             {
-                "plan": Effect(run=self._plan, result=Planned, recalled=self._planned_before, is_interruptible=True),
+                "plan": Effect(
+                    run=self._plan,
+                    result=Planned,
+                    recalled=self._planned_before,
+                    is_interruptible=True,
+                    only_thinks=True,
+                ),
                 "steer": Effect(run=self._steer, result=list[Steered]),
                 "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
                 "pause.abandon": Effect(run=self._abandon_pause),
@@ -111,9 +120,13 @@ class AgentEffects:
                     result=ToolOutcome,
                     is_intended=True,
                     in_doubt=self._in_doubt,
-                    unknown=_unknown,
+                    unknown=self._unknown,
+                    clear_up=self._clear_up,
                     after=self._called,
+                    is_kept_soon=True,
+                    cut=self._undecided,
                     is_interruptible=True,
+                    waits_for=self._doubts.due,
                 ),
                 "task.begin": Effect(run=self._begin),
                 "task.end": Effect(run=self._end),
@@ -204,6 +217,8 @@ class AgentEffects:
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)
+            else:
+                live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
             raise
         except DatabaseError:
             raise  # nobody has refused the call: it asks again once the database serves
@@ -235,7 +250,20 @@ class AgentEffects:
             self._services.logger.info("run %s has no task: %s", call.run_id, error)
 
     def _in_doubt(self, call: StepCall) -> Doubt:
-        return self._executor().in_doubt(call.payload)
+        return self._doubts.verdict(self._executor(), self._who(call), call)
+
+    def _unknown(self, call: StepCall) -> ToolOutcome:
+        return self._doubts.report(self._executor(), self._who(call), call)
+
+    def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
+        return self._doubts.clear_up(self._executor(), self._live[call.run_id], call)
+
+    def _undecided(self, call: StepCall) -> None:
+        """An earlier process may have asked a person what became of the call: who was to answer is told."""
+        # By the name of the step: a call that is only known from the record comes with what was recorded of it.
+        tool = self._executor().tool(call.name.removeprefix("tool."))
+        if tool is not None and tool.on_unknown is OnUnknown.PAUSE:
+            self._live[call.run_id].was_cut_at_gate = True
 
     async def _spawn(self, call: StepCall) -> dict[str, Any]:
         key, spawn = call.payload
@@ -303,14 +331,6 @@ class AgentEffects:
 
 def _task_awaited(call: StepCall) -> Waiting:
     return Waiting(run_id=call.payload)
-
-
-def _unknown(call: StepCall) -> ToolOutcome:
-    tool = call.name.removeprefix("tool.")
-    return failed(
-        f'tool "{tool}" was interrupted by a crash; whether it acted is unknown, so it was not called again',
-        OutcomeStatus.UNKNOWN,
-    )
 
 
 def background_result(completion: GroupCompletion) -> BackgroundResult:

@@ -71,7 +71,7 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> None:
     if services.tasks is None:
         return
     if finish.reason is FinishReason.CANCELLED:
-        await _cancel_children(services.tasks, who)
+        await _cancel_children(services, services.tasks, who)
     try:
         if finish.reason is FinishReason.GOAL:
             await services.tasks.mark_complete(who.run_id, _answer(live, finish), who=who)
@@ -97,7 +97,7 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
     """The run's task failed, and takes its children along."""
     if services.tasks is None:
         return
-    await _cancel_children(services.tasks, who)
+    await _cancel_children(services, services.tasks, who)
     try:
         await services.tasks.mark_failed(who.run_id, failure, who=who)
     except FollowUpPendingError as error:
@@ -107,7 +107,7 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
 
 
 def _pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError) -> None:
-    """The run's own task has changed; what follows from that is carried out once whoever refused it serves again.
+    """The task has changed; what follows from that is carried out once whoever refused it serves again.
 
     Raises:
         DatabaseError, BusStalledError: it is to be tried again with the step.
@@ -147,12 +147,12 @@ async def _close_up(services: AgentServices, live: LiveRun) -> None:
 
 
 async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
-    """The approvals that nobody waits for any more."""
+    """The approvals, and the questions about calls in doubt, that nobody waits for any more."""
     if not live.was_cut_at_gate:
         return live.unanswered
     who = live.base.quadruple
     mine = PauseFilter(
-        reasons=(PauseReason.APPROVAL_REQUIRED,),
+        reasons=(PauseReason.APPROVAL_REQUIRED, PauseReason.AWAIT_INPUT),
         users=(who.user_id,),
         sessions=(who.session_id,),
         runs=(who.run_id,),
@@ -161,7 +161,10 @@ async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
     return [*live.unanswered, *(pause.token for pause in page.rows if pause.token not in live.unanswered)]
 
 
-async def _cancel_children(tasks: TaskRegistry, who: Quadruple) -> None:
+async def _cancel_children(services: AgentServices, tasks: TaskRegistry, who: Quadruple) -> None:
     for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)):
         if not child.status.is_terminal:
-            await tasks.cancel(child.id, f"parent {who.run_id} ended", who=who)
+            try:
+                await tasks.cancel(child.id, f"parent {who.run_id} ended", who=who)
+            except FollowUpPendingError as error:
+                _pending(services, who, error)

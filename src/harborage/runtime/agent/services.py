@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
-from harborage.events import Event, EventBus, EventType, Payload
+from harborage.events import Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.approval import ApprovalGate
@@ -30,8 +30,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
-    used twice. `hearing` hears what planners ask of their models, for the record. `begin_child` starts the run of a
-    spawned task, unless it was started before.
+    used twice. `redactor` takes secrets out of what a person is shown. `hearing` hears what planners ask of their
+    models, for the record. `begin_child` starts the run of a spawned task, unless it was started before.
     """
 
     pauses: PauseCoordinator
@@ -51,6 +51,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = False
     keys_pauses: bool = False
     hearing: Hearing | None = None
+    redactor: Redactor | None = None
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 

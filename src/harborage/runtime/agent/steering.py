@@ -5,7 +5,8 @@ What a control does to the run itself is folded from the answers by `runtime.ste
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, assert_never
 
 from harborage import codec
@@ -23,6 +24,7 @@ from harborage.runtime.pauses import (
     PauseDecision,
     PauseNotFoundError,
     PauseRequest,
+    ToolContextLostError,
 )
 from harborage.runtime.pauses import ScopeMismatchError as PauseScopeMismatchError
 from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType
@@ -35,11 +37,11 @@ from harborage.runtime.steering.errors import (
 from harborage.runtime.steering.state import ControlErrors, OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 
-__all__ = ["bridge", "failure_code", "open_pause", "steer"]
+__all__ = ["RESUMES", "bridge", "failure_code", "hand_over", "open_pause", "steer"]
 
 _HICCUP_S = 1.0
 _GATE_SCOPES = frozenset({"admin", "console:fleet"})
-_RESUMES = {
+RESUMES = {
     ControlType.RESUME: PauseDecision.RESUME,
     ControlType.APPROVE: PauseDecision.APPROVE,
     ControlType.REJECT: PauseDecision.REJECT,
@@ -79,7 +81,7 @@ async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, 
 def bridge(services: AgentServices, who: Quadruple, control: ControlEvent) -> Coroutine[Any, Any, None] | None:
     """The work of handing an approval to the gate that one of this run's calls waits at; None when no gate does."""
     gate = _gate_of(services, who, control)
-    return None if gate is None else _hand_over(services, who, control, gate)
+    return None if gate is None else hand_over(services, who, control, partial(_resolve, gate, control))
 
 
 def failure_code(error: Exception) -> str:
@@ -97,6 +99,8 @@ def failure_code(error: Exception) -> str:
             return "scope_mismatch"
         case PauseNotFoundError():
             return "pause_not_found"
+        case ToolContextLostError():
+            return "tool_context_lost"
         case _:
             return "apply_failed"
 
@@ -173,7 +177,7 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
     payload = dict(control.payload or {})
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
-    settled: Pause = await services.pauses.resume(pause.token, _RESUMES[control.type], payload, who=who)
+    settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
     return Steered(
         control=control,
         settled=settled.decision,
@@ -211,12 +215,15 @@ def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> 
     return next((gate for gate in services.gates.values() if gate.owner(token) == who), None)
 
 
-async def _hand_over(services: AgentServices, who: Quadruple, control: ControlEvent, gate: ApprovalGate) -> None:
+async def hand_over(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
+    """Apply a control in mid step: `settle` does it, a database that refuses is asked again, and it is told of."""
     _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
     try:
         while True:
             try:
-                await _resolve(gate, control)
+                await settle()
                 break
             except DatabaseError as error:
                 services.logger.warning("run %s: %s is handed over again: %s", who.run_id, control.type, error)

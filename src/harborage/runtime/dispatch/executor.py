@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from harborage import codec
@@ -32,7 +33,7 @@ from harborage.planner import (
 )
 from harborage.runtime.dispatch.children import DEFAULT_SPAWN_DEPTH_CAP, await_task, spawn_task
 from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD, Projection, project_observation
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed, unknown
 from harborage.runtime.effects import Doubt
 from harborage.runtime.parallel import BranchResult, ParallelExecutor
 from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
@@ -40,16 +41,25 @@ from harborage.tasks import TaskRegistry
 from harborage.tools import (
     CallContext,
     Invoker,
+    OnUnknown,
+    Tool,
     ToolCatalog,
     ToolDescriptor,
     ToolNotFoundError,
     ToolRejectedError,
     ToolResult,
+    run_with_policy,
 )
 
 __all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError"]
 
 _EXEMPT_TAG = "artifact"
+_DOUBTS = {
+    OnUnknown.RETRY: Doubt.REPEAT,
+    OnUnknown.PROBE: Doubt.CLEAR_UP,
+    OnUnknown.REPORT: Doubt.ASK,
+    OnUnknown.PAUSE: Doubt.CLEAR_UP,
+}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -136,6 +146,9 @@ class CatalogToolExecutor:
             return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
             return failed(str(error) or type(error).__name__)
+        return self._outcome(result)
+
+    def _outcome(self, result: Projection) -> ToolOutcome:
         if result.is_heavy or not result.encoded:
             return ToolOutcome(OutcomeStatus.DONE, result.llm)
         # The planner gets what a reader of the journal would get, so that a run carried on sees no other value.
@@ -164,10 +177,32 @@ class CatalogToolExecutor:
             return error.reason
         return ""
 
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name, whoever may see it."""
+        descriptor = self._catalog.resolve(name)
+        return None if descriptor is None else descriptor.tool
+
     def in_doubt(self, call: CallTool) -> Doubt:
-        """What to do about a call that had begun when its process died: repeat it only if the tool allows that."""
+        """What to do about a call that had begun when its process died, as its tool says; one that is gone cannot."""
+        tool = self.tool(call.tool)
+        return Doubt.ASK if tool is None else _DOUBTS[tool.on_unknown]
+
+    async def probe(self, who: Quadruple, call: CallTool, *, key: str) -> ToolOutcome | Doubt:
+        """What the tool's probe found out about a call in doubt: its outcome, or REPEAT for one that did not act."""
         descriptor = self._catalog.resolve(call.tool)
-        return Doubt.REPEAT if descriptor is None or descriptor.tool.is_repeatable else Doubt.ASK
+        if descriptor is None or descriptor.probe is None:
+            return unknown(call.tool, "it has no probe here")
+        context = CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
+        ask = partial(descriptor.probe, call.args, context)
+        try:
+            probed = await run_with_policy(descriptor.policy, ask, clock=self._clock)
+            if probed.acted is None:
+                return unknown(call.tool, "its probe cannot tell")
+            if not probed.acted:
+                return Doubt.REPEAT
+            return self._outcome(await self._project(descriptor, ToolResult(probed.value), who))
+        except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing
+            return unknown(call.tool, f"its probe failed: {str(error) or type(error).__name__}")
 
     async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str) -> dict[str, Any]:
         """Start a child task; the same key starts it once."""

@@ -11,8 +11,7 @@ import msgspec
 from harborage.errors import HarborageError
 from harborage.planner import CallTool, ParallelBranchObservation, ParallelObservation
 
-__all__ = ["OutcomeStatus", "ToolCallFailedError", "ToolOutcome", "failed", "merged"]
-
+__all__ = ["OutcomeStatus", "ToolCallFailedError", "ToolOutcome", "failed", "merged", "unknown"]
 
 _MOST_CHARS: Final = 4_000
 
@@ -62,6 +61,12 @@ def failed(error: str, status: OutcomeStatus = OutcomeStatus.FAILED) -> ToolOutc
     # recorded, the other would not fit into a prompt.
     text = error.encode("utf-8", "replace").decode()
     return ToolOutcome(status, {"error": text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"})
+
+
+def unknown(tool: str, why: str = "") -> ToolOutcome:
+    """The outcome of a call that nobody can tell: its process died in the middle of it."""
+    text = f'tool "{tool}" was interrupted by a crash; whether it acted is unknown, so it was not called again'
+    return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
 
 def merged(

@@ -11,9 +11,11 @@ from typing import Final
 
 import msgspec
 
-from harborage.runtime.journal import Entry, decode_entry, encode_entry
+from harborage import codec
+from harborage.runtime.journal import Entry, decode_entry, encode_entry, is_outdated
+from harborage.state.runs import EntryMissingError
 
-__all__ = ["LARGE", "digests_of", "filled", "taken_out", "with_bodies"]
+__all__ = ["LARGE", "digests_of", "filled", "read_whole", "taken_out", "with_bodies"]
 
 LARGE: Final = 8 * 1024
 """Bytes of JSON from which a value is kept apart from its entry."""
@@ -57,18 +59,52 @@ def filled(entry: Entry, bodies: Mapping[str, bytes]) -> Entry:
     return msgspec.structs.replace(entry, **found) if found else entry
 
 
-async def with_bodies(entries: Sequence[Entry], fetch: Callable[[str], Awaitable[bytes]]) -> Sequence[Entry]:
-    """The entries whole; each body is fetched once.
+async def with_bodies(
+    entries: Sequence[Entry], fetch: Callable[[str], Awaitable[bytes]], *, first: int = 0
+) -> Sequence[Entry]:
+    """The entries whole, the first of which has number `first`; each body is fetched once.
 
     Raises:
-        EntryMissingError: what `fetch` raises for a body that is not there.
+        EntryMissingError: a body is not there, or not what was kept; it names the entry, too.
     """
-    wanted = {digest: b"" for entry in entries for digest in digests_of(entry).values()}
+    wanted = {digest: index for index, entry in enumerate(entries, first) for digest in digests_of(entry).values()}
     if not wanted:
         return entries
-    for digest in wanted:
-        wanted[digest] = await fetch(digest)
-    return [filled(entry, wanted) for entry in entries]
+    found = {digest: await _fetched(digest, index, fetch) for digest, index in wanted.items()}
+    return [filled(entry, found) for entry in entries]
+
+
+async def _fetched(digest: str, index: int, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
+    try:
+        return await fetch(digest)
+    except EntryMissingError as error:
+        text = f"run {error.run_id}, entry {index}: its body {digest} is not there, or not what was kept"
+        raise EntryMissingError(text, run_id=error.run_id, entry=index, digest=digest) from error
+
+
+async def read_whole(
+    run_id: str, stored: Sequence[bytes], fetch: Callable[[str], Awaitable[bytes]], *, first: int = 0
+) -> Sequence[Entry]:
+    """A run's entries from number `first` on, whole. One of an older format gets its bodies back before it is brought
+    up to date, so that no upcast meets a digest in place of a value.
+
+    Raises:
+        JournalCorruptError: one of them is none.
+        EntryMissingError: what `fetch` raises for a body that is not there.
+    """
+    whole = [await _refilled(data, fetch) if is_outdated(data) else data for data in stored]
+    entries = [decode_entry(data, run_id, index) for index, data in enumerate(whole, first)]
+    return await with_bodies(entries, fetch, first=first)
+
+
+async def _refilled(data: bytes, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
+    """An entry of an older format with its bodies in their places."""
+    members = msgspec.json.decode(data)
+    for field in _VALUES:
+        value = members.get(field)
+        if isinstance(value, dict) and value.keys() == {"$body"}:
+            members[field] = msgspec.Raw(await fetch(value["$body"]))
+    return codec.encode(members)
 
 
 def _values(entry: Entry) -> list[tuple[str, bytes]]:

@@ -5,6 +5,7 @@ What every host that lives in a process shares. Who may carry a run, and what be
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -108,6 +109,9 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
                 finish = await self.program(io, request)
             await io.flush()
             return finish
+        except asyncio.CancelledError:
+            await io.settle()
+            raise
         except Exception:
             await io.flush()
             raise

@@ -1,8 +1,8 @@
 """What reaches a run that lives in this process, and what it may interrupt.
 
 Controls come through the run's inbox, background results and the deadline beside it. Between two steps they wait for
-the next drain; while a step is in flight a hard cancel and the deadline cut it short, and an approval that a gate is
-waiting for is handed over at once: only this run's inbox could ever deliver it.
+the next drain; while a step is in flight a hard cancel and the deadline cut it short, and an answer that a call in
+flight waits for is handed over at once: only this run's inbox could ever deliver it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from harborage.clock import Timer, Timers
 from harborage.concurrency import CancelScope, Crew
 from harborage.planner import BackgroundResult
 from harborage.runtime.effects import Effect, StepCall, Waiting
+from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
@@ -24,6 +25,9 @@ from harborage.runtime.steering.errors import InboxNotFoundError
 from harborage.runtime.steering.inbox import Inbox
 
 __all__ = ["Bridge", "Flight", "Mailbox"]
+
+
+_ANSWERS = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 
 
 class Flight(NamedTuple):
@@ -35,7 +39,7 @@ class Flight(NamedTuple):
 
 
 Bridge = Callable[[ControlEvent], Coroutine[Any, Any, None] | None]
-"""Hands an approval to the gate that waits for it: the work to do, or None when no gate owns its token."""
+"""Hands an answer to the call that waits for it: the work to do, or None when no call waits under its token."""
 
 
 class Mailbox:
@@ -54,9 +58,11 @@ class Mailbox:
         "_is_past_deadline",
         "_parked",
         "_pauses",
+        "_recalled",
         "_recheck_s",
         "_unlisten",
         "_until",
+        "outbox",
         "reason",
         "was_cancelled",
     )
@@ -78,10 +84,12 @@ class Mailbox:
         self._bridge: Bridge | None = None
         self._recheck_s = recheck_s
         self._background: list[BackgroundResult] = []
+        self._recalled: set[str] = set()
         self._flights: list[Flight] = []
         self._handing: dict[asyncio.Task[Any], ControlEvent] = {}
         self._parked: asyncio.Future[None] | None = None
         self._is_past_deadline = False
+        self.outbox: Outbox | None = None
         self.reason: Interrupt | None = None
         self.was_cancelled = False
         self._held: Hold | None = None
@@ -90,6 +98,10 @@ class Mailbox:
         self._deadline: Timer | None = None
         if deadline is not None:
             self._arm(deadline)
+        for control in inbox.peek():
+            # It came before the run was carried here, and cuts short what an earlier process left in the middle.
+            if control.type is ControlType.CANCEL:
+                self._heed(control)
 
     @property
     def is_parked(self) -> bool:
@@ -101,6 +113,8 @@ class Mailbox:
         """What the whole run waits for, with nothing else in flight and nothing arrived; None when it is at work."""
         if self._inbox or self._background or self._is_past_deadline:
             return None
+        if self.outbox is not None and self.outbox.is_busy:
+            return None  # a step is about to begin: cut short now, its intent would stand there without it
         if self._held is not None:
             # While the coordinator is asked the run is at work: cut short each time, it would never settle its pause.
             return None if self._parked is None else Waiting(earliest(self._held.until, self._until))
@@ -125,6 +139,11 @@ class Mailbox:
         background, self._background = tuple(self._background), []
         is_past, self._is_past_deadline = self._is_past_deadline, False
         controls = self._inbox.take(self._is_mine) if self._handing else self._inbox.drain()
+        if self._recalled:
+            # One that overtook others on their way to a gate is sent again with them, and was taken before.
+            controls = [one for one in controls if one.event_id not in self._recalled]
+            if not (controls or background or is_past):
+                return NOTHING
         return Arrivals(controls=tuple(controls), background=background, is_past_deadline=is_past)
 
     def _has_mail(self) -> bool:
@@ -135,8 +154,12 @@ class Mailbox:
         return not any(control is handed for handed in self._handing.values())
 
     def recall(self, controls: Iterable[ControlEvent]) -> None:
-        """Heed what was taken before this process carried the run: a soft cancel still forbids mere waiting."""
-        self.was_cancelled = self.was_cancelled or any(one.type is ControlType.CANCEL for one in controls)
+        """Heed what was taken before this process carried the run: a soft cancel still forbids mere waiting, and what
+        comes once more is no news."""
+        for control in controls:
+            self.was_cancelled = self.was_cancelled or control.type is ControlType.CANCEL
+            if control.event_id:
+                self._recalled.add(control.event_id)
 
     def deliver(self, result: BackgroundResult) -> None:
         """Queue the outcome of a background group for the next boundary."""
@@ -197,7 +220,7 @@ class Mailbox:
     def offer(self) -> None:
         """Hand over the approvals that came before the call they are for waited here: this run was not carried then."""
         for control in self._inbox.peek():
-            if control.type in {ControlType.APPROVE, ControlType.REJECT} and self._is_mine(control):
+            if control.type in _ANSWERS and self._is_mine(control):
                 self._hand_over(control)
 
     async def handed_over(self) -> None:
@@ -214,15 +237,17 @@ class Mailbox:
     def _arrive(self, control: ControlEvent) -> None:
         match control.type:
             case ControlType.CANCEL:
-                self.was_cancelled = True
-                is_hard = (control.payload or {}).get("hard") is True
-                self._interrupt(Interrupt.HARD_CANCEL if is_hard else Interrupt.SOFT_CANCEL)
-            case ControlType.APPROVE | ControlType.REJECT:
-                if self._hand_over(control):
-                    return
+                self._heed(control)
+            case _ if control.type in _ANSWERS and self._hand_over(control):
+                return
             case _:
                 pass
         self._wake()
+
+    def _heed(self, cancel: ControlEvent) -> None:
+        self.was_cancelled = True
+        is_hard = (cancel.payload or {}).get("hard") is True
+        self._interrupt(Interrupt.HARD_CANCEL if is_hard else Interrupt.SOFT_CANCEL)
 
     def _hand_over(self, control: ControlEvent) -> bool:
         work = self._bridge(control) if self._bridge is not None else None

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from harborage.runtime.durable import (
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
 from harborage.runtime.engines.histories import history_prefix
 from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.journal import (
     Arrived,
     Begun,
@@ -41,7 +42,6 @@ from harborage.runtime.journal import (
     Patched,
     Record,
     Waited,
-    encode_entry,
     error_text,
     raw,
 )
@@ -56,6 +56,13 @@ T = TypeVar("T")
 E = TypeVar("E", bound=msgspec.Struct)
 
 _LIVE = object()
+
+
+class _Doubted(NamedTuple):
+    """A step that had begun when its process died, and must not simply begin again."""
+
+    call: StepCall
+    doubt: Doubt
 
 
 class RecordedFailureError(EngineError):
@@ -110,7 +117,7 @@ class Recorder:
         self._is_stopping = is_stopping
         self._refusals = refusals
         self._effects = effects
-        self._journal = journal
+        self._outbox = mailbox.outbox = Outbox(run_id, journal, crew)
         self.mailbox = mailbox
         self._clock = clock
         self.crew = crew
@@ -119,7 +126,6 @@ class Recorder:
         self._scope: CancelScope | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stamp: datetime | None = None
-        self._unsaved: list[bytes] = []
         self._past: dict[str, list[Entry]] = {}
         self._patches: dict[str, bool] = {}
         for entry in past:
@@ -136,22 +142,34 @@ class Recorder:
         effect = self._effects.find(name)
         position = self._next()
         call = StepCall(self._run_id, position, name, payload)
+        result = _LIVE
         if self._past:
             answer = self._recall(call, effect)
-            if answer is not _LIVE:
+            if type(answer) is _Doubted:
+                result = await self._clear_up(answer, effect)
+            elif answer is not _LIVE:
                 return answer
-        if effect.is_intended:
-            # Nothing but the program itself ran since the last answer, so its time is the time of this question.
-            at = self._stamp or self._clock.now()
-            self._note(Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload)))
-            await self.flush()
-        elif effect.waits_for is not None:
-            await self.flush()  # it may take days, and what it waits for is about what led to it
-        result = await self._perform(call, effect)
+        if result is _LIVE:
+            if effect.is_intended:
+                # Nothing but the program itself ran since the last answer, so its time is the time of this question.
+                at = self._stamp or self._clock.now()
+                intent = self._outbox.note(
+                    Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload))
+                )
+                try:
+                    await self._outbox.flush()
+                except BaseException:
+                    self._outbox.withdraw(intent)  # kept later, it would leave a step in doubt that never began
+                    raise
+            elif effect.waits_for is not None or (self._outbox.is_behind and not effect.only_thinks):
+                await self._outbox.flush()  # what a step does, or waits for, is about what led to it
+            result = await self._perform(call, effect)
         self._stamp = self._clock.now()
         self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
-        if effect.is_intended or effect.after is not None:
-            await self.flush()
+        if effect.is_kept_soon:
+            self._outbox.flush_soon()
+        elif effect.is_intended or effect.after is not None:
+            await self._outbox.flush()
         if effect.after is not None:
             try:
                 await effect.after(call, result)
@@ -178,7 +196,7 @@ class Recorder:
         # A branch that lost before it had its turn here may have begun something where the run was carried before.
         self._forget_losers(position, names)
         self._note(Joined(at=self._clock.now(), position=position, outcomes=names))
-        await self.flush()
+        await self._outbox.flush()
         return outcomes
 
     async def drain(self) -> Arrivals:
@@ -194,7 +212,7 @@ class Recorder:
         arrivals = self.mailbox.take()
         if arrivals is not NOTHING:
             self._note(Arrived(at=self._clock.now(), position=f"{self._prefix}{self._count}", arrivals=raw(arrivals)))
-            await self.flush()
+            await self._outbox.flush()
         return arrivals
 
     async def wait(self, hold: Hold) -> Woken:
@@ -203,7 +221,7 @@ class Recorder:
         if entry is not None:
             recorded: Woken = self._read(position, "waited", entry.woken, Woken)
             return recorded
-        await self.flush()
+        await self._outbox.flush()
         try:
             woken = await self.mailbox.park(hold)
         except self._refusals as error:
@@ -230,25 +248,19 @@ class Recorder:
         return known
 
     async def flush(self) -> None:
-        """Hand what was noted to the journal. Before an effect begins everything that led to it is kept."""
-        if self._unsaved and self._journal is not None:
-            batch = list(self._unsaved)
-            self._unsaved.clear()
-            try:
-                await self._journal.append(self._run_id, batch)
-            except BaseException:
-                # Branches share what is unsaved, so one that is cut short here must not lose what others noted. An
-                # entry that was kept all the same and comes twice says the same thing twice.
-                self._unsaved[:0] = batch
-                raise
+        """Keep what was noted so far. Before an effect begins everything that led to it is kept."""
+        await self._outbox.flush()
+
+    async def settle(self) -> None:
+        """Keep what was noted so far, if the record takes it, of a run that is carried no further."""
+        await self._outbox.settle()
 
     def _next(self) -> str:
         self._count += 1
         return f"{self._prefix}{self._count}"
 
     def _note(self, entry: Entry) -> None:
-        if self._journal is not None:
-            self._unsaved.append(encode_entry(entry))
+        self._outbox.note(entry)
 
     def _branch(self, position: str, index: int) -> Recorder:
         # Not copy.copy, which costs ten times this, and a fan-out makes one for each of its branches.
@@ -371,15 +383,22 @@ class Recorder:
                     effect.cut(call)
                 raise StepInterruptedError(last.name, Interrupt(last.reason))
             case Begun():
-                return self._resolve_doubt(call, effect)
+                if effect.cut is not None:
+                    effect.cut(call)  # in the process that is gone; it may come to nothing here, too
+                begun = sum(isinstance(one, Begun) for one in entries)
+                doubted = msgspec.structs.replace(call, begun=begun)
+                doubt = Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(doubted)
+                return _LIVE if doubt is Doubt.REPEAT else _Doubted(doubted, doubt)
 
-    def _resolve_doubt(self, call: StepCall, effect: Effect) -> Any:
-        doubt = Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(call)
-        if doubt is Doubt.REPEAT or effect.unknown is None:
-            return _LIVE
-        answer = effect.unknown(call)
-        self._note(Done(at=self._clock.now(), position=call.position, name=call.name, result=raw(answer)))
-        return answer
+    async def _clear_up(self, doubted: _Doubted, effect: Effect) -> Any:
+        """What became of a step that had begun in a process that is gone; `_LIVE` when it is to be done again."""
+        answer: Any = Doubt.REPEAT
+        if doubted.doubt is Doubt.ASK and effect.unknown is not None:
+            answer = effect.unknown(doubted.call)
+        elif doubted.doubt is Doubt.CLEAR_UP and effect.clear_up is not None:
+            await self._outbox.flush()  # a person may be asked, who takes days
+            answer = await self._perform(doubted.call, msgspec.structs.replace(effect, run=effect.clear_up))
+        return _LIVE if answer is Doubt.REPEAT else answer
 
     def _read(self, position: str, name: str, recorded: msgspec.Raw, type: Any) -> Any:
         """A recorded value as the type that this code knows it by."""

@@ -38,9 +38,9 @@ from harborage.runtime.durable import (
     RunTakenError,
 )
 from harborage.runtime.effects import EffectTable, Waiting
-from harborage.runtime.engines.bodies import taken_out, with_bodies
+from harborage.runtime.engines.bodies import read_whole, taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
-from harborage.runtime.engines.histories import read_entries, read_value, steps_of
+from harborage.runtime.engines.histories import read_value, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
@@ -135,6 +135,7 @@ class StoredEngine:
         self._changed.set()
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
+        self._check_open()
         record = await self._record(run_id)
         if record.standing.stand.is_final:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
@@ -417,9 +418,10 @@ class StoredEngine:
         delay_s = self._recheck_s
         if self._carried or self._waiters:
             delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
-        wake_at = await self._queue.next_wake()
+        wake_at = await self._queue.next_wake(agent=self._agent)
         if wake_at is not None:
-            delay_s = min(delay_s, max(0.0, (wake_at - self._clock.now()).total_seconds()))
+            # Never at once: the store tells what is due by a clock of its own, which may be behind this one.
+            delay_s = min(delay_s, max(_SHORTEST_DOZE_S, (wake_at - self._clock.now()).total_seconds()))
         timer = self._clock.call_later(delay_s, self._changed.set)
         try:
             await self._changed.wait()
@@ -436,13 +438,13 @@ class StoredEngine:
 
     async def _entries(self, run_id: str) -> Sequence[Entry]:
         """The run's entries, whole."""
-        entries = read_entries(run_id, await self._store.read(run_id))
-        return await with_bodies(entries, partial(self._store.body, run_id))
+        return await read_whole(run_id, await self._store.read(run_id), partial(self._store.body, run_id))
 
     async def _ending(self, record: RunRecord) -> Finish:
         run_id = record.run_id
-        entries = await self._store.read(run_id, after=max(0, record.entries - 1))
-        (last,) = await with_bodies(read_entries(run_id, entries)[-1:], partial(self._store.body, run_id))
+        first = max(0, record.entries - 1)
+        entries = await self._store.read(run_id, after=first)
+        (last,) = await read_whole(run_id, entries[-1:], partial(self._store.body, run_id), first=first)
         if not isinstance(last, Ended):
             raise JournalCorruptError(f"run {run_id}: it has ended, but its last entry is {type(last).__name__}")
         if last.finish is not None:

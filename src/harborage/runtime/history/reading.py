@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final
 
 from harborage.errors import HarborageError
-from harborage.runtime.engines.bodies import with_bodies
-from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.journal import encode_entry
 from harborage.state.runs import RunFilter, RunRecord, RunStore
 
@@ -72,5 +71,5 @@ async def read_run(store: RunStore, run_id: str) -> builtins.list[bytes]:
     Raises:
         EntryMissingError, JournalCorruptError: it is damaged; the text names the entry.
     """
-    entries = read_entries(run_id, await store.read(run_id))
-    return [encode_entry(one) for one in await with_bodies(entries, partial(store.body, run_id))]
+    entries = await read_whole(run_id, await store.read(run_id), partial(store.body, run_id))
+    return [encode_entry(one) for one in entries]

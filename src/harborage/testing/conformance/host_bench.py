@@ -22,6 +22,7 @@ from harborage.runtime.pauses import Pause, PauseCoordinator, PauseRequest
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.testing.conformance.checks import ConformanceError
+from harborage.testing.conformance.host_death import Death
 
 __all__ = ["SESSION", "UNKNOWN", "Act", "HostBench", "HostFactory", "OpenHosts", "World", "open_bench"]
 
@@ -29,7 +30,7 @@ SESSION = Identity("tenant", "user", "session")
 UNKNOWN = "unknown"
 """What the effect `pay` answers when nobody can say whether it acted."""
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class HostFactory(Protocol):
@@ -49,8 +50,11 @@ class HostFactory(Protocol):
         """The time as the engines see it."""
         ...
 
-    async def open(self) -> Engine:
-        """A new engine, as after the process of the one before has died. Nobody serves that one any more."""
+    async def open(self, death: Death | None = None) -> Engine:
+        """A new engine, as after the process of the one before has died, or in a process of its own beside it.
+
+        With a `death` the engine sees each part of its storage through `death.of`.
+        """
         ...
 
     async def pass_time(self, seconds: float) -> None:
@@ -58,7 +62,7 @@ class HostFactory(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close the last engine, and the storage."""
+        """Close the engines that live, and the storage."""
         ...
 
 
@@ -191,6 +195,7 @@ class HostBench:
         self.world = World()
         self._engine: Engine | None = None
         self._workers: Crew | None = None
+        self._others: list[Crew] = []
         self._faults: list[BaseException] = []
 
     @property
@@ -201,14 +206,26 @@ class HostBench:
 
     async def aclose(self) -> None:
         """Stop the worker, then close the storage."""
+        for workers in self._others:
+            await workers.aclose()
         await self.stop()
         await self.hosts.aclose()
 
-    async def boot(self) -> Engine:
+    async def boot(self, death: Death | None = None) -> Engine:
         """A new engine in place of the old one, which nobody serves yet."""
         await self.stop()
-        self._engine = await self.hosts.open()
+        self._engine = await self.hosts.open(death)
         return self._engine
+
+    async def beside(self) -> Engine:
+        """A new engine in another process, beside the one that lives."""
+        return await self.hosts.open()
+
+    async def serve_beside(self, engine: Engine, program: Program) -> None:
+        """Carry runs in that process, too, from now on."""
+        workers = Crew(on_error=lambda name, error: self._faults.append(error))
+        workers.start(engine.serve(program, self.world.effects(engine)), "worker beside")
+        self._others.append(workers)
 
     async def serve(self, program: Program) -> None:
         """Carry runs with `program` from now on."""

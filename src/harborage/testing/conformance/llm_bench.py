@@ -49,7 +49,7 @@ ADD = ToolDeclaration(
         "additionalProperties": False,
     },
 )
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class Ability(StrEnum):

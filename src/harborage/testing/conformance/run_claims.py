@@ -29,9 +29,9 @@ PARKED = Standing(stand=Stand.PARKED)
 PATIENCE_S = 20.0
 
 
-async def park(storage: Storage, run_id: str, standing: Standing = PARKED) -> None:
+async def park(storage: Storage, run_id: str, standing: Standing = PARKED, *, agent: str = "") -> None:
     """Make a run that nobody carries and that waits."""
-    await begin(storage, run_id, standing=standing)
+    await storage.runs.create(a_record(run_id, agent=agent), Write(entries=(b"started",), standing=standing))
 
 
 async def a_run_is_claimed_once(bench: StorageBench) -> None:
@@ -209,6 +209,18 @@ async def the_next_wake_is_the_earliest(bench: StorageBench) -> None:
     expect_equal(await storage.queue.next_wake(), days[0], "the earliest, given back")
 
 
+async def the_next_wake_is_of_the_agent(bench: StorageBench) -> None:
+    """With an agent, overdue runs of others wake nobody: only its own runs count, and those of no agent."""
+    storage = bench.storage
+    await park(storage, "other", Standing(stand=Stand.PARKED, wake_at=PAST), agent="other")
+    expect_equal(await storage.queue.next_wake(agent="mine"), None, "the next wake without runs of the agent")
+    await park(storage, "mine", Standing(stand=Stand.PARKED, wake_at=FUTURE + timedelta(days=1)), agent="mine")
+    expect_equal(await storage.queue.next_wake(agent="mine"), FUTURE + timedelta(days=1), "that of its own run")
+    await park(storage, "nobody's", Standing(stand=Stand.PARKED, wake_at=FUTURE))
+    expect_equal(await storage.queue.next_wake(agent="mine"), FUTURE, "that of a run of no agent")
+    expect_equal(await storage.queue.next_wake(), PAST, "that of any run")
+
+
 async def an_end_wakes_who_waits_for_it(bench: StorageBench) -> None:
     """A run that waits for another is ready when that one ends, was forgotten, or had ended before."""
     storage = bench.storage
@@ -384,6 +396,7 @@ SCENARIOS = (
     a_wake_makes_a_parked_run_ready,
     time_makes_a_parked_run_ready,
     the_next_wake_is_the_earliest,
+    the_next_wake_is_of_the_agent,
     an_end_wakes_who_waits_for_it,
     who_ends_loses_its_runs,
     a_worker_may_come_back,

@@ -1,0 +1,148 @@
+"""Several engines over one storage at once: part of the suite in `hosts`, for hosts whose storage is shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harborage.planner import Finish, FinishReason
+from harborage.runtime.durable import Durable, RunPhase, RunRequest
+from harborage.runtime.pauses import PauseDecision
+from harborage.runtime.steering.arrivals import Hold, Woken
+from harborage.runtime.steering.controls import ControlType
+from harborage.testing.conformance.checks import expect, expect_equal
+from harborage.testing.conformance.host_bench import SESSION, HostBench, control, patiently, request
+from harborage.testing.conformance.host_death import Death
+
+__all__ = ["SCENARIOS"]
+
+MANY = 40
+
+
+def goal(payload: Any) -> Finish:
+    """A finish that holds what the run learned."""
+    return Finish(FinishReason.GOAL, payload)
+
+
+async def listens(io: Durable, _: RunRequest) -> Finish:
+    """A run that lingers and says what it heard meanwhile."""
+    await io.step("keyed", 1)
+    await io.step("linger", None)
+    return goal([(one.payload or {}).get("message", str(one.type)) for one in (await io.drain()).controls])
+
+
+async def controls_from_another_process_are_heard(bench: HostBench) -> None:
+    """Whoever has the storage may send; the run hears each once and in order, and others learn how it ended."""
+    await bench.start("r", listens)
+    await bench.reached("r")
+    other = await bench.beside()
+    for text in ("one", "two"):
+        await other.send("r", control("r", ControlType.USER_MESSAGE, {"message": text}))
+    event = control("r", ControlType.USER_MESSAGE, {"message": "three"}, "event-1")
+    sent = [await other.send("r", event), await bench.engine.send("r", event)]
+    expect_equal(sent, [True, False], "whether the same event was queued by each of two processes")
+    expect((await other.status("r")).phase in (RunPhase.RUNNING, RunPhase.PENDING), "the other process sees it run")
+    bench.world.open_gate()
+    expect_equal(await bench.payload("r"), ["one", "two", "three"], "what the run heard")
+    finish = await patiently(other.result("r"), "the other process hears how the run ended")
+    expect_equal(finish.payload, ["one", "two", "three"], "what the other process heard of it")
+    expect_equal(await other.history("r"), await bench.engine.history("r"), "the history")
+
+
+async def a_hard_cancel_from_another_process_cuts_the_step_in_flight(bench: HostBench) -> None:
+    """It reaches the process that carries the run without a boundary in between."""
+
+    async def program(io: Durable, _: RunRequest) -> Finish:
+        try:
+            await io.step("linger", None)
+        except Exception as error:  # noqa: BLE001 - which class, the suite for waiting says
+            return goal(str(error))
+        return goal("went on")
+
+    await bench.start("r", program)
+    await bench.reached("r")
+    other = await bench.beside()
+    await other.send("r", control("r", ControlType.CANCEL, {"hard": True}))
+    expect("hard_cancel" in await bench.payload("r"), "the step was cut")
+
+
+async def another_process_wakes_a_parked_run(bench: HostBench) -> None:
+    """By a control, and by settling the pause; it need not carry runs itself."""
+
+    async def program(io: Durable, asked: RunRequest) -> Finish:
+        said: list[Any] = []
+        while True:
+            woken: Woken = await io.wait(Hold(asked.goal))
+            if woken.decision is not None:
+                return goal([*said, str(woken.decision)])
+            said += [(one.payload or {})["message"] for one in (await io.drain()).controls]
+
+    pause = await bench.pause("r")
+    await bench.start("r", program, goal=pause.token)
+    await bench.phase("r", RunPhase.PARKED)
+    other = await bench.beside()
+    await other.send("r", control("r", ControlType.USER_MESSAGE, {"message": "hello"}))
+    await bench.drained("r", 1)
+    await bench.phase("r", RunPhase.PARKED)
+    await bench.hosts.pauses.resume(pause.token, PauseDecision.APPROVE, who=SESSION)
+    expect_equal(await bench.payload("r"), ["hello", "approve"], "why the run woke")
+
+
+async def two_workers_carry_each_run_once(bench: HostBench) -> None:
+    """Whoever takes a run, it is carried by one of them, and both know how it ended."""
+
+    async def program(io: Durable, asked: RunRequest) -> Finish:
+        return goal([await io.step("keyed", at) for at in range(3)] + [asked.goal])
+
+    await bench.reboot(program)
+    other = await bench.beside()
+    await bench.serve_beside(other, program)
+    ids = [f"r{index}" for index in range(MANY)]
+    for index, run_id in enumerate(ids):
+        await (other if index % 2 else bench.engine).start(run_id, request(run_id))
+    for run_id in ids:
+        wanted = [["keyed", 0], ["keyed", 1], ["keyed", 2], run_id]
+        expect_equal(await bench.payload(run_id), wanted, f"the finish of {run_id}")
+        expect_equal((await patiently(other.result(run_id), "the other knows")).payload, wanted, "what the other says")
+        expect_equal(bench.world.done(run_id), [0, 1, 2], f"what {run_id} did")
+
+
+async def when_one_of_two_workers_dies_the_other_carries_on(bench: HostBench) -> None:
+    """Every run of the dead one is found and brought to its end, and what was done is not done again."""
+
+    async def program(io: Durable, _: RunRequest) -> Finish:
+        await io.step("keyed", 1)
+        await io.step("linger", None)
+        return goal(await io.step("pay", 2))
+
+    death = Death()
+    await bench.boot(death)
+    await bench.serve(program)
+    ids = [f"r{index}" for index in range(MANY)]
+    for run_id in ids[: MANY // 2]:
+        await bench.engine.start(run_id, request(run_id))
+        await bench.reached(run_id)
+    other = await bench.beside()
+    await bench.serve_beside(other, program)
+    for run_id in ids[MANY // 2 :]:
+        await other.start(run_id, request(run_id))
+        await bench.reached(run_id)
+    for run_id in ids:
+        bench.world.reached(run_id, "linger").clear()
+    death.strike()
+    await bench.stop()
+    for run_id in ids[: MANY // 2]:
+        await bench.reached(run_id)  # in the other process now
+    bench.world.open_gate()
+    for run_id in ids:
+        finish = await patiently(other.result(run_id), f"run {run_id} ends in the process that lives")
+        expect_equal(finish.payload, ["pay", 2], f"the finish of {run_id}")
+        expect_equal(bench.world.done(run_id, "keyed", "pay"), [1, 2], f"what {run_id} did")
+
+
+SCENARIOS = (
+    controls_from_another_process_are_heard,
+    a_hard_cancel_from_another_process_cuts_the_step_in_flight,
+    another_process_wakes_a_parked_run,
+    two_workers_carry_each_run_once,
+    when_one_of_two_workers_dies_the_other_carries_on,
+)

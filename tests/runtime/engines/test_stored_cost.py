@@ -1,0 +1,210 @@
+"""What a run costs the store that keeps it, as counts: writes, rows and bytes a step, and what a parked run holds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from statistics import correlation
+from typing import Any
+
+import pytest
+
+from harborage.events.log import Logged
+from harborage.identity import Identity
+from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.engines.leased import Carried
+from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.host import Runtime
+from harborage.runtime.journal import Begun, Done, Entry
+from harborage.runtime.options import RuntimeOptions
+from harborage.state import Lease, RunFilter, Stand, Storage, Write, open_storage
+from harborage.tools import SideEffect, ToolDescriptor, tool
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+CALL = CallTool("act", b'{"a":1,"b":2}')
+
+
+class StepPlanner:
+    """Calls `act` as often as the goal says."""
+
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        return CALL if len(run.trajectory.steps) < int(run.goal) else Finish(FinishReason.GOAL)
+
+
+def act(look: Callable[[], Any] | None = None) -> ToolDescriptor:
+    """A tool that must not act twice; it calls `look` when it acts."""
+
+    @tool(side_effects=SideEffect.WRITE)
+    async def act(a: int, b: int) -> int:
+        """Do something."""
+        if look is not None:
+            await look()
+        return a + b
+
+    return act
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A storage in memory, and one in a file."""
+    url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+    async with await open_storage(url) as opened:
+        yield opened
+
+
+class Taken:
+    """What the store was asked to keep since this was made: run writes with their rows, event writes with theirs."""
+
+    def __init__(self, storage: Storage, patch: pytest.MonkeyPatch) -> None:
+        self.writes: list[int] = []
+        self.events: list[int] = []
+        self.bytes = 0
+        append, keep = storage.runs.append, storage.events.append
+
+        async def append_run(lease: Lease, write: Write) -> None:
+            self.writes.append(len(write.entries))
+            self.bytes += sum(map(len, write.entries))
+            await append(lease, write)
+
+        async def keep_events(events: Sequence[Logged]) -> None:
+            self.events.append(len(events))
+            self.bytes += sum(len(event.data) for event in events)
+            await keep(events)
+
+        patch.setattr(storage.runs, "append", append_run)
+        patch.setattr(storage.events, "append", keep_events)
+
+
+async def taken(storage: Storage, steps: int) -> Taken:
+    """What a run of so many steps takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        counted = Taken(storage, patch)
+        options = RuntimeOptions(max_steps=1000)
+        async with Runtime(planner=StepPlanner(), tools=[act()], storage=storage, options=options) as rt:
+            await (await rt.start(str(steps), who=ME)).result()
+        return counted
+
+
+async def test_a_step_is_one_write_of_three_entries(storage: Storage) -> None:
+    """The outcome of a call, the next plan and the next intent are kept together; three events go beside them."""
+    await taken(storage, 0)  # the session opens once
+    few, many = await taken(storage, 20), await taken(storage, 60)
+    assert len(many.writes) - len(few.writes) == 40
+    assert sum(many.writes) - sum(few.writes) == 3 * 40
+    assert sum(many.events) - sum(few.events) == 3 * 40
+    assert len(many.events) - len(few.events) <= 3 * 40
+
+
+async def test_bytes_are_a_line(storage: Storage) -> None:
+    """A step takes as much in a long run as in a short one."""
+    await taken(storage, 0)  # the session opens once
+    sizes = (10, 40, 120, 300)
+    found = [(await taken(storage, steps)).bytes for steps in sizes]
+    assert correlation([float(steps) for steps in sizes], [float(one) for one in found]) ** 2 >= 0.9999
+    early, late = (found[1] - found[0]) / 30, (found[3] - found[2]) / 180
+    assert late == pytest.approx(early, rel=0.02)  # numbers get a digit more
+
+
+async def test_the_intent_is_kept_before_a_tool_acts(storage: Storage) -> None:
+    """With the plan that led to it, and the outcome of the call before."""
+    seen: list[list[Entry]] = []
+
+    async def look() -> None:
+        (record,) = await storage.runs.list(RunFilter())
+        seen.append(read_entries(record.run_id, await storage.runs.read(record.run_id)))
+
+    async with Runtime(planner=StepPlanner(), tools=[act(look)], storage=storage) as rt:
+        await (await rt.start("3", who=ME)).result()
+    assert len(seen) == 3
+    for calls, entries in enumerate(seen):
+        *_, plan, intent = entries
+        assert isinstance(plan, Done)
+        assert plan.name == "plan"
+        assert isinstance(intent, Begun)
+        outcomes = [one for one in entries if isinstance(one, Done) and one.name == "tool.act"]
+        assert len(outcomes) == calls
+
+
+async def test_an_outcome_is_kept_while_the_planner_thinks(storage: Storage) -> None:
+    """It does not wait for the planner's next answer, which may take long."""
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    class Thinking(StepPlanner):
+        async def next(self, run: RunContext) -> Decision:
+            assert run.trajectory is not None
+            if run.trajectory.steps:
+                is_asked.set()
+                await may_answer.wait()
+            return await super().next(run)
+
+    is_kept = asyncio.Event()
+    async with Runtime(planner=Thinking(), tools=[act()], storage=storage) as rt:
+        append = storage.runs.append
+
+        async def noticed(lease: Lease, write: Write) -> None:
+            await append(lease, write)
+            names = [one.name for one in read_entries("", write.entries) if isinstance(one, Done)]
+            if "tool.act" in names:
+                assert "plan" not in names
+                is_kept.set()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(storage.runs, "append", noticed)
+            run = await rt.start("1", who=ME)
+            async with asyncio.timeout(20):
+                await is_asked.wait()
+                await is_kept.wait()
+                may_answer.set()
+                await run.result()
+
+
+class Waiting:
+    """Asks a person at once."""
+
+    async def next(self, _: RunContext) -> Decision:
+        return RequestPause(PauseReason.AWAIT_INPUT)
+
+
+HELD = (Carried, LiveRun, Mailbox, Recorder)
+
+
+def held() -> int:
+    """The objects in memory that belong to a run which is carried, and the tasks."""
+    gc.collect()
+    return sum(isinstance(one, HELD) for one in gc.get_objects()) + len(asyncio.all_tasks())
+
+
+async def test_a_parked_run_holds_nothing(storage: Storage) -> None:
+    """No task and no object of the runtime is its own once it has left memory."""
+    runs = 30
+    options = RuntimeOptions(linger=timedelta(0))
+    async with Runtime(planner=Waiting(), storage=storage, options=options) as rt:
+        await _park(rt, storage, 1)
+        before = held()
+        await _park(rt, storage, runs)
+        assert held() <= before + 2  # what the runtime itself happens to be at
+
+
+async def _park(rt: Runtime, storage: Storage, number: int) -> None:
+    """Start so many runs, and wait until all there are have left memory."""
+    parked = RunFilter(stands=(Stand.PARKED,))
+    wanted = number + len(await storage.runs.list(parked))
+    is_given_back = asyncio.Event()
+    unlisten = storage.queue.on_change(is_given_back.set)
+    for _ in range(number):
+        await rt.start("wait", who=ME)
+    async with asyncio.timeout(20):
+        while sum(not one.owner for one in await storage.runs.list(parked)) < wanted:
+            await is_given_back.wait()
+            is_given_back.clear()
+    unlisten()
+    await asyncio.sleep(0)
