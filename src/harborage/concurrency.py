@@ -150,6 +150,11 @@ class Crew:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no task any more."""
+        return self._is_closed
+
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run `work` as a task of this crew.
 

@@ -36,6 +36,7 @@ DOORS = frozenset(
     {
         ("codec", "errors"),
         ("state", "events"),  # a storage keeps events too; it knows them as bytes
+        ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
         ("concurrency", "clock"),
         ("drivers", "errors"),
         ("identity", "errors"),
@@ -70,7 +71,15 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.state.memory_runs": frozenset({"MemoryRuns"}),
     "harborage.state.memory_storage": frozenset({"open_memory"}),
     "harborage.state.postgres": frozenset(
-        {"Database", "PostgresEventLog", "PostgresRuns", "PostgresStateStore", "make", "open_postgres"}
+        {
+            "Database",
+            "PostgresArtifacts",
+            "PostgresEventLog",
+            "PostgresRuns",
+            "PostgresStateStore",
+            "make",
+            "open_postgres",
+        }
     ),
     "harborage.state.sqlite": frozenset(
         {"Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}
@@ -80,7 +89,12 @@ DRIVERS: Mapping[str, frozenset[str]] = {
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
-PUT_TOGETHER = frozenset({("harborage.state.memory_storage", "harborage.events.memory_log")})
+PUT_TOGETHER = frozenset(
+    {
+        ("harborage.state.memory_storage", "harborage.events.memory_log"),
+        ("harborage.state.memory_storage", "harborage.artifacts.memory"),
+    }
+)
 
 # Well under the 177 that stood here when this was written, far above what a walk of the wrong folder finds.
 FEWEST_MODULES = 150

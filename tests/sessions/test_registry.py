@@ -510,6 +510,19 @@ async def test_a_closed_registry_says_so(registry: SessionRegistry) -> None:
         registry.start()
 
 
+async def test_many_callers_of_one_process_are_never_told_to_come_back(
+    registry: SessionRegistry, clock: FakeClock, told: EventRecorder
+) -> None:
+    """Fifty runs that begin in one session at once see it once, and fifty that touch it take turns."""
+    await registry.visit(ME)
+    clock.advance(120)
+    seen = await asyncio.gather(*(registry.visit(ME) for _ in range(50)))
+    assert {session.last_seen for session in seen} == {clock.now()}
+    assert [event.type for event in told.events].count(EventType.SESSION_TOUCHED) == 1
+    await asyncio.gather(*(registry.touch(ME) for _ in range(50)))
+    assert [event.type for event in told.events].count(EventType.SESSION_TOUCHED) == 51
+
+
 async def test_a_session_that_others_always_change_first_gives_up(registry: SessionRegistry, store: SlowStore) -> None:
     """A store that reports a conflict for ever is not asked for ever."""
     await registry.ensure_open(ME)

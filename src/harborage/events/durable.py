@@ -7,8 +7,10 @@ without a number (0) is told beside the record: streamed chunks, and what the bu
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.clock import SYSTEM_CLOCK, Timer, Timers
+from harborage.concurrency import Crew
 from harborage.events.bus import EventBus, MemoryEventBus
 from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
 from harborage.events.event import Event, SafePayload, validate_event
@@ -41,7 +43,8 @@ class DurableEventBus(EventBus):
     offered again, every second and with each `publish` of its session; until the log takes it, `publish_nowait` raises
     for that session. At most `max_backlog` events may wait for the log, those beyond it `publish_nowait` refuses.
 
-    The log stays its owner's to close, after the bus, unless `owns_log`.
+    Readers of a session hear of what other processes keep within `recheck_s` seconds, or when `catch_up` is called. The
+    log stays its owner's to close, after the bus, unless `owns_log`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class DurableEventBus(EventBus):
         clock: Timers = SYSTEM_CLOCK,
         max_backlog: int = 10_000,
         owns_log: bool = False,
+        recheck_s: float = 1.0,
     ) -> None:
         if max_backlog < 1:
             raise BusConfigError("max_backlog")
@@ -64,6 +68,10 @@ class DurableEventBus(EventBus):
         self._keeper = Keeper(
             log, clock, self._readers.hand_out, is_read=self._readers.readers.__contains__, max_backlog=max_backlog
         )
+        self._recheck_s = recheck_s
+        self._timer: Timer | None = None
+        # Whoever tells something learns that the log refuses; that readers wait on is no news to anybody.
+        self._crew = Crew(lambda name, error: _log.debug("%s: %s", name, error))
         self._is_closed = False
 
     async def publish(self, event: Event) -> Event:
@@ -85,6 +93,7 @@ class DurableEventBus(EventBus):
         if self._is_closed:
             raise BusClosedError()
         subscription = self._readers.subscribe(filter)
+        self._arm()
         if filter.admin:
             self._tell(admin_audit(filter, 0))
         return subscription
@@ -109,6 +118,13 @@ class DurableEventBus(EventBus):
         await self._keeper.settle(who)
         return [event for event in await self._read(who, cursor.sequence) if matches(filter, event)]
 
+    def behind(self, who: Identity, then: Callable[[], None]) -> None:
+        """Call `then` when readers have been handed what this process told of the session so far; often that is now.
+
+        For whoever puts what it learns elsewhere in order with what the bus tells. It must not raise.
+        """
+        self._keeper.behind(who, then)
+
     async def catch_up(self) -> None:
         """Tell the readers what other processes have kept of their sessions since this bus last looked.
 
@@ -121,6 +137,9 @@ class DurableEventBus(EventBus):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._crew.aclose()
         await self._keeper.aclose()
         self._readers.close()
         if self._owns_log:
@@ -135,12 +154,30 @@ class DurableEventBus(EventBus):
         return self._stamped(event)
 
     def _stamped(self, event: Event) -> Event:
+        if event.occurred_at is not None and not event.sequence:
+            return event
         at = event.occurred_at or self._clock.now()
         return Event(event.type, event.identity, event.payload, at, extra=event.extra)
 
     def _tell(self, event: Event) -> None:
         """Tell what the bus itself has to say. It is not kept, and a number that is not kept would be given twice."""
         self._readers.hand_out(self._stamped(event))
+
+    def _arm(self) -> None:
+        """Look again in a while, for as long as somebody reads a session."""
+        if self._timer is None and not self._is_closed and self._readers.readers:
+            self._timer = self._clock.call_later(self._recheck_s, self._tick)
+
+    def _tick(self) -> None:
+        if not self._is_closed:
+            self._crew.start(self._look(), "events: what other processes kept cannot be told")
+
+    async def _look(self) -> None:
+        try:
+            await self.catch_up()
+        finally:
+            self._timer = None
+            self._arm()
 
     async def _read(self, who: Identity, after: int) -> list[Event]:
         events: list[Event] = []

@@ -51,6 +51,22 @@ class _Item:
             self.waiter.set_exception(error)
 
 
+class _Mark(_Item):
+    """A place in the line: `then` is called, at once, when everything before it has been told or refused."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        super().__init__(None, None, None)
+        self._then = then
+
+    def arrive(self, event: Event) -> None:
+        self._then()
+
+    def fail(self, error: BaseException) -> None:
+        self._then()
+
+
 class _Line:
     """The events of one session that wait for the log. `last` is the highest number it is known to have, or None.
 
@@ -122,6 +138,14 @@ class Keeper:
             self._tell(event)
         else:
             self._put(line, _Item(event, None, None))
+
+    def behind(self, who: Identity, then: Callable[[], None]) -> None:
+        """Call `then` as soon as what the session told so far was told or refused, and before what it tells later."""
+        line = self._lines.get((who.tenant_id, who.user_id, who.session_id))
+        if line is None or not line.items or line.failure is not None:
+            then()
+        else:
+            self._put(line, _Mark(then))
 
     async def settle(self, who: Identity) -> None:
         """Wait until what the session told so far was kept, or refused."""

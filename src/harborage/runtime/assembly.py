@@ -16,9 +16,9 @@ import msgspec
 from harborage.artifacts import ArtifactConfig, ArtifactStore, open_artifacts
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, Redactor
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
-from harborage.planner import Planner, Summariser
+from harborage.planner import HandleRegistry, Planner, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import refuse
@@ -38,7 +38,11 @@ from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
-from harborage.state.runs import RunQueue
+from harborage.runtime.survey import KeptTasks, Places
+from harborage.runtime.upkeep import Upkeep
+from harborage.sessions import SessionNotFoundError, SessionRegistry
+from harborage.state.drivers import StateConfig, open_state
+from harborage.state.runs import RunFilter, RunQueue, Stand
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
@@ -68,6 +72,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     begin_child: BeginChild | None = None
     summariser: Summariser | None = None
+    handles: HandleRegistry | None = None
     clock: Timers = SYSTEM_CLOCK
     logger: logging.Logger = logging.getLogger("harborage")
 
@@ -78,6 +83,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     bus: EventBus
     artifacts: ArtifactStore
     tasks: TaskRegistry
+    sessions: SessionRegistry
     pauses: Coordinator
     catalog: ToolCatalog
     gates: Mapping[str, ApprovalGate]
@@ -85,6 +91,8 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     engine: MemoryEngine | StoredEngine
     effects: AgentEffects
     program: AgentProgram
+    upkeep: Upkeep
+    storage: Storage | None
     token_budget: int
     closers: tuple[Closer, ...]
 
@@ -116,11 +124,8 @@ def catalog_of(tools: Iterable[ToolDescriptor | Callable[..., Any]]) -> ToolCata
 async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> Assembly:
     options, clock = setup.options, setup.clock
     redactor = REDACTOR_DRIVERS.factory(options.redactor)()
-    artifacts = setup.artifacts
-    if artifacts is None:
-        artifacts = await open_artifacts(ArtifactConfig(options.artifact_driver, options.artifact_root))
-        closers.append(artifacts.aclose)
     storage = await _storage(setup, closers)
+    artifacts = await _artifacts(setup, storage, closers)
     bus = setup.bus
     if bus is None:
         bus = _bus(options, storage, redactor, clock)
@@ -135,7 +140,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
     wake = None if storage is None else partial(_wake, storage.queue)
-    pauses = Coordinator(bus=bus, store=state, clock=clock, on_settled=wake)
+    pauses = Coordinator(bus=bus, store=state, handles=setup.handles, clock=clock, on_settled=wake)
     gates: dict[str, ApprovalGate] = {}
     meta = BuiltInDeps(
         artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
@@ -146,23 +151,16 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     executor = _executor(setup, catalog, artifacts, bus, tasks)
     closers.append(executor.aclose)
     history = ControlHistory()
-    services = _services(
-        setup,
-        pauses=pauses,
-        history=history,
-        bus=bus,
-        tasks=tasks,
-        executor=executor,
-        gates=gates,
-        hearing=hearing,
-    )
+    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, redactor=redactor)
     effects = AgentEffects(services)
     engine = _engine(setup, storage, pauses, partial(refuse, services))
     closers.append(engine.aclose)
+    sessions = await _sessions(setup, storage, bus, engine, history, closers)
     return Assembly(
         bus=bus,
         artifacts=artifacts,
         tasks=tasks,
+        sessions=sessions,
         pauses=pauses,
         catalog=catalog,
         gates=gates,
@@ -170,6 +168,8 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         engine=engine,
         effects=effects,
         program=_program(setup, mind, effects, catalog, artifacts, bus, gates),
+        upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, engine, storage)),
+        storage=storage,
         token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
@@ -184,10 +184,105 @@ async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
     return storage
 
 
+async def _artifacts(setup: Setup, storage: Storage | None, closers: list[Closer]) -> ArtifactStore:
+    """The artifacts, where the storage is: what a kept run names must outlive the process, too."""
+    if setup.artifacts is not None:
+        return setup.artifacts
+    config = ArtifactConfig(setup.options.artifact_driver, setup.options.artifact_root)
+    if storage is not None and not config.driver:
+        if storage.artifacts is not None:
+            return storage.artifacts
+        if storage.artifact_folder:
+            config = ArtifactConfig("fs", storage.artifact_folder)
+    artifacts = await open_artifacts(config)
+    closers.append(artifacts.aclose)
+    return artifacts
+
+
 async def _wake(queue: RunQueue, settled: Pause) -> None:
     """Let the run of a settled pause go on: whoever carried it may have let it leave memory, or be another process."""
     if settled.identity.run_id:
         await queue.wake(settled.identity.run_id)
+
+
+def _looks(part: object, name: str) -> list[Callable[[], Awaitable[None]]]:
+    """How a part looks for what other processes did, if it can."""
+    look: Callable[[], Awaitable[None]] | None = getattr(part, name, None)
+    return [] if look is None else [look]
+
+
+async def _sessions(
+    setup: Setup,
+    storage: Storage | None,
+    bus: EventBus,
+    engine: MemoryEngine | StoredEngine,
+    history: ControlHistory,
+    closers: list[Closer],
+) -> SessionRegistry:
+    """The sessions, swept while the runtime is open. One in which a run goes on, anywhere, is not swept up."""
+    if storage is None:
+        state = await open_state(StateConfig())
+        closers.append(state.aclose)
+    else:
+        state = storage.state
+    sessions = SessionRegistry(
+        state,
+        bus,
+        policy=setup.options.session_policy,
+        is_running=partial(_is_running, engine, storage),
+        on_closed=history.forget,
+        clock=setup.clock,
+    )
+    closers.append(sessions.aclose)
+    sessions.start()
+    return sessions
+
+
+async def _is_running(engine: MemoryEngine | StoredEngine, storage: Storage | None, who: Identity) -> bool:
+    """Whether a run of the session goes on, or waits."""
+    if storage is None:
+        return any(status.who.identity == who and not status.phase.is_final for status in await engine.list())
+    going_on = tuple(stand for stand in Stand if not stand.is_final)
+    mine = RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id, stands=going_on)
+    return bool(await storage.runs.list(mine, limit=1))
+
+
+def _upkeep(
+    setup: Setup,
+    storage: Storage | None,
+    bus: EventBus,
+    tasks: TaskRegistry,
+    pauses: Coordinator,
+    sessions: SessionRegistry,
+    *,
+    is_running: Callable[[Identity], Awaitable[bool]],
+) -> Upkeep:
+    """Over a storage everything is looked after that waits in it, as far as the given parts can be read."""
+
+    async def is_over(session: Identity) -> bool:
+        try:
+            is_open = not (await sessions.get(session.session_id, who=session)).closed
+        except SessionNotFoundError:
+            is_open = False
+        return not is_open and not await is_running(session)
+
+    async def forget() -> int:
+        before = setup.clock.now() - setup.options.task_retention
+        return await tasks.forget(before, is_over) if isinstance(tasks, KeptTasks) else 0
+
+    places = None
+    if storage is not None and isinstance(tasks, KeptTasks):
+        places = Places(runs=storage.runs, queue=storage.queue, pauses=pauses, tasks=tasks, clock=setup.clock)
+    return Upkeep(
+        pauses,
+        sessions,
+        places=places,
+        forgets=forget,
+        hears=[*_looks(bus, "catch_up"), *_looks(tasks, "recheck")],
+        interval=setup.options.upkeep,
+        clock=setup.clock,
+        logger=setup.logger,
+    )
 
 
 def _bus(options: RuntimeOptions, storage: Storage | None, redactor: Redactor, clock: Timers) -> EventBus:
@@ -223,14 +318,15 @@ def _engine(
 
 def _services(
     setup: Setup,
-    *,
     pauses: Coordinator,
     history: ControlHistory,
     bus: EventBus,
     tasks: TaskRegistry,
     executor: CatalogToolExecutor,
+    *,
     gates: Mapping[str, ApprovalGate],
     hearing: Hearing | None,
+    redactor: Redactor,
 ) -> AgentServices:
     """The services of an assembled runtime: nothing waits for ever, nothing is lost for one bad control."""
     return AgentServices(
@@ -251,6 +347,7 @@ def _services(
         folds=True,
         keys_pauses=True,
         hearing=hearing,
+        redactor=redactor,
         logger=setup.logger,
     )
 

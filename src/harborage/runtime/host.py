@@ -22,7 +22,7 @@ from harborage.errors import HarborageError
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.planner import TASK_ERROR_CANCELLED, Planner, PlannerConfig, Summariser
+from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, Planner, PlannerConfig, Summariser
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
@@ -32,7 +32,9 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
+from harborage.sessions import SessionRegistry, SessionReopenForbiddenError
 from harborage.state.errors import DatabaseError
+from harborage.state.runs import RunFilter
 from harborage.state.storage import Storage
 from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
@@ -62,6 +64,7 @@ class _Asked(NamedTuple):
 
 
 _NOTHING_ASKED = _Asked()
+_LONG_NS = 60 * 1_000_000_000
 
 
 class Runtime:
@@ -78,7 +81,8 @@ class Runtime:
     same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
     agent are carried here. `bus`, `artifacts`, `tasks` and `journal` replace single parts; what is given stays its
     owner's to close. `summariser` shortens histories that outgrow `options.token_budget`; over a
-    model there is one.
+    model there is one. `handles` holds the live objects that trajectories name: a run that was paused with one goes on
+    only where it is there.
 
     Raises:
         MindError: neither a planner nor a model is given, or both, or instructions for a planner of your own.
@@ -100,6 +104,7 @@ class Runtime:
         storage: Storage | str | None = None,
         agent: str = "",
         summariser: Summariser | None = None,
+        handles: HandleRegistry | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -117,6 +122,7 @@ class Runtime:
             agent=agent,
             begin_child=self._begin_child,
             summariser=summariser,
+            handles=handles,
             clock=clock,
             logger=logger or logging.getLogger("harborage"),
         )
@@ -142,6 +148,11 @@ class Runtime:
         return self._parts.pauses
 
     @property
+    def sessions(self) -> SessionRegistry:
+        """The conversations that runs belong to; each is opened by its first run."""
+        return self._parts.sessions
+
+    @property
     def artifacts(self) -> ArtifactStore:
         """Where heavy results and files are kept."""
         return self._parts.artifacts
@@ -160,6 +171,9 @@ class Runtime:
         self._unlisten = (parts.tasks.on_spawned(self._note_spawned), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(self._drive(), "task driver")
+        crew.start(parts.upkeep.serve(), "upkeep")
+        if parts.storage is not None:
+            crew.start(parts.upkeep.hear(parts.storage.queue), "upkeep")
         return self
 
     async def __aexit__(
@@ -209,6 +223,7 @@ class Runtime:
             RuntimeClosedError: outside `async with`.
             IdentityRequiredError: `who` is incomplete.
             ValueError: the goal is empty, or the deadline has no time zone.
+            SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
         """
         parts = self._parts
         require_triple(who, "start")
@@ -319,12 +334,19 @@ class Runtime:
 
     def _note_ended(self, task: Task) -> None:
         """A task that was cancelled from outside takes its run along, the call in flight included."""
-        if task.status is TaskStatus.CANCELLED and self._open is not None:
-            parts, crew = self._open
+        if self._open is None:
+            return
+        parts, crew = self._open
+        if task.status is TaskStatus.CANCELLED:
             crew.start(_cancel_run(parts, task), f"cancel {task.id}")
+        if task.parent_task_id and parts.storage is not None:
+            crew.start(_wake_parent(parts.storage, task), f"wake {task.parent_task_id}")
+        elif task.updated_at - task.created_at > _LONG_NS:
+            crew.start(_see_again(parts, task), f"session of {task.id}")
 
     async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
         """Start the run of a task that a person asks for."""
+        await parts.sessions.visit(wanted.identity)
         key = new_id()
         self._asked[key] = asked
         try:
@@ -355,6 +377,8 @@ class Runtime:
         goal = task.query or task.description or task.id
         request = self._request(who, goal, task.query, task.input_artifact_ids, task.idempotency_key)
         try:
+            if not task.parent_task_id and task.idempotency_key not in self._asked:
+                await self._parts.sessions.visit(who)
             await self._launch(self._parts, request, task.idempotency_key)
         except raises:
             raise
@@ -396,6 +420,20 @@ async def _cancel_run(parts: Assembly, task: Task) -> None:
     try:
         await parts.engine.send(task.id, control)
     except RunNotFoundError:
+        return
+
+
+async def _wake_parent(storage: Storage, task: Task) -> None:
+    """Let a run go on that may wait for a task without a run, and is not in memory; the end of a run is told by it."""
+    if task.parent_task_id and not await storage.runs.list(RunFilter(run_id=task.id), limit=1):
+        await storage.queue.wake(task.parent_task_id)
+
+
+async def _see_again(parts: Assembly, task: Task) -> None:
+    """A session is not idle in which work has only just ended."""
+    try:
+        await parts.sessions.visit(task.identity)
+    except SessionReopenForbiddenError:
         return
 
 

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
+from harborage.sessions import SessionPolicy
+
 __all__ = ["RuntimeOptions"]
 
-_WEEK = timedelta(days=7)
+_MONTH = timedelta(days=30)
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,24 +24,30 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all branches from running.
     `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run that only waits stays in memory,
     where there is a storage to fold it from again. The `…_driver` names say which part is opened where none is given;
-    `artifact_root` is the folder of the `fs` artifact driver. `records_model`: a run's record holds what its model was
-    asked and answered, so that it can be replayed offline; without, only its loop can.
+    a blank `artifact_driver` means where the storage is: in a folder beside its file, or in the database itself, and in
+    memory without one. `artifact_root` is the folder of the `fs` artifact driver. `records_model`: a run's record holds
+    what its model was asked and answered, so that it can be replayed offline; without, only its loop can.
+    `session_policy`: how long a session may be left alone, or live at all, before it is closed. `task_retention`: how
+    long the tasks of a closed session stay. `upkeep`: how often what waits is looked over.
     """
 
     max_steps: int = 64
     heavy_threshold: int = 32 * 1024
     max_spawn_depth: int = 4
     granted_scopes: frozenset[str] = frozenset()
-    pause_ttl: timedelta = _WEEK
-    approval_ttl: timedelta = _WEEK
+    pause_ttl: timedelta = _MONTH
+    approval_ttl: timedelta = _MONTH
     token_budget: int | None = None
     built_in: tuple[str, ...] = ()
     is_parallel_atomic: bool = False
     keep_finished: int = 10_000
     linger: timedelta = timedelta(seconds=1)
-    artifact_driver: str = "inmem"
+    artifact_driver: str = ""
     artifact_root: str = ""
     event_driver: str = "inmem"
     task_driver: str = "inprocess"
     redactor: str = "patterns"
     records_model: bool = True
+    session_policy: SessionPolicy = SessionPolicy()
+    task_retention: timedelta = timedelta(days=30)
+    upkeep: timedelta = timedelta(minutes=5)

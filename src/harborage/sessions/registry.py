@@ -6,11 +6,14 @@ probe that is handed in says so.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -64,14 +67,16 @@ Who: TypeAlias = Identity | Quadruple
 Probe: TypeAlias = Callable[[Identity], bool | Awaitable[bool]]
 
 _ATTEMPTS = 8
+_SEEN_AGAIN = timedelta(minutes=1)
+_LOOK_AGAIN = timedelta(hours=1)
 logger = logging.getLogger(__name__)
 
 
 class SessionRegistry:
     """Sessions in a record store, told about on a bus. Safe for many callers, and for several processes on one store.
 
-    `is_running` says whether something runs in a session, which the sweeper then leaves alone. The store and the bus
-    stay their owner's to close, after the registry.
+    `is_running` says whether something runs in a session, which the sweeper then leaves alone; `on_closed` hears of
+    every session that is closed here. The store and the bus stay their owner's to close, after the registry.
 
     Raises:
         SessionStoreRequiredError, SessionBusRequiredError: that part is None.
@@ -84,6 +89,7 @@ class SessionRegistry:
         *,
         policy: SessionPolicy = SessionPolicy(),  # noqa: B008 - a frozen value
         is_running: Probe | None = None,
+        on_closed: Callable[[Identity], None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if store is None:
@@ -94,12 +100,19 @@ class SessionRegistry:
         self._bus = bus
         self._policy = policy.effective()
         self._is_running = is_running
+        self._on_closed = on_closed
         self._clock = clock
-        # The open sessions that this process knows of; None until a sweep has looked for those of earlier ones.
+        # The open sessions that this process knows of; a sweep looks now and then for those that others left.
         self._open: dict[Identity, None] = {}
-        self._has_looked = False
+        self._looked_at: datetime | None = None
+        self._turns: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
         self._is_closed = False
         self._crew = Crew(self._failed)
+
+    @property
+    def policy(self) -> SessionPolicy:
+        """How long sessions live here."""
+        return self._policy
 
     async def open(self, session_id: str, who: Who, *, context: dict[str, Any] | None = None) -> Session:
         """A new session of `who`, whose identity names it.
@@ -113,21 +126,10 @@ class SessionRegistry:
             raise SessionMismatchError(session_id)
         if not await self._rows.own(owner):
             raise SessionIDReuseError(session_id)
-        known = await self._rows.load(owner)
-        if known is None:
-            now = self._clock.now()
-            session = Session(id=session_id, identity=owner, opened_at=now, last_seen=now, context=context or {})
-            # In the catalogue first: an entry that leads nowhere is skipped, a session without one would be lost.
-            await self._rows.enter(owner)
-            if await self._rows.save(session):
-                self._open[owner] = None
-                self._tell(EventType.SESSION_OPENED, owner, SessionOpenedPayload(session_id, unix_ns(now)))
-                return session
-            known = await self._row(owner)
-        if known.session.closed:
-            raise SessionReopenForbiddenError(session_id, known.session.closed_at, known.session.closed_reason)
-        self._open[owner] = None
-        raise SessionAlreadyOpenError(session_id)
+        session, is_new = await self._opened(owner, context or {})
+        if not is_new:
+            raise SessionAlreadyOpenError(session_id)
+        return session
 
     async def ensure_open(self, who: Who) -> Session:
         """The open session of `who`, new if need be. Of callers at the same time one opens it.
@@ -150,15 +152,28 @@ class SessionRegistry:
         owner = self._owner(who, "sessions.touch")
 
         def seen(session: Session) -> Session:
-            if session.closed:
-                raise SessionClosedError(session.id)
             return replace(session, last_seen=max(session.last_seen, self._clock.now()))
 
-        session, _ = await self._change(owner, seen)
-        self._open[owner] = None
-        body = SessionTouchedPayload(session.id, unix_ns(session.last_seen))
-        self._tell(EventType.SESSION_TOUCHED, owner, body)
-        return session
+        return await self._touch(owner, seen)
+
+    async def visit(self, who: Who) -> Session:
+        """The session of `who`, for a program that begins to work in it: opened if need be, and seen now.
+
+        One that was seen a moment ago is not written again. Programs name their sessions as they like: that another
+        tenant or user has a session of the same id is no objection here.
+
+        Raises:
+            SessionRegistryClosedError, IdentityRequiredError: in this order.
+            SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
+        """
+        owner = self._owner(who, "sessions.visit")
+
+        def seen(session: Session) -> Session:
+            now = self._clock.now()
+            return replace(session, last_seen=now) if now - session.last_seen >= _SEEN_AGAIN else session
+
+        session, _ = await self._opened(owner, {})
+        return session if seen(session) is session else await self._touch(owner, seen)
 
     async def close(self, who: Who, reason: str = "") -> Session:
         """The session of `who`, closed for good. One that was closed before keeps its time and reason.
@@ -227,6 +242,16 @@ class SessionRegistry:
         found = [one for owner in owners for one in await self._rows.read(await self._rows.of_owner(owner))]
         return [row.session for row in found if filter.matches(row.session)]
 
+    async def every_open(self) -> builtins.list[Session]:
+        """Every open session of everybody, those of earlier processes among them: for hosts, who answer to nobody.
+
+        Raises:
+            SessionRegistryClosedError: the registry is closed.
+        """
+        self._check_open()
+        found = [one for owner in await self._rows.owners() for one in await self._rows.of_owner(owner)]
+        return [row.session for row in await self._rows.read(found) if not row.session.closed]
+
     async def sweep(self) -> Sweep:
         """Close the sessions that were left idle, or are too old, unless something runs in them.
 
@@ -239,16 +264,13 @@ class SessionRegistry:
         reaped: list[Identity] = []
         errors: list[Exception] = []
         with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
+            known = dict(self._open)
+            await self._reap_all(known, reaped, errors)
             try:
                 await self._look()
             except Exception as error:  # noqa: BLE001 - told with the sweep
                 errors.append(error)
-            for who in list(self._open):
-                try:
-                    if await self._reap(who):
-                        reaped.append(who)
-                except Exception as error:  # noqa: BLE001 - told with the sweep
-                    errors.append(error)
+            await self._reap_all([who for who in self._open if who not in known], reaped, errors)
         if scope.was_cancelled:
             errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
         return Sweep(tuple(reaped), errors[0] if errors else None)
@@ -277,14 +299,25 @@ class SessionRegistry:
                 logger.warning("sessions: a sweep met an error: %s", done.error, exc_info=done.error)
 
     async def _look(self) -> None:
-        """Find the open sessions that earlier processes left, once."""
-        if self._has_looked:
+        """Find the open sessions of other processes, which may be gone by now."""
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at < _LOOK_AGAIN:
             return
         for owner in await self._rows.owners():
             for row in await self._rows.read(await self._rows.of_owner(owner)):
                 if not row.session.closed:
                     self._open[row.session.identity] = None
-        self._has_looked = True
+        self._looked_at = now
+
+    async def _reap_all(
+        self, sessions: Iterable[Identity], reaped: builtins.list[Identity], errors: builtins.list[Exception]
+    ) -> None:
+        for who in sessions:
+            try:
+                if await self._reap(who):
+                    reaped.append(who)
+            except Exception as error:  # noqa: BLE001 - told with the sweep
+                errors.append(error)
 
     async def _reap(self, who: Identity) -> bool:
         if await self._runs(who):
@@ -300,31 +333,75 @@ class SessionRegistry:
         session = self._closed(row.session, reason)
         if not await self._rows.save(row.session, row.number) or not await self._rows.save(session, row.number + 1):
             return False
-        self._open.pop(who, None)
+        self._left(who)
         at = unix_ns(session.closed_at or self._clock.now())
         self._tell(EventType.SESSION_GC_REAPED, who, SessionGCReapedPayload(session.id, at, reason))
         return True
+
+    async def _opened(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
+        """The open session of this owner, and whether it is new."""
+        known = await self._rows.load(owner)
+        if known is None:
+            now = self._clock.now()
+            session = Session(id=owner.session_id, identity=owner, opened_at=now, last_seen=now, context=context)
+            # In the catalogue first: an entry that leads nowhere is skipped, a session without one would be lost.
+            await self._rows.enter(owner)
+            if await self._rows.save(session):
+                self._open[owner] = None
+                self._tell(EventType.SESSION_OPENED, owner, SessionOpenedPayload(owner.session_id, unix_ns(now)))
+                return session, True
+            known = await self._row(owner)
+        if known.session.closed:
+            raise SessionReopenForbiddenError(owner.session_id, known.session.closed_at, known.session.closed_reason)
+        self._open[owner] = None
+        return known.session, False
+
+    async def _touch(self, owner: Identity, seen: Callable[[Session], Session]) -> Session:
+        def touched(session: Session) -> Session:
+            if session.closed:
+                raise SessionClosedError(session.id)
+            return seen(session)
+
+        session, is_changed = await self._change(owner, touched)
+        self._open[owner] = None
+        if is_changed:
+            body = SessionTouchedPayload(session.id, unix_ns(session.last_seen))
+            self._tell(EventType.SESSION_TOUCHED, owner, body)
+        return session
 
     async def _close(self, owner: Identity, reason: str) -> tuple[Session, bool]:
         def closed(session: Session) -> Session:
             return session if session.closed else self._closed(session, reason)
 
         session, is_changed = await self._change(owner, closed)
-        self._open.pop(owner, None)
+        self._left(owner)
         return session, is_changed
+
+    def _left(self, who: Identity) -> None:
+        """Forget an open session that is closed now."""
+        self._open.pop(who, None)
+        if self._on_closed is not None:
+            self._on_closed(who)
 
     def _closed(self, session: Session, reason: str) -> Session:
         return replace(session, closed=True, closed_at=self._clock.now(), closed_reason=str(reason))
 
     async def _change(self, owner: Identity, change: Callable[[Session], Session]) -> tuple[Session, bool]:
-        """The session after `change`, and whether that changed it; made anew while other processes come in between."""
-        for _ in range(_ATTEMPTS):
-            row = await self._row(owner)
-            session = change(row.session)
-            if session is row.session:
-                return session, False
-            if await self._rows.save(session, row.number):
-                return session, True
+        """The session after `change`, and whether that changed it; made anew while other processes come in between.
+
+        Callers of this process take turns, so that many at once are no reason to give up.
+        """
+        turn = self._turns.get(owner)
+        if turn is None:
+            turn = self._turns[owner] = asyncio.Lock()
+        async with turn:
+            for _ in range(_ATTEMPTS):
+                row = await self._row(owner)
+                session = change(row.session)
+                if session is row.session:
+                    return session, False
+                if await self._rows.save(session, row.number):
+                    return session, True
         raise SessionBusyError(owner.session_id)
 
     async def _row(self, owner: Identity) -> Row:

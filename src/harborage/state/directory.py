@@ -112,6 +112,16 @@ class Directory:
         data = codec.encode(_Chunk(low=low + 1))
         await self._store.save(StateRecord(new_id(), self._place, f"{self._kind}/low", data))
 
+    async def clear(self) -> None:
+        """Forget every entry, and that there ever was one. Let nobody add to it meanwhile."""
+        number = 0
+        while number < await self._low() or await self._load(f"{self._kind}/{number}") is not None:
+            await self._store.delete(self._place, f"{self._kind}/{number}+")
+            await self._store.delete(self._place, f"{self._kind}/{number}")
+            number += 1
+        await self._store.delete(self._place, f"{self._kind}/low")
+        self._end, self._number, self._mine = None, 0, None
+
     async def _claim(self, entry: Entry) -> bool:
         """Begin a chunk of our own with `entry`, behind all others."""
         number = await self._find_end()

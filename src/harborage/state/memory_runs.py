@@ -81,7 +81,7 @@ class MemoryRuns:
         self._sent = 0
         self._runs: dict[str, _Kept] = {}
         self._ready: dict[str, _Kept] = {}
-        self._due: builtins.list[tuple[datetime, int, str]] = []
+        self._due: defaultdict[str, builtins.list[tuple[datetime, int, str]]] = defaultdict(builtins.list)
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         self._carried: defaultdict[str, dict[str, _Kept]] = defaultdict(dict)
         self._inbox: dict[int, Sent] = {}
@@ -248,14 +248,10 @@ class MemoryRuns:
 
         return unlisten
 
-    async def next_wake(self) -> datetime | None:
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
         self._check_open()
-        while self._due:
-            at, _, run_id = self._due[0]
-            if self._waits_until(run_id, at) is not None:
-                return at
-            heapq.heappop(self._due)
-        return None
+        wanted = {"", agent} if agent else set(self._due)
+        return min((at for one in wanted if (at := self._next_of(one)) is not None), default=None)
 
     # ── Rules ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,7 +309,7 @@ class MemoryRuns:
             return
         self._ready.pop(run_id, None)
         if wake_at is not None and self._waits_until(run_id, wake_at) is not None:
-            heapq.heappush(self._due, (wake_at, kept.number, run_id))
+            heapq.heappush(self._due[kept.made.agent], (wake_at, kept.number, run_id))
 
     def _waits_until(self, run_id: str, at: datetime) -> _Kept | None:
         kept = self._runs.get(run_id)
@@ -321,13 +317,24 @@ class MemoryRuns:
             return None
         return kept
 
+    def _next_of(self, agent: str) -> datetime | None:
+        """When the next parked run of the agent is to be looked at."""
+        due = self._due.get(agent, [])
+        while due:
+            at, _, run_id = due[0]
+            if self._waits_until(run_id, at) is not None:
+                return at
+            heapq.heappop(due)
+        return None
+
     def _fall_due(self) -> None:
         now = self._clock.now()
-        while self._due and self._due[0][0] <= now:
-            at, _, run_id = heapq.heappop(self._due)
-            if (kept := self._waits_until(run_id, at)) is not None:
-                kept.is_woken = True
-                self._queue_up(kept)
+        for due in self._due.values():
+            while due and due[0][0] <= now:
+                at, _, run_id = heapq.heappop(due)
+                if (kept := self._waits_until(run_id, at)) is not None:
+                    kept.is_woken = True
+                    self._queue_up(kept)
 
     def _wake_waiting(self, run_id: str) -> None:
         for waiting in self._waiting.pop(run_id, ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.clock import Timers
 from harborage.events.memory_log import MemoryEventLog
 from harborage.state.errors import StorageUrlError
@@ -21,4 +22,10 @@ async def open_memory(url: str, clock: Timers) -> Storage:
     if url.partition(":")[2]:
         raise StorageUrlError(f"nothing may follow memory: in {url!r}; a file is sqlite:PATH")
     runs = MemoryRuns(clock=clock)
-    return Storage(state=MemoryStateStore(clock=clock), runs=runs, queue=runs, events=MemoryEventLog())
+    return Storage(
+        state=MemoryStateStore(clock=clock),
+        runs=runs,
+        queue=runs,
+        events=MemoryEventLog(),
+        artifacts=MemoryArtifactStore(),
+    )

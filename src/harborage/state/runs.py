@@ -293,8 +293,11 @@ class RunQueue(Protocol):
         """
         ...
 
-    async def next_wake(self) -> datetime | None:
-        """When the next parked run that nobody carries is to be looked at; None when none waits for a time."""
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
+        """When the next parked run that nobody carries is to be looked at; None when none waits for a time.
+
+        With `agent` only runs of that agent count, and those of none.
+        """
         ...
 
     async def aclose(self) -> None:

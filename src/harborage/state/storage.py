@@ -1,4 +1,4 @@
-"""One place where a process keeps everything: records, runs and events, opened by a url and closed as one.
+"""One place where a process keeps everything: records, runs, events and artifacts, opened by a url and closed as one.
 
 It names no driver but through a table of lazy targets, so listing what there is costs no import and needs no extra.
 """
@@ -14,6 +14,7 @@ from harborage.drivers import DriverTable
 from harborage.state.errors import StorageUrlError
 
 if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
     from harborage.events.log import EventLog
     from harborage.state.runs import RunQueue, RunStore
     from harborage.state.store import StateStore
@@ -37,13 +38,21 @@ class Storage:
         runs: RunStore,
         queue: RunQueue,
         events: EventLog,
+        artifacts: ArtifactStore | None = None,
+        artifact_folder: str = "",
         beneath: _Closable | None = None,
     ) -> None:
-        """`beneath` is what the stores share, such as a database; it is closed after them."""
+        """`beneath` is what the stores share, such as a database; it is closed after them.
+
+        A storage that keeps artifacts itself has `artifacts`; one that is a file names the folder beside it where they
+        belong.
+        """
         self.state = state
         self.runs = runs
         self.queue = queue
         self.events = events
+        self.artifacts = artifacts
+        self.artifact_folder = artifact_folder
         self._beneath = beneath
         self._is_closed = False
 
@@ -58,6 +67,8 @@ class Storage:
         self._is_closed = True
         failures: list[Exception] = []
         parts: list[_Closable] = [self.events, self.queue, self.runs, self.state]
+        if self.artifacts is not None:
+            parts.append(self.artifacts)
         if self._beneath is not None:
             parts.append(self._beneath)
         for part in {id(part): part for part in parts}.values():  # one object may be several of them

@@ -6,7 +6,7 @@ changes become true. `Books` keeps everything in memory; `StoredBooks` finds it 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, assert_never
@@ -41,9 +41,9 @@ from harborage.tasks.listeners import Listeners
 from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.port import Who
 from harborage.tasks.transitions import Move, target_of
-from harborage.tasks.watch import GroupWatch
+from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
-__all__ = ["Books", "cancelled_task"]
+__all__ = ["Books", "cancelled_task", "is_past"]
 
 T = TypeVar("T")
 
@@ -140,9 +140,32 @@ class Books:
         tasks = [] if ledger is None else list(ledger.tasks.values())
         return tasks if parent is None else [task for task in tasks if task.parent_task_id == parent]
 
+    async def groups(self, session: Identity) -> list[TaskGroup]:
+        """The groups of the session that have tasks and have not ended."""
+        ledger = self.find(session)
+        if ledger is None:
+            return []
+        named = dict.fromkeys(task.group_id for task in ledger.tasks.values() if task.group_id)
+        found = [ledger.groups[group_id].snapshot() for group_id in named if group_id in ledger.groups]
+        return [group for group in found if not group.status.is_terminal]
+
     async def sessions(self) -> list[Identity]:
         """The sessions that have tasks."""
         return [ledger.session for ledger in self if ledger.tasks]
+
+    def turn_waiter(self, ledger: SessionLedger) -> RetainTurnWaiter:
+        """A waiter for the next group of the session to end that holds its owner's turn."""
+        return ledger.turn_waiter()
+
+    async def forget(self, session: Identity, before: int) -> int:
+        """Drop the session's tasks if all of them ended before then, in unix nanoseconds; how many were dropped."""
+        ledger = self.find(session)
+        if ledger is None or not is_past(ledger.tasks.values(), before):
+            return 0
+        for group_id in ledger.groups:
+            self._group_owners.pop(group_id, None)
+        del self._ledgers[key_of(session)]
+        return len(ledger.tasks)
 
     async def wait_ended(self, ledger: SessionLedger, task_id: TaskID) -> Task:
         """The task as it ended, once it has."""
@@ -355,6 +378,11 @@ class Books:
 
     async def _judge_group(self, ledger: SessionLedger, step: JudgeGroup) -> None:
         ledger.judge(await self.group(ledger, step.group_id), await self.task(ledger, step.task_id))
+
+
+def is_past(tasks: Collection[Task], before: int) -> bool:
+    """Whether there are tasks, and all of them ended before then, in unix nanoseconds."""
+    return bool(tasks) and all(task.status.is_terminal and task.updated_at < before for task in tasks)
 
 
 def cancelled_task(prior: Task, now: datetime) -> Task:

@@ -80,7 +80,8 @@ class GroupKeeper:
 
     def turn_waiter(self, session: Identity) -> RetainTurnWaiter:
         """A waiter for the next group of the session to end that holds its owner's turn."""
-        return self._books.open(self._explicit(session, "tasks.register_retain_turn_waiter")).turn_waiter()
+        caller = self._explicit(session, "tasks.register_retain_turn_waiter")
+        return self._books.turn_waiter(self._books.open(caller))
 
     def _explicit(self, session: Identity, what: str) -> Who:
         self._books.check_open()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
@@ -277,14 +278,22 @@ class SessionLedger:
     def end_group(self, state: GroupState, header: TaskGroup, completion: GroupCompletion) -> None:
         """Close a group's book; a group that held its owner's turn wakes all who wait for one."""
         state.end(header, completion)
-        if header.retain_turn:
-            waiters, self.turn_waiters = self.turn_waiters, []
-            for waiter in waiters:
+        self.turn_ended(header)
+
+    def turn_ended(self, header: TaskGroup) -> None:
+        """Wake those who waited for an owner's turn when this group, which has ended, was still holding it."""
+        if not header.retain_turn:
+            return
+        waiters = self.turn_waiters
+        self.turn_waiters = [one for one in waiters if _is_before(header, one.since)]
+        for waiter in waiters:
+            if not _is_before(header, waiter.since):
                 waiter.deliver(header.id)
 
-    def turn_waiter(self) -> RetainTurnWaiter:
-        """A waiter for the next group to end that holds its owner's turn."""
+    def turn_waiter(self, since: datetime | None = None) -> RetainTurnWaiter:
+        """A waiter for the next group to end that holds its owner's turn; what ended before `since` is no news."""
         waiter = RetainTurnWaiter(self._forget_turn)
+        waiter.since = since
         self.turn_waiters.append(waiter)
         return waiter
 
@@ -315,3 +324,8 @@ class SessionLedger:
 
     def _forget_turn(self, waiter: Watch[TaskGroupID]) -> None:
         self.turn_waiters = [kept for kept in self.turn_waiters if kept is not waiter]
+
+
+def _is_before(header: TaskGroup, since: datetime | None) -> bool:
+    """Whether the group had ended before that moment."""
+    return since is not None and header.resolved_at is not None and header.resolved_at < since

@@ -8,7 +8,8 @@ host listens with `on_spawned`, does the work, and marks how it went.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -132,6 +133,24 @@ class InProcessTaskRegistry:
         self._books.check_open()
         require_triple(session, "tasks.list")
         return await self._books.read(session)
+
+    async def groups(self, session: Identity) -> builtins.list[TaskGroup]:
+        """The session's groups that have tasks and have not ended, in the order of their first tasks."""
+        self._books.check_open()
+        require_triple(session, "tasks.groups")
+        return await self._books.groups(session)
+
+    async def forget(self, before: datetime, is_over: Callable[[Identity], Awaitable[bool]]) -> int:
+        """Drop the tasks of sessions that are over, as soon as all of them ended before then; returns how many.
+
+        With the tasks go their groups and idempotency keys. `is_over` says that nothing begins in a session any more.
+        """
+        self._books.check_open()
+        count = 0
+        for session in await self._books.sessions():
+            if await is_over(session):
+                count += await self._books.forget(session, unix_ns(before))
+        return count
 
     async def sessions(self) -> builtins.list[Identity]:
         """The sessions that have tasks, for callers who may look across them."""
@@ -271,7 +290,8 @@ class InProcessTaskRegistry:
         return True
 
     async def _mark(self, task_id: TaskID, move: Move, who: Who | None, **parts: Any) -> Task:
-        ledger = await self._books.of_task(task_id, who, f"tasks.{move}")
+        # Read anew below, where nobody else in this process can change it.
+        ledger = await self._books.of_task(task_id, who, f"tasks.{move}", fresh=False)
         return await self._books.alone(ledger, partial(self._moved, ledger, task_id, move, parts))
 
     async def _moved(self, ledger: SessionLedger, task_id: TaskID, move: Move, parts: dict[str, Any]) -> Task:

@@ -5,15 +5,17 @@ Records come and go whole; what they mean, and in which order a change becomes t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from harborage.concurrency import together
 from harborage.identity import Identity, Quadruple
 from harborage.state import IdempotencyConflictError, NotFoundError, StateRecord, StateStore
-from harborage.state.directory import Directory, batched
+from harborage.state.directory import CHUNK, Directory, batched
 from harborage.tasks.ledger import FollowUp
-from harborage.tasks.model import Task, TaskGroupID, TaskID, TaskPatch
+from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.records import (
     AFTER_KIND,
     ENDED_KIND,
@@ -88,6 +90,19 @@ class Shelf:
             slot, GROUP_KIND, decode_group
         )
 
+    async def groups(self, session: Identity, tasks: Iterable[Task]) -> list[TaskGroup]:
+        """The groups that these tasks are in; those that have not ended with their members."""
+        found: list[TaskGroup] = []
+        for group_id in dict.fromkeys(task.group_id for task in tasks if task.group_id):
+            kept = await self.group(session, group_id)
+            if kept is None:
+                continue
+            group = kept.group
+            if not group.status.is_terminal and not group.members:
+                group = replace(group, members=tuple(await self.members(session, group_id)))
+            found.append(group)
+        return found
+
     async def patch(self, session: Identity, patch_id: str) -> TaskPatch | None:
         """The patch as it is kept, or None."""
         return await self._load(session.with_run(patch_id), PATCH_KIND, decode_patch)
@@ -119,6 +134,36 @@ class Shelf:
     async def sessions(self) -> list[Identity]:
         """The sessions that have tasks."""
         return [Identity(*entry) for entry in dict.fromkeys(await self._sessions.entries())]
+
+    async def forget(self, session: Identity, tasks: Iterable[Task]) -> None:
+        """Drop these tasks, their groups and their keys, and then the session's list: they are all that it has."""
+        groups: dict[TaskGroupID, None] = {}
+        for task in tasks:
+            slot = session.with_run(task.id)
+            for kind in (TASK_KIND, ENDED_KIND, AFTER_KIND):
+                await self._store.delete(slot, kind)
+            await Directory(self._store, slot, CHILDREN_KIND).clear()
+            if task.idempotency_key:
+                await self.release(session, task.idempotency_key)
+            if task.group_id:
+                groups[task.group_id] = None
+        for group_id in groups:
+            slot = session.with_run(group_id)
+            for kind in (GROUP_KIND, GROUP_ENDED_KIND):
+                await self._store.delete(slot, kind)
+            await Directory(self._store, slot, MEMBERS_KIND).clear()
+            await self.disown_group(group_id)
+        await Directory(self._store, session.with_run(""), INDEX_KIND).clear()
+        self._lists.pop((session.with_run(""), INDEX_KIND), None)
+        await self._shorten()
+
+    async def _shorten(self) -> None:
+        """Drop the oldest entries of the list of sessions, as far as they have no tasks any more."""
+        while len(entries := await self._sessions.oldest()) >= CHUNK:
+            for entry in entries:
+                if await self.ids(Identity(*entry)):
+                    return
+            await self._sessions.drop_oldest()
 
     async def held(self, session: Identity, key: str) -> HeldKey | None:
         """What the key stands for, or None."""

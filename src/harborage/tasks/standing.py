@@ -12,7 +12,7 @@ from harborage.tasks.ledger import GroupState, Mark, SessionLedger
 from harborage.tasks.model import GroupCompletion, Task, TaskID
 from harborage.tasks.records import KeptTask, StoredGroup
 
-__all__ = ["counted", "is_needed", "is_older", "is_uncounted", "is_watched", "members_of", "told_completion"]
+__all__ = ["counted", "drop", "is_needed", "is_older", "is_uncounted", "is_watched", "members_of", "told_completion"]
 
 
 def counted(task: Task, known: Task | None) -> Task:
@@ -36,7 +36,7 @@ def is_uncounted(ledger: SessionLedger, task_id: TaskID) -> bool:
 
 def is_watched(ledger: SessionLedger) -> bool:
     """Whether anybody waits for the end of a task or of a group of the session."""
-    return bool(ledger.end_waiters) or any(state.watchers for state in ledger.groups.values())
+    return bool(ledger.end_waiters or ledger.turn_waiters) or any(state.watchers for state in ledger.groups.values())
 
 
 def is_needed(ledger: SessionLedger) -> bool:
@@ -47,6 +47,13 @@ def is_needed(ledger: SessionLedger) -> bool:
 def members_of(ledger: SessionLedger, state: GroupState) -> Iterable[Task]:
     """The group's members that are in memory."""
     return (ledger.tasks[task_id] for task_id in state.members if task_id in ledger.tasks)
+
+
+def drop(ledger: SessionLedger, tasks: Iterable[Task]) -> None:
+    """Let go of tasks that the store has no more."""
+    for task in tasks:
+        ledger.tasks.pop(task.id, None)
+        ledger.marks.pop(task.id, None)
 
 
 def told_completion(stored: StoredGroup, tasks: Iterable[Task], now: datetime) -> GroupCompletion:

@@ -22,7 +22,7 @@ from harborage.events import Event
 from harborage.identity import Identity
 from harborage.state import StateStore
 from harborage.tasks import announcements, records
-from harborage.tasks.books import Books
+from harborage.tasks.books import Books, is_past
 from harborage.tasks.commit import Writer
 from harborage.tasks.errors import (
     GroupNotFoundError,
@@ -48,6 +48,7 @@ from harborage.tasks.records import HeldKey, KeptTask, StoredGroup
 from harborage.tasks.shelf import Shelf
 from harborage.tasks.standing import (
     counted,
+    drop,
     is_needed,
     is_older,
     is_uncounted,
@@ -55,7 +56,7 @@ from harborage.tasks.standing import (
     members_of,
     told_completion,
 )
-from harborage.tasks.watch import GroupWatch
+from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["KEEP", "RECHECK_S", "StoredBooks"]
 
@@ -131,8 +132,26 @@ class StoredBooks(Books):
         tasks.sort(key=lambda task: (task.created_at, task.id))
         return tasks
 
+    async def groups(self, session: Identity) -> list[TaskGroup]:
+        found = await self._shelf.groups(session, await self.read(session))
+        return [group for group in found if not group.status.is_terminal]
+
     async def sessions(self) -> list[Identity]:
         return await self._shelf.sessions()
+
+    def turn_waiter(self, ledger: SessionLedger) -> RetainTurnWaiter:
+        self._arm()
+        return ledger.turn_waiter(self.clock.now())
+
+    async def forget(self, session: Identity, before: int) -> int:
+        tasks = await self.read(session)
+        if not is_past(tasks, before):
+            return 0
+        await self._shelf.forget(session, tasks)
+        if (ledger := self.find(session)) is not None:
+            drop(ledger, tasks)
+            self._let_go(ledger)
+        return len(tasks)
 
     async def wait_ended(self, ledger: SessionLedger, task_id: TaskID) -> Task:
         self._arm()
@@ -147,6 +166,10 @@ class StoredBooks(Books):
                     self._adopt(ledger, kept)
             for state in [state for state in ledger.groups.values() if state.watchers]:
                 await self.alone(ledger, partial(self._standing, ledger, state.header.id))
+            if ledger.turn_waiters:
+                for group in await self._shelf.groups(ledger.session, await self.read(ledger.session)):
+                    if group.status.is_terminal:
+                        ledger.turn_ended(group)
 
     # What changes ask for
 

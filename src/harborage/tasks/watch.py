@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from harborage.tasks.errors import RegistryClosedError
@@ -84,9 +85,13 @@ class GroupWatch(Watch[GroupCompletion]):
 
 
 class RetainTurnWaiter(Watch[TaskGroupID]):
-    """Delivers the id of the next group of a session to end among those that hold their owner's turn."""
+    """Delivers the id of the next group of a session to end among those that hold their owner's turn.
 
-    __slots__ = ()
+    `since` is when it began to wait, where groups are read back that ended before; None otherwise.
+    """
+
+    __slots__ = ("since",)
+    since: datetime | None
 
     async def group_id(self) -> TaskGroupID | None:
         """The group's id, once one has ended; None when the waiter was cancelled or the registry closed first."""

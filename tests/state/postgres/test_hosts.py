@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from harborage.concurrency import Crew
 from harborage.runtime.durable import Engine
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.hosts import SCENARIOS, HostFactory, Scenario, check
+from harborage.testing.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
 
 class Hosts:
@@ -26,35 +25,33 @@ class Hosts:
         self._storage = storage
         self._clock = clock
         self._opened: list[StoredEngine] = []
-        self._wakes = Crew(lambda name, error: pytest.fail(f"{name}: {error}"))
         self.pauses = Coordinator(store=storage.state, clock=clock, on_settled=self._settled)
 
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def open(self) -> Engine:
-        kept = self._storage
-        engine = StoredEngine(kept.runs, kept.queue, self.pauses, clock=self._clock, linger=timedelta(0))
+    async def open(self, death: Death | None = None) -> Engine:
+        runs, queue = self._storage.runs, self._storage.queue
+        if death is not None:
+            runs, queue = death.of(runs), death.of(queue)
+        engine = StoredEngine(runs, queue, self.pauses, clock=self._clock, linger=timedelta(0))
         self._opened.append(engine)
         return engine
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.run_for(seconds)
 
-    def _settled(self, pause: Pause) -> None:
+    async def _settled(self, pause: Pause) -> None:
         """A run that waits for a pause may have left memory: then nobody else tells it."""
-        self._wakes.start(self._storage.queue.wake(pause.identity.run_id), "wake")
+        await self._storage.queue.wake(pause.identity.run_id)
 
     async def aclose(self) -> None:
         for engine in self._opened:
             await engine.aclose()
-        await self._wakes.join()
         await self._storage.aclose()
 
 
-# They let the loop make so many turns, which says little where answers come over a network.
-COUNTED_IN_TURNS = frozenset({"a_run_killed_at_any_moment_comes_to_the_same_end"})
-PROMISES = [scenario for scenario in SCENARIOS if scenario.__name__ not in COUNTED_IN_TURNS]
+PROMISES = [scenario for scenario in (*SCENARIOS, *SHARED) if scenario not in IN_TURNS]
 
 
 @pytest.mark.parametrize("scenario", PROMISES, ids=lambda scenario: scenario.__name__)

@@ -215,6 +215,11 @@ class Coordinator:
             except AlreadyResumedError:
                 return (await self._current(token)).without_trajectory()
 
+    async def every_open(self) -> tuple[Pause, ...]:
+        """Every open pause, of all tenants and of earlier processes too: for hosts, who answer to nobody."""
+        found = [pause for tenant in await self._tenants() for pause in await self._of_tenant(tenant, OPEN)]
+        return tuple(pause.shown() for pause in found if pause.is_paused)
+
     async def expire_due(self) -> tuple[Pause, ...]:
         """Settle every pause whose deadline has passed, those of an earlier process too; returns those it settled.
 
@@ -222,11 +227,8 @@ class Coordinator:
         and settled pauses that were kept long enough are dropped from the store. Call it when a process starts.
         """
         now = self._clock.now()
-        tenants = set(self._ledger.tenants())
-        if self._checkpoints is not None:
-            tenants.update(await self._checkpoints.tenants())
         settled: list[Pause] = []
-        for tenant in sorted(tenants):
+        for tenant in await self._tenants():
             for pause in await self._of_tenant(tenant, OPEN):
                 if not pause.is_due(now):
                     continue
@@ -372,6 +374,13 @@ class Coordinator:
         payload = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
         self._tell(EventType.PAUSE_RESUMED, settled, payload)
         self._ledger.wake(settled)
+
+    async def _tenants(self) -> tuple[str, ...]:
+        """The tenants that may have open pauses."""
+        tenants = set(self._ledger.tenants())
+        if self._checkpoints is not None:
+            tenants.update(await self._checkpoints.tenants())
+        return tuple(sorted(tenants))
 
     async def _of_tenant(self, tenant: str, filter: PauseFilter) -> tuple[Pause, ...]:
         """What the store and memory have of a tenant: the store knows which are open, memory which were settled."""

@@ -6,16 +6,42 @@ beside this one.
 
 from __future__ import annotations
 
-from harborage.clock import Timers
+from datetime import timedelta
+
+from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.drivers import StateConfig
+from harborage.state.postgres.artifacts import PostgresArtifacts
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.event_log import PostgresEventLog
 from harborage.state.postgres.records import PostgresStateStore
 from harborage.state.postgres.runs import PostgresRuns
+from harborage.state.postgres.workers import LEASE
 from harborage.state.storage import Storage
 from harborage.state.store import StateStore
 
-__all__ = ["Database", "PostgresEventLog", "PostgresRuns", "PostgresStateStore", "make", "open_postgres"]
+__all__ = [
+    "Database",
+    "PostgresArtifacts",
+    "PostgresEventLog",
+    "PostgresRuns",
+    "PostgresStateStore",
+    "make",
+    "open_postgres",
+    "storage_of",
+]
+
+
+def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Storage:
+    """The storage over an open database, which is closed with it; a dead process loses its runs after a `lease`."""
+    runs = PostgresRuns(database, clock=clock, lease=lease)
+    return Storage(
+        state=PostgresStateStore(database, clock=clock),
+        runs=runs,
+        queue=runs,
+        events=PostgresEventLog(database),
+        artifacts=PostgresArtifacts(database),
+        beneath=database,
+    )
 
 
 async def open_postgres(url: str, clock: Timers) -> Storage:
@@ -26,15 +52,7 @@ async def open_postgres(url: str, clock: Timers) -> Storage:
         StorageUrlError: the url means no database.
         DatabaseError: it cannot be opened; the text has no password.
     """
-    database = await Database.open(url)
-    runs = PostgresRuns(database, clock=clock)
-    return Storage(
-        state=PostgresStateStore(database, clock=clock),
-        runs=runs,
-        queue=runs,
-        events=PostgresEventLog(database),
-        beneath=database,
-    )
+    return storage_of(await Database.open(url), clock=clock)
 
 
 async def make(config: StateConfig) -> StateStore:

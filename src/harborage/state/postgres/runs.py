@@ -231,9 +231,9 @@ class PostgresRuns:
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._notices.on_change(listener)
 
-    async def next_wake(self) -> datetime | None:
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
         self._check_open()
-        wake_at: datetime | None = await self._database.fetchval(_QUEUE["next_wake"])
+        wake_at: datetime | None = await self._database.fetchval(_QUEUE["next_wake"], agent)
         return wake_at
 
     # ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.drivers import StateConfig
 from harborage.state.errors import StorageUrlError
@@ -13,20 +15,22 @@ from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.event_log import SQLiteEventLog
 from harborage.state.sqlite.records import SQLiteStateStore
 from harborage.state.sqlite.runs import SQLiteRuns
+from harborage.state.sqlite.workers import LEASE
 from harborage.state.storage import Storage
 from harborage.state.store import StateStore
 
 __all__ = ["Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"]
 
 
-def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK) -> Storage:
-    """The storage over an open database, which is closed with it."""
-    runs = SQLiteRuns(database, clock=clock)
+def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Storage:
+    """The storage over an open database, which is closed with it; a frozen process loses its runs after a `lease`."""
+    runs = SQLiteRuns(database, clock=clock, lease=lease)
     return Storage(
         state=SQLiteStateStore(database, clock=clock),
         runs=runs,
         queue=runs,
         events=SQLiteEventLog(database),
+        artifact_folder=str(database.path.absolute().parent / "artifacts"),
         beneath=database,
     )
 

@@ -21,7 +21,7 @@ from harborage.state.errors import (
 )
 from harborage.state.sql_files import Migration, pending_migrations, read_statements
 
-__all__ = ["check_place", "connect", "file_system_of", "migrate", "statements"]
+__all__ = ["check_place", "connect", "file_system_of", "migrate", "repeated", "statements"]
 
 _PACKAGE: Final = __package__
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -32,12 +32,19 @@ _REMOTE: Final = re.compile(
 )
 _RETRY_S: Final = 0.01
 _OCTAL: Final = re.compile(r"\\(\d{3})")
+_NAME: Final = re.compile(r":\w+")
+_ROW: Final = re.compile(r"VALUES (\([?, ]+\))")
 _LINE: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
 
 def statements(file: str) -> dict[str, str]:
     """The statements of a file by name, without their comments, which SQLite would read again and again."""
     return {name: _LINE.sub("", sql) for name, sql in read_statements(_PACKAGE, f"statements/{file}.sql").items()}
+
+
+def repeated(sql: str, rows: int) -> str:
+    """A statement of one row of values, of so many: theirs come first, row by row, then the others, all by place."""
+    return _ROW.sub(lambda row: f"VALUES {', '.join([row[1]] * rows)}", _NAME.sub("?", sql))
 
 
 def check_place(path: Path) -> None:

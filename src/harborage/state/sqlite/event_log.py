@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from harborage.events.errors import LogClosedError, SequenceTakenError
 from harborage.events.log import Logged
 from harborage.identity import Identity, require_triple
-from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.connection import repeated, statements
 from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["SQLiteEventLog"]
 
 T = TypeVar("T")
+
+_MOST_ROWS: Final = 8
 
 
 class SQLiteEventLog:
@@ -23,7 +25,7 @@ class SQLiteEventLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = statements("events")
-        self._add = self._sql["add"]
+        self._add = [repeated(self._sql["add"], rows) for rows in range(1, _MOST_ROWS + 1)]
         self._is_closed = False
 
     async def append(self, events: Sequence[Logged]) -> None:
@@ -68,19 +70,28 @@ class SQLiteEventLog:
 
     def _append(self, transaction: Transaction, events: Sequence[Logged]) -> None:
         execute, changes = transaction.execute, transaction.connection.total_changes
-        done = changes()
+        for some in _of_one_session(events):
+            who = some[0].who
+            session: Any = self._session(transaction, who)
+            if session is None:
+                session = execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
+            before = changes()
+            values: list[Any] = []
+            for _, sequence, data in some:
+                values += (session, sequence, data)
+            execute(self._add[len(some) - 1], values)
+            if changes() != before + len(some):
+                self._check(transaction, session, some)
+
+    def _check(self, transaction: Transaction, session: int, events: Sequence[Logged]) -> None:
+        """Accept events that are kept by now, if need be from an earlier try.
+
+        Raises:
+            SequenceTakenError: the number of one of them is another's.
+        """
         for who, sequence, data in events:
-            owner = (who.tenant_id, who.user_id, who.session_id)
-            values = (sequence, data, *owner)
-            execute(self._add, values)
-            if changes() != done + 1:  # a new session, or the number is taken
-                session = self._session(transaction, who)
-                if session is None:
-                    execute(self._sql["add_session"], owner)
-                    execute(self._add, values)
-                elif execute(self._sql["under"], (session, sequence)).get != data:
-                    raise SequenceTakenError(who.session_id, sequence)
-            done = changes()
+            if transaction.execute(self._sql["under"], (session, sequence)).get != data:
+                raise SequenceTakenError(who.session_id, sequence)
 
     def _last(self, transaction: Transaction, session: int) -> int:
         last: Any = transaction.execute(self._sql["last"], (session,)).get
@@ -95,3 +106,12 @@ class SQLiteEventLog:
     def _session(self, transaction: Transaction, who: Identity) -> int | None:
         number: Any = transaction.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).get
         return None if number is None else int(number)
+
+
+def _of_one_session(events: Sequence[Logged]) -> Iterator[Sequence[Logged]]:
+    """Neighbours of one session, in portions that one statement takes."""
+    first = 0
+    for at in range(1, len(events) + 1):
+        if at == len(events) or at - first == _MOST_ROWS or events[at].who != events[first].who:
+            yield events[first:at]
+            first = at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -14,7 +14,7 @@ from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.tables import RunTables
 from harborage.state.sqlite.times import micros, moment
-from harborage.state.sqlite.workers import Workers
+from harborage.state.sqlite.workers import LEASE, Workers
 
 __all__ = ["SQLiteRuns"]
 
@@ -25,14 +25,14 @@ class SQLiteRuns:
     """`RunStore` and `RunQueue` over a database, which outlives them: whoever opened the database closes it.
 
     A worker that dies is noticed within a fraction of a second by the others that are kept alive, and at once by who
-    claims; one that freezes for a minute counts as dead.
+    claims; one that freezes for as long as `lease` counts as dead.
     """
 
-    def __init__(self, database: Database, *, clock: Timers = SYSTEM_CLOCK) -> None:
+    def __init__(self, database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> None:
         self._database = database
         self._clock = clock
         self._tables = RunTables()
-        self._workers = Workers(database, clock)
+        self._workers = Workers(database, clock, lease=lease)
         self._is_closed = False
 
     # ── RunStore ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,8 +95,8 @@ class SQLiteRuns:
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._database.on_change(listener)
 
-    async def next_wake(self) -> datetime | None:
-        at = await self._read(self._tables.next_wake)
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
+        at = await self._read(lambda tx: self._tables.next_wake(tx, agent))
         return None if at is None else moment(at)
 
     # ── Both ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,13 +24,14 @@ from harborage.state.runs import (
     check_bodies,
     check_body,
 )
-from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.connection import repeated, statements
 from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.times import micros, moment
 
 __all__ = ["RunTables"]
 
 _NO_RUN: Final = 0
+_MOST_ROWS: Final = 8
 
 
 class RunTables:
@@ -38,9 +39,9 @@ class RunTables:
 
     def __init__(self) -> None:
         self._sql = {**statements("runs"), **statements("queue")}
-        # Every step of every run asks for these two.
+        # Every step of every run asks for these.
         self._extend = self._sql["extend"]
-        self._add_entry = self._sql["add_entry"]
+        self._add_entries = [repeated(self._sql["add_entry"], rows) for rows in range(1, _MOST_ROWS + 1)]
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,10 +109,13 @@ class RunTables:
 
     def _fill(self, transaction: Transaction, number: int, before: int, write: Write) -> None:
         execute = transaction.execute
-        position = before
-        for data in write.entries:
-            position += 1
-            execute(self._add_entry, (number, position, crc32(data), data))
+        entries = write.entries
+        for first in range(0, len(entries), _MOST_ROWS):
+            some = entries[first : first + _MOST_ROWS]
+            values: builtins.list[Any] = []
+            for position, data in enumerate(some, before + first + 1):
+                values += (number, position, crc32(data), data)
+            execute(self._add_entries[len(some) - 1], values)
         for digest, body in write.bodies.items():
             execute(self._sql["add_body"], (digest, body))
             execute(self._sql["name_body"], (number, digest))
@@ -230,9 +234,9 @@ class RunTables:
         if transaction.execute(self._sql["wake"], (run_id,)).get:
             transaction.tell()
 
-    def next_wake(self, transaction: Transaction) -> int | None:
+    def next_wake(self, transaction: Transaction, agent: str) -> int | None:
         """When the next parked run that nobody carries is to be looked at."""
-        at: Any = transaction.execute(self._sql["next_wake"]).get
+        at: Any = transaction.execute(self._sql["next_wake"], (agent,)).get
         return None if at is None else int(at)
 
 

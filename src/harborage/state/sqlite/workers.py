@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from datetime import timedelta
 from typing import Any, Final
 
 from harborage.clock import Timers, sleep
@@ -18,11 +19,12 @@ from harborage.state.sqlite.locks import WorkerLocks
 from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.times import micros
 
-__all__ = ["Workers"]
+__all__ = ["LEASE", "Workers"]
+
+LEASE: Final = timedelta(seconds=60)
 
 _LOOK_S: Final = 0.1
-_BEAT_S: Final = 10.0
-_FROZEN_US: Final = 60 * 1_000_000
+_BEATS: Final = 6  # in the time of one lease
 
 _logger = logging.getLogger(__name__)
 
@@ -30,9 +32,11 @@ _logger = logging.getLogger(__name__)
 class Workers:
     """The workers of this process on one database, and what it can tell of the others."""
 
-    def __init__(self, database: Database, clock: Timers) -> None:
+    def __init__(self, database: Database, clock: Timers, *, lease: timedelta = LEASE) -> None:
         self._database = database
         self._clock = clock
+        self._lease = lease
+        self._beat_s = lease.total_seconds() / _BEATS
         self._locks = WorkerLocks(database.path)
         self._sql = statements("queue")
         self._signing: Counter[str] = Counter()
@@ -50,7 +54,7 @@ class Workers:
             while not self._is_closed:
                 try:
                     if self._clock.monotonic() >= beat_at:
-                        beat_at = self._clock.monotonic() + _BEAT_S
+                        beat_at = self._clock.monotonic() + self._beat_s
                         await self._database.write(lambda transaction: self._beat(transaction, worker))
                     await self._look(worker)
                 except DatabaseError as error:
@@ -104,7 +108,7 @@ class Workers:
         transaction.execute(self._sql["beat"], (worker, micros(self._clock.now())))
 
     def _dead(self, transaction: Transaction, worker: str) -> list[str]:
-        oldest = micros(self._clock.now()) - _FROZEN_US
+        oldest = micros(self._clock.now() - self._lease)
         others: list[Any] = transaction.execute(self._sql["other_workers"], (worker,)).fetchall()
         return [other for other, seen_at in others if seen_at < oldest or not self._locks.is_held(other)]
 

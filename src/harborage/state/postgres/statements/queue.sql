@@ -96,7 +96,9 @@ with woken as (
 select pg_notify('harborage', $2) from woken;
 
 -- name: next_wake
-select min(ready_at) from harborage_runs where owner = '' and ready_at > '-infinity' and ready_at < 'infinity';
+select ready_at from harborage_runs
+where owner = '' and ready_at > '-infinity' and ready_at < 'infinity' and ($1::text = '' or agent in ('', $1))
+order by ready_at, number limit 1;
 
 -- name: keep_alive
 -- The worker's sign of life; the runs of those that gave none for too long become free. Returns how many did.

@@ -5,14 +5,12 @@ SELECT number FROM harborage_sessions
 WHERE tenant_id = :tenant_id AND user_id = :user_id AND session_id = :session_id;
 
 -- name: add_session
-INSERT INTO harborage_sessions (tenant_id, user_id, session_id) VALUES (:tenant_id, :user_id, :session_id);
+INSERT INTO harborage_sessions (tenant_id, user_id, session_id) VALUES (:tenant_id, :user_id, :session_id)
+RETURNING number;
 
 -- name: add
--- Adds nothing where there is no such session yet, or the number is taken.
-INSERT INTO harborage_events (session, sequence, data)
-SELECT number, :sequence, :data FROM harborage_sessions
-WHERE tenant_id = :tenant_id AND user_id = :user_id AND session_id = :session_id
-ON CONFLICT DO NOTHING;
+-- Adds nothing where the number is taken.
+INSERT INTO harborage_events (session, sequence, data) VALUES (:session, :sequence, :data) ON CONFLICT DO NOTHING;
 
 -- name: under
 SELECT data FROM harborage_events WHERE session = :session AND sequence = :sequence;

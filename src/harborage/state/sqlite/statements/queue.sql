@@ -55,8 +55,11 @@ WHERE run_id = :run_id AND (stand = 'parked' OR owner <> '') AND NOT is_woken
 RETURNING 1;
 
 -- name: next_wake
-SELECT min(wake_at) FROM harborage_standings INDEXED BY harborage_standings_due
-WHERE owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken;
+SELECT wake_at FROM harborage_standings INDEXED BY harborage_standings_due
+WHERE
+  owner = '' AND stand = 'parked' AND wake_at IS NOT NULL AND NOT is_woken
+  AND (:agent = '' OR agent IN ('', :agent))
+ORDER BY wake_at LIMIT 1;
 
 -- name: sign
 -- The first sign of life of a worker; one that gives it already is not written again.

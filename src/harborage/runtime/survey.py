@@ -1,0 +1,231 @@
+"""Looking over everything that waits in a storage, whoever's it is, and ending what nobody else would.
+
+Reading changes nothing, except that a pause whose record leads nowhere leaves the list. Settling asks again about each
+orphan before it ends it, and may be done while other processes work on the same storage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import Protocol, assert_never, runtime_checkable
+
+import msgspec
+
+from harborage.clock import Clock
+from harborage.errors import HarborageError
+from harborage.identity import Identity
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseNotFoundError,
+)
+from harborage.runtime.waits import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
+from harborage.sessions import SessionRegistry
+from harborage.state.runs import RunFilter, RunQueue, RunRecord, RunStore, Stand
+from harborage.tasks import (
+    GroupNotFoundError,
+    InvalidTransitionError,
+    NotFoundError,
+    Task,
+    TaskFailure,
+    TaskGroup,
+    TaskReader,
+    TaskRegistry,
+    TaskStatus,
+)
+
+__all__ = ["KeptTasks", "Places", "Settled", "settle", "survey"]
+
+ORPHANED = "runtime_orphaned"
+"""The code of a task that failed because nobody was left who would have ended it."""
+
+_PAGE = 500
+_log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class KeptTasks(TaskRegistry, TaskReader, Protocol):
+    """A task registry that can be read across sessions."""
+
+    async def groups(self, session: Identity) -> list[TaskGroup]:
+        """The session's groups that have tasks and have not ended."""
+        ...
+
+    async def forget(self, before: datetime, is_over: Callable[[Identity], Awaitable[bool]]) -> int:
+        """Drop the tasks of sessions that are over and whose tasks all ended before then; how many."""
+        ...
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things wait. Without sessions none is looked at."""
+
+    runs: RunStore
+    queue: RunQueue
+    pauses: Coordinator
+    tasks: KeptTasks
+    sessions: SessionRegistry | None = None
+    clock: Clock
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that nobody would have ended, and what was done about it."""
+
+    wait: Wait
+    done: str
+
+
+async def survey(places: Places) -> list[Wait]:
+    """Everything that waits: runs, then pauses and approvals, tasks, groups and sessions, each in order of age.
+
+    What cannot be read is logged and left out.
+    """
+    now = places.clock.now()
+    # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
+    pauses = await places.pauses.every_open()
+    tasks, groups = await _tasks(places)
+    records = [record async for record in _records(places.runs)]
+    stands = {record.run_id: record.standing.stand for record in records}
+    found = [
+        *_runs(records, stands, pauses, now),
+        *(of_pause(pause, stands=stands, now=now) for pause in pauses),
+        *_given(of_task(task, stands=stands, now=now) for task in tasks),
+    ]
+    living = frozenset(task.id for task in tasks)
+    found += _given(of_group(group, stands=stands, living=living, now=now) for group in groups)
+    if places.sessions is not None:
+        policy = places.sessions.policy
+        found += _given(of_session(one, policy, now=now) for one in await places.sessions.every_open())
+    order = list(WaitKind)
+    return sorted(found, key=lambda wait: (order.index(wait.kind), wait.since, wait.id))
+
+
+async def settle(places: Places, waits: Iterable[Wait] | None = None) -> list[Settled]:
+    """End what nobody else would, and what is overdue; returns what was done. `waits` are what to look at.
+
+    Pauses past their deadline take their default, runs that nothing wakes are looked at again, pauses of ended runs are
+    rejected, tasks end as their runs did, and groups that nobody can seal any more are cancelled.
+    """
+    looked_at = await survey(places) if waits is None else list(waits)
+    done: list[Settled] = []
+    overdue = {wait.id: wait for wait in looked_at if wait.kind in {WaitKind.PAUSE, WaitKind.APPROVAL}}
+    for pause in await places.pauses.expire_due():
+        if pause.token in overdue:
+            what = f"its deadline had passed, so it took its default: {pause.decision}"
+            done.append(Settled(wait=overdue[pause.token], done=what))
+    ended = {one.wait.id for one in done}
+    for wait in looked_at:
+        if not wait.is_orphan or wait.id in ended:
+            continue
+        try:
+            what = await _end(places, wait)
+        except HarborageError as error:
+            _log.warning("%s %s waits for nobody, and could not be ended: %s", wait.kind, wait.id, error)
+            continue
+        if what:
+            done.append(Settled(wait=wait, done=what))
+    return done
+
+
+async def _end(places: Places, wait: Wait) -> str:
+    """What was done about an orphan; "" when it had ended, or is none any more."""
+    match wait.kind:
+        case WaitKind.RUN:
+            return await _wake(places, wait)
+        case WaitKind.PAUSE | WaitKind.APPROVAL:
+            return await _withdraw(places, wait)
+        case WaitKind.TASK:
+            return await _end_task(places, wait)
+        case WaitKind.GROUP:
+            return await _end_group(places, wait)
+        case WaitKind.SESSION:
+            return ""
+        case _:
+            assert_never(wait.kind)
+
+
+async def _wake(places: Places, wait: Wait) -> str:
+    record = await _record(places.runs, wait.id)
+    if record is None or record.owner or record.standing.stand is not Stand.PARKED:
+        return ""
+    await places.queue.wake(wait.id)
+    return "woken, to be looked at again"
+
+
+async def _withdraw(places: Places, wait: Wait) -> str:
+    record = await _record(places.runs, wait.who.run_id)
+    if record is not None and not record.standing.stand.is_final:
+        return ""
+    payload = {"rejected": True, "reason": "run ended"}
+    try:
+        await places.pauses.resume(wait.id, PauseDecision.REJECT, payload, who=wait.who)
+    except (AlreadyResumedError, PauseNotFoundError):
+        return ""
+    return "rejected"
+
+
+async def _end_task(places: Places, wait: Wait) -> str:
+    record = await _record(places.runs, wait.id)
+    if record is not None and not record.standing.stand.is_final:
+        return ""
+    try:
+        task = await places.tasks.get(wait.id, who=wait.who)
+        if task.status is TaskStatus.RUNNING:
+            reason = wait.orphan if record is None else record.standing.reason or wait.orphan
+            await places.tasks.mark_failed(task.id, TaskFailure(ORPHANED, reason), who=wait.who)
+            return "failed"
+        return "cancelled" if await places.tasks.cancel(task.id, wait.orphan, who=wait.who) else ""
+    except (InvalidTransitionError, NotFoundError):
+        return ""
+
+
+async def _end_group(places: Places, wait: Wait) -> str:
+    try:
+        return "cancelled" if await places.tasks.cancel_group(wait.id, wait.orphan, False, who=wait.who) else ""
+    except GroupNotFoundError:
+        return ""
+
+
+def _runs(records: list[RunRecord], stands: dict[str, Stand], pauses: Iterable[Pause], now: datetime) -> Iterable[Wait]:
+    of_each: defaultdict[str, list[Pause]] = defaultdict(list)
+    for pause in pauses:
+        of_each[pause.identity.run_id].append(pause)
+    return _given(of_run(one, stands=stands, pauses=of_each.get(one.run_id, []), now=now) for one in records)
+
+
+async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:
+    """The tasks and groups that have not ended."""
+    tasks: list[Task] = []
+    groups: list[TaskGroup] = []
+    for session in await places.tasks.sessions():
+        try:
+            kept = await places.tasks.read(session)
+            groups += await places.tasks.groups(session)
+        except HarborageError as error:
+            _log.warning("the tasks of session %s cannot be looked at: %s", session.session_id, error)
+            continue
+        tasks += (task for task in kept if not task.status.is_terminal)
+    return tasks, groups
+
+
+async def _records(runs: RunStore) -> AsyncIterator[RunRecord]:
+    after = ""
+    while page := await runs.list(RunFilter(), after=after, limit=_PAGE):
+        for record in page:
+            yield record
+        after = page[-1].run_id
+
+
+async def _record(runs: RunStore, run_id: str) -> RunRecord | None:
+    if not run_id:
+        return None
+    found = await runs.list(RunFilter(run_id=run_id), limit=1)
+    return found[0] if found else None
+
+
+def _given(waits: Iterable[Wait | None]) -> list[Wait]:
+    return [wait for wait in waits if wait is not None]
