@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.deltas import streamed_deltas
+from benchmarks.durable import durable_steps
 from benchmarks.fanout import event_fan_out, tool_fan_out
 from benchmarks.imports import import_time
 from benchmarks.local import embedded_model
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "deltas": streamed_deltas,
     "imports": import_time,
     "storage": storage_cost,
+    "durable": durable_steps,
     "local": embedded_model,
 }
 OUT = Path(__file__).parent / "out" / "results.json"

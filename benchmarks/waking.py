@@ -1,0 +1,141 @@
+"""What it takes to carry a long run on, and what runs that wait cost the process that will carry them on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tempfile
+import time
+import tracemalloc
+from datetime import timedelta
+from itertools import count
+from statistics import median
+
+from msgspec.structs import replace
+
+from benchmarks.agents import add_tool
+from benchmarks.measure import Row
+from harborage import CallTool, Identity, PauseReason, RequestPause, RunContext, Runtime
+from harborage.planner import Decision
+from harborage.runtime.options import RuntimeOptions
+from harborage.state import RunFilter, Stand, Storage, Write, open_storage
+
+__all__ = ["parked_runs", "resume"]
+
+_WHO = Identity("bench", "bench", "waking")
+_STEPS = 1000
+_TURNS = 5
+_PARKED = 10_000
+_STARTED = 500
+_AT_ONCE = 50
+_ALL = RunFilter(stands=(Stand.PARKED,))
+_names = count()
+_CALL = CallTool("add", b'{"a":1,"b":2}')
+
+
+class _Stopping:
+    """Calls `add` for 1,000 steps; then it thinks for ever, and `stuck` says since when."""
+
+    def __init__(self) -> None:
+        self.stuck: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        if len(run.trajectory.steps) < _STEPS:
+            return _CALL
+        self.stuck.set_result(time.perf_counter())
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+
+async def resume(name: str, storage: Storage) -> Row:
+    """From a runtime's opening until the planner of a run of 1,000 steps is asked for the next one.
+
+    The bare side reads the same record and decodes it with the standard library.
+    """
+    options = RuntimeOptions(max_steps=10_000)
+    run_id = ""
+    spent: list[float] = []
+    for _ in range(_TURNS + 1):
+        planner = _Stopping()
+        begin = time.perf_counter()
+        async with Runtime(planner=planner, tools=[add_tool()], storage=storage, options=options) as rt:
+            if not run_id:
+                run_id = (await rt.start("g", who=_WHO)).id
+            spent.append(await planner.stuck - begin)
+    bare: list[float] = []
+    for _ in range(_TURNS):
+        begin = time.perf_counter()
+        for entry in await storage.runs.read(run_id):
+            json.loads(entry)
+        bare.append(time.perf_counter() - begin)
+    await storage.runs.forget(run_id)
+    ours = median(spent[1:]) * 1e3
+    return Row(name=f"{name}: carry on at step {_STEPS:,}", unit="ms", ours=ours, bare=median(bare) * 1e3)
+
+
+class _Waiting:
+    """Waits for an answer at once."""
+
+    async def next(self, _: RunContext) -> Decision:
+        return RequestPause(PauseReason.AWAIT_INPUT)
+
+
+async def parked_runs() -> list[Row]:
+    """Memory beyond what the runtime held before there were runs: 500 that it started and parked, then 10,000."""
+    with tempfile.TemporaryDirectory(prefix="harborage-") as folder:
+        async with await open_storage(f"sqlite:{folder}/harborage.db") as storage:
+            options = RuntimeOptions(linger=timedelta(0))
+            async with Runtime(planner=_Waiting(), storage=storage, options=options) as rt:
+                tracemalloc.start()
+                try:
+                    await _park(rt, storage, _AT_ONCE)  # what is made once is no cost of a run
+                    before = _held()
+                    await _park(rt, storage, _STARTED)
+                    started = _held() - before
+                    await _multiply(storage)
+                    await asyncio.sleep(2)  # the host looks around
+                    kept = _held() - before
+                finally:
+                    tracemalloc.stop()
+    note = "over baseline; each may be woken by a control, a time or another run"
+    return [
+        Row(name=f"{_STARTED} runs started and parked", unit="KB a run", ours=started / _STARTED / 1024),
+        Row(name=f"{_PARKED:,} parked runs kept", unit="MB", ours=kept / 2**20, note=note),
+    ]
+
+
+def _held() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+async def _park(rt: Runtime, storage: Storage, number: int) -> None:
+    known = await _parked(storage)
+    for _ in range(number // _AT_ONCE):
+        sessions = [Identity(_WHO.tenant_id, _WHO.user_id, f"waking-{next(_names):06}") for _ in range(_AT_ONCE)]
+        await asyncio.gather(*(rt.start("wait", who=who) for who in sessions))
+    while await _in_memory(storage) or await _parked(storage) < known + number:  # noqa: ASYNC110 - nobody is told
+        await asyncio.sleep(0.01)
+
+
+async def _in_memory(storage: Storage) -> bool:
+    return any(one.owner for one in await storage.runs.list(_ALL, limit=_PARKED))
+
+
+async def _parked(storage: Storage) -> int:
+    return len(await storage.runs.list(_ALL, limit=_PARKED))
+
+
+async def _multiply(storage: Storage) -> None:
+    """Keep copies of a parked run until there are 10,000: they stand as if this process had parked them."""
+    known = await storage.runs.list(_ALL, limit=_PARKED)
+    model = known[0]
+    entries = await storage.runs.read(model.run_id)
+    missing = [f"copy-{number:06}" for number in range(_PARKED - len(known))]
+    for first in range(0, len(missing), 500):
+        copies = [
+            replace(model, run_id=run_id, who=model.who.identity.with_run(run_id))
+            for run_id in missing[first : first + 500]
+        ]
+        await asyncio.gather(*(storage.runs.create(one, Write(entries=entries)) for one in copies))
