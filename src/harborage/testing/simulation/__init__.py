@@ -1,7 +1,8 @@
 """Deterministic simulation: code that believes it runs, on a loop whose every choice comes from a seed.
 
 Time is simulated, processes die and freeze between two turns, stores refuse, answers are lost; and the same seed gives
-the same story, turn by turn. `simulate` plays a story of your own, `play` one about Harborage itself.
+the same story, turn by turn. `crash_test` plays stories about an agent of yours, `simulate` one that you write
+yourself, `play` one about Harborage.
 """
 
 from harborage.testing.simulation.checks import BrokenPromiseError, Seen, broken_promises, check
@@ -16,19 +17,24 @@ from harborage.testing.simulation.loop import (
     SimulationError,
     UnhandledError,
 )
+from harborage.testing.simulation.marks import EVERYTHING, marks_of
 from harborage.testing.simulation.plans import Traits, drawn_plan, drawn_traits
 from harborage.testing.simulation.process import START, Process, ProcessDiedError, SimulatedClock
 from harborage.testing.simulation.simulation import Outcome, Simulation, Story, simulate
-from harborage.testing.simulation.stores import Server, StaleWriteError
+from harborage.testing.simulation.stores import AuditedRuns, Server, StaleWriteError
 from harborage.testing.simulation.stories import play
 from harborage.testing.simulation.town import StuckError, Town
+from harborage.testing.simulation.trials import Answer, Place, Trial, TrialFailedError, crash_test
 from harborage.testing.simulation.wire import Wire
-from harborage.testing.simulation.world import Act, Mind, World
+from harborage.testing.simulation.world import Act, Mind, World, tools_of
 
 __all__ = [
+    "EVERYTHING",
     "NO_FAULTS",
     "START",
     "Act",
+    "Answer",
+    "AuditedRuns",
     "BrokenPromiseError",
     "DeadlockError",
     "EndlessError",
@@ -38,6 +44,7 @@ __all__ = [
     "Mind",
     "Order",
     "Outcome",
+    "Place",
     "Process",
     "ProcessDiedError",
     "RealWorldError",
@@ -52,14 +59,19 @@ __all__ = [
     "StuckError",
     "Town",
     "Traits",
+    "Trial",
+    "TrialFailedError",
     "UnhandledError",
     "Wire",
     "World",
     "broken_promises",
     "check",
+    "crash_test",
     "drawn_faults",
     "drawn_plan",
     "drawn_traits",
+    "marks_of",
     "play",
     "simulate",
+    "tools_of",
 ]

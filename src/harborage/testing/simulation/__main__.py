@@ -9,7 +9,11 @@ import time
 from collections.abc import Sequence
 
 from harborage.testing.simulation.many import many
+from harborage.testing.simulation.marks import EVERYTHING
 from harborage.testing.simulation.stories import play
+
+_MANY = 500
+"""As many stories are about everything, most likely."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +35,8 @@ def _tell(seed: int, *, is_verbose: bool) -> int:
     _say(outcome.trace)
     struck = ", ".join(f"{count} × {kind}" for kind, count in sorted(outcome.struck.items())) or "nothing"
     _say(f"seed {seed}: {outcome.turns} turns, {outcome.seconds:.1f} simulated seconds, struck by {struck}")
+    if outcome.result:
+        _say(f"came up: {', '.join(sorted(outcome.result))}")
     _say(f"digest {outcome.digest}")
     return 0 if outcome.error is None else 1
 
@@ -38,12 +44,16 @@ def _tell(seed: int, *, is_verbose: bool) -> int:
 def _play_many(seeds: range, jobs: int) -> int:
     began = time.monotonic()
     failed = 0
+    missed = set(EVERYTHING)
     for one in many(seeds, jobs):
+        missed -= one.marks
         if one.error:
             failed += 1
             _say(f"seed {one.seed}: {one.error.splitlines()[0][:300]}")
             _say(f"  alone: python -m harborage.testing.simulation --seed {one.seed}")
     took = time.monotonic() - began
+    if missed and len(seeds) >= _MANY:
+        _say(f"never came up: {', '.join(sorted(missed))}")
     _say(f"{len(seeds)} stories, {failed} failed; {took:.0f} s, {len(seeds) / max(took, 1e-9):.1f} a second")
     return 1 if failed else 0
 

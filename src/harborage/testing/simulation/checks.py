@@ -16,9 +16,9 @@ from harborage import codec
 from harborage.events.log import EventLog
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
-from harborage.runtime.engines.bodies import with_bodies
-from harborage.runtime.engines.histories import read_entries
-from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.engines.bodies import read_whole
+from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Started
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
@@ -26,7 +26,7 @@ from harborage.state.runs import RunRecord, RunStore, Stand
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.world import Act
 
-__all__ = ["BrokenPromiseError", "Seen", "broken_promises", "check"]
+__all__ = ["BrokenPromiseError", "Seen", "broken_promises", "check", "entries_of", "finish_of", "request_of"]
 
 _HANDED_OVER: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
 _ONCE: Final = ("write", "gated")
@@ -45,7 +45,8 @@ class Seen(msgspec.Struct, kw_only=True):
 
     `sent` are run, event id and encoded control of each in the order they were accepted; `approved` what of which run
     somebody allowed. `faults` is how often an answer of a model may have been lost; a run may fail only with a text
-    that holds `may_fail`, when that is not empty.
+    that holds `may_fail`, when that is not empty. `has_plans` says that goals are plans of `world.Mind`. `marks` name
+    what came up, see `marks`. `spawned` are the runs that others may have begun.
     """
 
     records: Sequence[RunRecord]
@@ -53,12 +54,15 @@ class Seen(msgspec.Struct, kw_only=True):
     log: EventLog
     pauses: PauseCoordinator
     who: Identity
-    acts: Sequence[Act]
-    asked: Mapping[tuple[str, int], int]
-    approved: Collection[tuple[str, str]]
     sent: Sequence[tuple[str, str, bytes]]
-    faults: int
+    acts: Sequence[Act] = ()
+    asked: Mapping[tuple[str, int], int] = {}
+    approved: Collection[tuple[str, str]] = ()
+    faults: int = 0
+    has_plans: bool = False
     may_fail: str = ""
+    marks: Collection[str] = ()
+    spawned: Collection[str] = ()
 
     def count(self, tool: str, run_id: str, what: str) -> int:
         """How often a tool acted for a run."""
@@ -79,30 +83,56 @@ async def check(seen: Seen) -> None:
 async def broken_promises(seen: Seen) -> list[str]:
     """Every promise that was broken, in words."""
     broken = [*_acts(seen), *_model_calls(seen)]
-    for record in seen.records:
-        entries = await _entries(seen, record)
-        finish = _finish(entries)
+    parents: dict[str, str] = {}
+    for record in sorted(seen.records, key=lambda one: one.created_at):
+        entries = await entries_of(seen, record)
+        finish = finish_of(entries)
+        request = request_of(entries)
+        if request.forked_from:
+            parents[record.run_id] = request.forked_from
+        line = [record.run_id]
+        while line[-1] in parents:
+            line.append(parents[line[-1]])
         found = [
             *_one_end(record, entries),
             *_failed(seen, record),
             *_begun_once(entries),
-            *_controls(seen, record, entries),
+            *_controls(seen, line, entries),
         ]
-        if finish is not None:
-            found += _told(seen, record, finish)
+        if finish is not None and seen.has_plans:
+            found += _told(seen, record, line, finish)
+        if request.is_rehearsal:
+            found += _rehearsed(seen, record)
         broken += [f"run {record.run_id[-6:]}: {one}" for one in found]
     broken += await _events(seen)
     broken += await _waiting(seen)
     return broken
 
 
-async def _entries(seen: Seen, record: RunRecord) -> Sequence[Entry]:
+async def entries_of(seen: Seen, record: RunRecord) -> Sequence[Entry]:
+    """What is recorded of a run."""
     runs = seen.runs
-    entries = read_entries(record.run_id, await runs.read(record.run_id))
-    return await with_bodies(entries, lambda digest: runs.body(record.run_id, digest))
+    stored = await runs.read(record.run_id)
+    return await read_whole(record.run_id, stored, lambda digest: runs.body(record.run_id, digest))
 
 
-def _finish(entries: Sequence[Entry]) -> Finish | None:
+def request_of(entries: Sequence[Entry]) -> RunRequest:
+    """What a run was started with."""
+    first = entries[0]
+    assert isinstance(first, Started)
+    request: RunRequest = codec.decode(bytes(first.request), RunRequest)
+    return request
+
+
+def _rehearsed(seen: Seen, record: RunRecord) -> Iterator[str]:
+    """A run that only rehearses changes nothing outside."""
+    for act in seen.acts:
+        if act.run_id == record.run_id and act.tool != "read":
+            yield f"it was to rehearse, and did {act.tool} {act.what}"
+
+
+def finish_of(entries: Sequence[Entry]) -> Finish | None:
+    """What a run ended with; None for one that failed."""
     last = entries[-1]
     if isinstance(last, Ended) and last.finish is not None:
         finish: Finish = codec.decode(bytes(last.finish), Finish)
@@ -159,28 +189,31 @@ def _model_calls(seen: Seen) -> Iterator[str]:
             yield f"run {run_id[-6:]}: the model was asked {times} times too often, after {most} faults"
 
 
-def _controls(seen: Seen, record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
-    """Each control reached the run once, in the order they were sent; those that did not came after its last step."""
-    sent = [event_id for run_id, event_id, _ in seen.sent if run_id == record.run_id]
-    kinds = {
-        event_id: codec.decode(data, ControlEvent).type
-        for run_id, event_id, data in seen.sent
-        if run_id == record.run_id
-    }
+def _controls(seen: Seen, line: Sequence[str], entries: Sequence[Entry]) -> Iterator[str]:
+    """Each control reached the run once, in the order they were sent; those that did not came after its last step.
+
+    `line` is the run, and those whose first steps it took over, with what had reached them by then.
+    """
+    sent = [event_id for run_id, event_id, _ in seen.sent if run_id == line[0]]
+    kinds = {event_id: codec.decode(data, ControlEvent).type for run_id, event_id, data in seen.sent if run_id in line}
     batches = {
         (entry.position, bytes(entry.arrivals)) for entry in entries if isinstance(entry, Arrived)
     }  # an append that was tried twice says the same thing twice
-    arrived = [
-        control.event_id
+    controls = [
+        control
         for position, arrivals in sorted(batches, key=lambda one: _place(one[0]))
         for control in codec.decode(arrivals, Arrivals).controls
     ]
+    arrived = [control.event_id for control in controls]
+    # A run that ends takes the runs that it spawned along.
+    cascade = {one.event_id for one in controls if one.type is ControlType.CANCEL and line[0] in seen.spawned}
     for event_id, times in Counter(arrived).items():
         if times > 1:
             yield f"{kinds.get(event_id)} {event_id} reached it {times} times"
-        if event_id not in kinds:
+        if event_id not in kinds and event_id not in cascade and not event_id.startswith("fork-"):
             yield f"{event_id} reached it, and nobody had sent it"
-    plain = [one for one in arrived if kinds.get(one) not in _HANDED_OVER]
+    mine = frozenset(sent)
+    plain = [one for one in arrived if one in mine and kinds.get(one) not in _HANDED_OVER]
     wanted = [one for one in sent if kinds[one] not in _HANDED_OVER]
     if plain != wanted[: len(plain)]:
         yield f"got {plain} of {wanted}"
@@ -192,7 +225,7 @@ def _place(position: str) -> tuple[int, ...]:
     return (int(history or 0), *(int(part) for part in rest.split(".")))
 
 
-def _told(seen: Seen, record: RunRecord, finish: Finish) -> Iterator[str]:
+def _told(seen: Seen, record: RunRecord, line: Sequence[str], finish: Finish) -> Iterator[str]:
     """What the run says that happened is what happened."""
     if finish.reason is not FinishReason.GOAL or not isinstance(finish.payload, dict):
         return
@@ -203,15 +236,15 @@ def _told(seen: Seen, record: RunRecord, finish: Finish) -> Iterator[str]:
         yield f"{len(observed)} of {len(steps)} steps were seen"
     for (kind, what), observation in zip(steps, observed, strict=False):
         if isinstance(what, str):
-            yield from _answered(seen, record.run_id, kind, what, observation)
+            yield from _answered(seen, line, kind, what, observation)
         elif isinstance(observation, list):
             for (name, each), one in zip(what, observation, strict=True):
-                yield from _answered(seen, record.run_id, name, each, one)
+                yield from _answered(seen, line, name, each, one)
 
 
-def _answered(seen: Seen, run_id: str, kind: str, what: str, observation: Any) -> Iterator[str]:
+def _answered(seen: Seen, line: Sequence[str], kind: str, what: str, observation: Any) -> Iterator[str]:
     tool = "read" if kind == "large" else kind
-    times = seen.count(tool, run_id, what)
+    times = sum(seen.count(tool, run_id, what) for run_id in line)
     if isinstance(observation, dict) and "error" in observation:
         if "unknown" in observation["error"] and tool not in _ONCE:
             yield f"{kind} {what} may be called again, and became unknown"

@@ -67,11 +67,12 @@ class Fates:
     def __init__(self, faults: Faults, chance: random.Random) -> None:
         self.faults = faults
         self.struck: Counter[str] = Counter()
+        self.is_calm = False
         self._chance = chance
 
     def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now."""
-        likely: float = getattr(self.faults, kind)
+        """Whether a fault of this kind happens now; never while it is calm."""
+        likely: float = 0.0 if self.is_calm else getattr(self.faults, kind)
         if not likely or self._chance.random() >= likely or self.struck[kind] >= self._most(kind):
             return False
         self.struck[kind] += 1

@@ -164,6 +164,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now_us / _US
 
+    def allow(self, turns: int, seconds: float) -> None:
+        """Let the simulation go on for that much from now, and no more."""
+        self._most_turns = self.turns + turns
+        self._most_us = self._now_us + round(seconds * _US)
+
     # ── Lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def new_lane(self, name: str) -> Lane:

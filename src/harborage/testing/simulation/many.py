@@ -16,18 +16,19 @@ _CHUNK = 10
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What is told of one story among many: its digest, and the first line of what it failed with."""
+    """What is told of one story among many: its digest, what it failed with, and what came up in it."""
 
     seed: int
     digest: str
     error: str
+    marks: frozenset[str] = frozenset()
 
 
 def played(seed: int) -> Played:
     """How one story went."""
     outcome = play(seed)
     error = "" if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}"
-    return Played(seed, outcome.digest, error)
+    return Played(seed, outcome.digest, error, outcome.result or frozenset())
 
 
 def many(seeds: Sequence[int], jobs: int) -> Iterator[Played]:

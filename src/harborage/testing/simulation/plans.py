@@ -28,6 +28,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     pauses: int = 0
     cancels: int = 0
+    nights: int = 0
+    forks: int = 0
     deadlines: float = 0.0
     token_budget: int = 0
     ttl_s: float = 60.0
@@ -55,6 +57,8 @@ def drawn_traits(chance: random.Random) -> Traits:
         messages=chance.choice((0, 0, 2, 6)),
         pauses=chance.choice((0, 0, 0, 2)),
         cancels=chance.choice((0, 0, 0, 1)),
+        nights=chance.choice((0, 0, 0, 1)),
+        forks=chance.choice((0, 0, 0, 0, 1)),
         deadlines=chance.choice((0.0, 0.0, 0.3)),
         token_budget=chance.choice((0, 0, 150)),
         ttl_s=chance.choice((60.0, 60.0, 7 * 86_400.0)),

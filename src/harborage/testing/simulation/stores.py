@@ -29,7 +29,7 @@ from harborage.testing.simulation.process import Process
 from harborage.testing.simulation.simulation import Simulation
 from harborage.testing.simulation.wire import Wire
 
-__all__ = ["Server", "StaleWriteError"]
+__all__ = ["AuditedRuns", "Server", "StaleWriteError"]
 
 _OLD_SIGN_S: Final = 60.0
 _NOTICED_S: Final = 0.2
@@ -43,9 +43,9 @@ class StaleWriteError(SimulationError):
 class Server:
     """The storage itself. Outside of every process: stories read it directly, processes `connect`."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, runs: AuditedRuns | None = None) -> None:
         self.simulation = simulation
-        self.runs = _Audited(simulation)
+        self.runs = runs or AuditedRuns(simulation)
         self.state = MemoryStateStore(clock=simulation.clock)
         self.events = MemoryEventLog()
         self._chance = simulation.chance("server")
@@ -119,7 +119,7 @@ class Server:
         return self.runs.on_change(changed)
 
 
-class _Audited(MemoryRuns):
+class AuditedRuns(MemoryRuns):
     """Runs whose every accepted write is checked once more, against claims that are counted here."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -237,8 +237,8 @@ class _Runs:
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._server.tell(self._process, listener)
 
-    async def next_wake(self) -> datetime | None:
-        at: datetime | None = await self._ask("queue.next_wake", self._runs.next_wake)
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
+        at: datetime | None = await self._ask("queue.next_wake", partial(self._runs.next_wake, agent=agent))
         return at
 
     async def aclose(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
+from harborage.state.storage import Storage
 from harborage.testing.simulation.checks import Seen
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.model import Model, Shortener
@@ -41,6 +42,7 @@ from harborage.testing.simulation.simulation import Simulation
 from harborage.testing.simulation.stores import Server
 from harborage.testing.simulation.wire import Wire
 from harborage.testing.simulation.world import Mind, World, tools_of
+from harborage.tools import ToolDescriptor
 
 __all__ = ["ME", "Asked", "StuckError", "Town"]
 
@@ -65,10 +67,10 @@ class Asked(msgspec.Struct):
 class Town:
     """One story: its storage, its outside world, its people and its processes."""
 
-    def __init__(self, simulation: Simulation, traits: Traits) -> None:
+    def __init__(self, simulation: Simulation, traits: Traits, server: Server | None = None) -> None:
         self.simulation = simulation
         self.traits = traits
-        self.server = Server(simulation)
+        self.server = server or Server(simulation)
         self.world = World(simulation)
         self.asked: list[Asked] = []
         self.plans: list[list[Any]] = []
@@ -80,6 +82,10 @@ class Town:
         self.pauses = Coordinator(
             store=self.server.state, clock=simulation.clock, on_settled=lambda one: queue.wake(one.identity.run_id)
         )
+        self.marks: set[str] = set()
+        self.killed = 0
+        self._forks_left = traits.forks
+        self._dark_until = 0.0
         self._desk = StoredEngine(self.server.runs, self.server.runs, self.pauses, clock=simulation.clock)
         self._sent = 0
         self._is_closing = False
@@ -96,6 +102,10 @@ class Town:
         for _ in range(traits.runs):
             self._crew.start(self._request(), "client")
         self._crew.start(self._answer_all(), "people")
+        for _ in range(traits.nights):
+            self._crew.start(self._night(), "night")
+        for _ in range(traits.forks):
+            self._crew.start(self._fork(), "somebody")
         for act, count in ((self._say, traits.messages), (self._pause, traits.pauses), (self._cancel, traits.cancels)):
             for _ in range(count):
                 self._crew.start(self._later(act), "somebody")
@@ -119,8 +129,10 @@ class Town:
             asked=self.world.asked,
             approved=self.approved,
             sent=self.server.runs.sendings,
-            faults=struck["crash"] + struck["freeze"] + struck["refuse"],
+            has_plans=True,
+            faults=struck["crash"] + struck["freeze"] + struck["refuse"] + self.killed,
             may_fail="the connection broke" if struck["lose"] else "",
+            marks=self.marks,
         )
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,17 +145,50 @@ class Town:
             process = self.simulation.boot(f"{'abc'[number]}{life}", self._serve)
             await process.ended.wait()
             await asyncio.sleep(self._chance.choice((0.0, 0.3, 20.0)) * self._chance.random())
+            await asyncio.sleep(max(0.0, self._dark_until - self.simulation.loop.time()))
+
+    async def _night(self) -> None:
+        """Let every process be dead for a while; people go on, and deadlines pass."""
+        chance, loop = self._chance, self.simulation.loop
+        await asyncio.sleep(chance.choice((5, 30)) * chance.random())
+        is_patient = chance.random() < 0.7
+        while is_patient and not await self._open_pauses():
+            await asyncio.sleep(0.5)
+            is_patient = loop.time() < 60
+        if self._is_closing:
+            return
+        length_s = chance.choice((1.0, 30.0, 90.0))
+        self._dark_until = loop.time() + length_s
+        began = self.simulation.clock.now()
+        for process in self.simulation.processes:
+            self.killed += not process.is_dead
+            process.kill("in the night")
+        await asyncio.sleep(length_s)
+        now = self.simulation.clock.now()
+        waiting = await self._open_pauses()
+        if any(one.deadline is not None and began < one.deadline <= now for one in waiting):
+            self.marks.add("a pause ran out while nothing was up")
+        if any(one.deadline is not None and began < one.deadline <= now for one in self.asked):
+            self.marks.add("a run's deadline passed while nothing was up")
+
+    def storage_of(self, process: Process) -> Storage:
+        """The storage, as that process reaches it."""
+        return self.server.connect(process)
+
+    def tools_of(self, process: Process, wire: Wire) -> list[ToolDescriptor]:
+        """The tools that process has."""
+        return tools_of(self.world, process.name, wire)
 
     async def _serve(self, process: Process) -> None:
         """What a process does: it carries runs."""
-        storage = self.server.connect(process)
+        storage = self.storage_of(process)
         wire = Wire(self.simulation, process, loss=_lost, slowest_s=self._chance.choice((0.0, 0.01, 2.0)))
         is_react = self.traits.is_react
         runtime = Runtime(
             planner=None if is_react else Mind(self.world, process.name, wire),
             model=Model(self.world, process, wire, self.plans) if is_react else None,
-            summariser=None if is_react else Shortener(),
-            tools=tools_of(self.world, process.name, wire),
+            summariser=None if is_react else Shortener(wire),
+            tools=self.tools_of(process, wire),
             approvals={"gated": AlwaysDeny()},
             storage=storage,
             clock=process.clock,
@@ -219,8 +264,19 @@ class Town:
         await act(chance.choice(runs).run_id)
 
     async def _say(self, run_id: str) -> None:
+        """Tell a run something: mostly in words."""
         self._sent += 1
-        await self._send(run_id, ControlType.USER_MESSAGE, {"message": f"m{self._sent}"})
+        said = f"m{self._sent}"
+        match self._chance.choice(("message", "message", "context", "goal", "priority")):
+            case "context":
+                await self._send(run_id, ControlType.INJECT_CONTEXT, {"note": said})
+            case "goal":
+                goal = next((one.goal for one in await self._runs() if one.run_id == run_id), "")
+                await self._send(run_id, ControlType.REDIRECT, {"goal": f"{goal} {said}"})
+            case "priority":
+                await self._send(run_id, ControlType.PRIORITIZE, {"priority": self._sent})
+            case _:
+                await self._send(run_id, ControlType.USER_MESSAGE, {"message": said})
 
     async def _pause(self, run_id: str) -> None:
         await self._send(run_id, ControlType.PAUSE)
@@ -238,25 +294,54 @@ class Town:
         try:
             for _ in range(self._chance.choice((1, 1, 2))):
                 await self._desk.send(run_id, control)
+                self._mark_night(type)
                 self.simulation.note(f"somebody sends {type} {payload or ''} to {run_id[-6:]}")
                 await asyncio.sleep(self._chance.random() * 0.1)
         except RunNotFoundError:
             self.simulation.note(f"somebody's {type} comes too late for {run_id[-6:]}")
 
+    def _mark_night(self, type: ControlType) -> None:
+        if all(process.is_dead for process in self.simulation.processes):
+            self.marks.add(f"{type} sent while nothing was up")
+
+    async def _fork(self) -> None:
+        """Somebody who lets a run that has ended be decided anew from some step on; nobody waits for the answer."""
+        chance = self._chance
+        over: list[RunRecord] = []
+        up: list[tuple[Process, Runtime]] = []
+        while not over or not up:
+            await asyncio.sleep(chance.uniform(0, 5))
+            over = [one for one in await self._runs() if one.standing.stand.is_final]
+            up = [one for one in self._open if one[0].is_running]
+        (process, runtime), parent = chance.choice(up), chance.choice(over)
+        at, is_live = chance.randint(1, 4), chance.random() < 0.5
+        start = runtime.fork(parent.run_id, at=at, who=ME, live=is_live, goal=chance.choice(("", parent.goal)))
+        try:
+            async with asyncio.timeout(60):
+                fork = await process.do(start, "fork a run")
+        except (HarborageError, TimeoutError) as error:
+            self.simulation.note(f"{process.name} did not fork a run: {type(error).__name__}: {error}")
+        else:
+            self.simulation.note(f"{process.name} has begun {fork.id[-6:]}: {parent.run_id[-6:]} from step {at}")
+        self._forks_left -= 1
+
     async def _answer_all(self) -> None:
         """People who look at what waits for them, every now and then, and answer most of it; some of it twice."""
         seen: set[str] = set()
         while not self._is_closing:
-            for pause in (await self.pauses.list(who=ME, page_size=200)).rows:
+            for pause in await self._open_pauses():
                 if pause.token not in seen:
                     seen.add(pause.token)
                     self._crew.start(self._answer(pause), "somebody")
             await asyncio.sleep(1 if self.simulation.loop.time() < 100 else 15)
 
+    async def _open_pauses(self) -> Sequence[Pause]:
+        return (await self.pauses.list(who=ME, page_size=200)).rows
+
     async def _answer(self, pause: Pause) -> None:
         chance = self._chance
         await asyncio.sleep(chance.choice((0.0, 1.0, 40.0)) * chance.random())
-        if chance.random() < 0.1 and self.traits.ttl_s < _LONGEST_S:
+        if chance.random() < (0.3 if self.traits.nights else 0.1) and self.traits.ttl_s < _LONGEST_S:
             self.simulation.note(f"nobody answers {pause.token[-6:]}")
             return
         for _ in range(chance.choice((1, 1, 2))):
@@ -293,7 +378,7 @@ class Town:
             await asyncio.sleep(1)
 
     async def _is_all_over(self) -> bool:
-        if len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
+        if self._forks_left or len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
             return False
         return all(record.standing.stand.is_final for record in await self._runs())
 

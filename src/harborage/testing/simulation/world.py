@@ -52,7 +52,7 @@ class Outside(Protocol):
         ...
 
     async def ask(self, run_id: str, at: int, process: str) -> None:
-        """A mind is asked for the step that comes after `at` others."""
+        """A mind is asked for what comes after `at` steps and answers."""
         ...
 
 
@@ -89,7 +89,7 @@ class World:
         return f"did {act.what}"
 
     async def ask(self, run_id: str, at: int, process: str) -> None:
-        """A mind is asked for the step that comes after `at` others."""
+        """A mind is asked for what comes after `at` steps and answers."""
         self.asked[run_id, at] += 1
         self.simulation.note(f"{process} asks for step {at} of {run_id[-6:]}")
 
@@ -149,7 +149,9 @@ class Mind:
         assert trajectory is not None
         plan: list[Any] = json.loads(run.query)["plan"]
         at = len(trajectory.steps) + len(_answers(trajectory))
-        await self._wire.ask("model", partial(self._world.ask, run.quadruple.run_id, at, self._process))
+        # Every answer leads to a new question, also one that somebody gave without answering anything.
+        question = len(trajectory.steps) + sum(one.kind == "resumed" for one in trajectory.steering_inputs)
+        await self._wire.ask("model", partial(self._world.ask, run.quadruple.run_id, question, self._process))
         if run.control.cancelled:
             return Finish(FinishReason.CANCELLED, told(trajectory))
         if at >= len(plan):

@@ -1,0 +1,269 @@
+"""Your own agent under crashes: one run of it, carried by a process that dies and comes back, once for each seed.
+
+The agent is made anew for every process, over a storage that outlives them all. What its tools do outside they do
+through `Place.ask`, which is where processes die: before, after, and while the answer is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage.clock import Timers
+from harborage.concurrency import Crew
+from harborage.errors import HarborageError
+from harborage.identity import Identity
+from harborage.planner import Finish
+from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.host import Runtime
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseNotFoundError,
+    PauseReason,
+)
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.state.runs import RunFilter
+from harborage.state.storage import Storage
+from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
+from harborage.testing.simulation.faults import Faults, drawn_faults
+from harborage.testing.simulation.loop import SimulationError
+from harborage.testing.simulation.process import Process
+from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
+from harborage.testing.simulation.stores import Server
+from harborage.testing.simulation.town import StuckError
+from harborage.testing.simulation.wire import Wire
+
+__all__ = ["Answer", "Place", "Trial", "TrialFailedError", "crash_test"]
+
+W = TypeVar("W")
+
+Answer: TypeAlias = tuple[PauseDecision, dict[str, Any]]
+"""What a person says to a pause, and what goes with it."""
+
+_ME: Final = Identity("tenant", "user", "session")
+_LONGEST_S: Final = 1200.0
+_LAST_NOTES: Final = 30
+
+
+class Place(Generic[W]):
+    """Where an agent is made: once for each process. Give `storage` and `clock` to its `Runtime`.
+
+    `outside` is the same for all processes of a story; `name` tells them apart.
+    """
+
+    def __init__(self, process: Process, storage: Storage, wire: Wire, outside: W) -> None:
+        self.storage = storage
+        self.clock: Timers = process.clock
+        self.outside = outside
+        self.name = process.name
+        self._wire = wire
+
+    async def ask(self, what: str, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """What `act` gives, done outside of the process, at once and in one piece; `what` names it in the story.
+
+        Raises:
+            ConnectionError: it is lost, having acted or not; only where the faults say that this happens.
+            Exception: what `act` raised.
+        """
+        return await self._wire.ask(what, act)
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """How one story went: what the run ended with, what is outside, and the story itself."""
+
+    seed: int
+    finish: Finish
+    outside: Any
+    outcome: Outcome
+
+
+class TrialFailedError(SimulationError):
+    """A story did not go as it must. `seed` plays it again, `outcome` has all of it."""
+
+    def __init__(self, seed: int = 0, outcome: Outcome | None = None) -> None:
+        self.seed = seed
+        self.outcome = outcome
+        notes = () if outcome is None else outcome.notes[-_LAST_NOTES:]
+        error = None if outcome is None else outcome.error
+        told = "\n".join([*notes, f"{type(error).__name__}: {error}"])
+        super().__init__(f"the story of seed {seed} went wrong; seeds=[{seed}] plays it alone\n{told}")
+
+
+def crash_test(
+    agent: Callable[[Place[W]], Runtime],
+    goal: str,
+    *,
+    outside: Callable[[], W],
+    judge: Callable[[Trial], None] | None = None,
+    seeds: Iterable[int] = range(100),
+    faults: Faults | None = None,
+    answer: Callable[[Pause], Answer | None] | None = None,
+) -> list[Trial]:
+    """Play one run of an agent for each seed, with crashes in it, and judge each. Not from inside a running loop.
+
+    `outside` makes the world that a story's processes share; `judge` raises when a trial did not end well. Without
+    `faults` processes crash and freeze and stores refuse, but no call of `Place.ask` is lost. `answer` speaks for the
+    people who are asked: None is silence; without it they say yes to everything.
+
+    Raises:
+        TrialFailedError: at the first story in which `judge` raised, the run failed or hung, or a promise was broken.
+    """
+    return [_tried(_Story(agent, goal, outside, answer or _yes), seed, faults, judge) for seed in seeds]
+
+
+def _tried(story: _Story[Any], seed: int, faults: Faults | None, judge: Callable[[Trial], None] | None) -> Trial:
+    drawn = faults or replace(drawn_faults(random.Random(f"{seed}/which faults")), lose=0.0)
+    outcome = simulate(story.tell, seed, faults=drawn)
+    if outcome.error is not None:
+        raise TrialFailedError(seed, outcome) from outcome.error
+    trial = Trial(seed=seed, finish=outcome.result[0], outside=outcome.result[1], outcome=outcome)
+    judged = _judged(judge, trial)
+    if judged.error is not None:
+        raise TrialFailedError(seed, judged) from judged.error
+    return trial
+
+
+def _judged(judge: Callable[[Trial], None] | None, trial: Trial) -> Outcome:
+    if judge is not None:
+        try:
+            judge(trial)
+        except Exception as error:  # noqa: BLE001 - raised with the story
+            return replace(trial.outcome, error=error)
+    return trial.outcome
+
+
+def _yes(pause: Pause) -> Answer:
+    is_gate = pause.reason is PauseReason.APPROVAL_REQUIRED
+    return (PauseDecision.APPROVE if is_gate else PauseDecision.RESUME), {}
+
+
+class _Story(Generic[W]):
+    """One run, the process that carries it, those that follow when it dies, and people who answer."""
+
+    def __init__(
+        self,
+        agent: Callable[[Place[W]], Runtime],
+        goal: str,
+        outside: Callable[[], W],
+        answer: Callable[[Pause], Answer | None],
+    ) -> None:
+        self._agent = agent
+        self._goal = goal
+        self._outside = outside
+        self._answer = answer
+        self._is_closing = False
+
+    async def tell(self, simulation: Simulation) -> tuple[Finish, W]:
+        """What the run ended with, and what is outside then."""
+        self._simulation = simulation
+        self._server = Server(simulation)
+        self._world = self._outside()
+        self._chance = simulation.chance("trial")
+        self._up: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
+        queue = self._server.runs
+        self._pauses = Coordinator(
+            store=self._server.state, clock=simulation.clock, on_settled=lambda one: queue.wake(one.identity.run_id)
+        )
+        self._desk = StoredEngine(queue, queue, self._pauses, clock=simulation.clock)
+        self._crew = Crew(simulation.fail)
+        simulation.fates.is_calm = True  # what is lost before anybody knows of the run is another story
+        self._crew.start(self._keep_up(), "supervisor")
+        runtime = await self._up
+        run = await simulation.processes[0].do(runtime.start(self._goal, who=_ME), "begin the run")
+        simulation.note(f"the run has begun: {self._goal}")
+        simulation.fates.is_calm = False
+        self._crew.start(self._answer_all(), "people")
+        await self._end()
+        return await self._finish(run.id), self._world
+
+    async def _end(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                while not await self._is_over():  # noqa: ASYNC110 - it is told by the storage, which is asked
+                    await asyncio.sleep(1)
+            self._is_closing = True
+            async with asyncio.timeout(_LONGEST_S):
+                for process in self._simulation.processes:
+                    process.stop()
+                    await process.ended.wait()
+        except TimeoutError as error:
+            raise StuckError(f"not everything comes to an end\n{self._simulation.loop.waits()}") from error
+        await self._crew.aclose()
+
+    async def _finish(self, run_id: str) -> Finish:
+        server = self._server
+        seen = Seen(
+            records=await server.runs.list(RunFilter(), limit=1000),
+            runs=server.runs,
+            log=server.events,
+            pauses=self._pauses,
+            who=_ME,
+            sent=server.runs.sendings,
+        )
+        await check(seen)
+        (record,) = [one for one in seen.records if one.run_id == run_id]
+        finish = finish_of(await entries_of(seen, record))
+        assert finish is not None  # a run that failed is a broken promise
+        return finish
+
+    async def _is_over(self) -> bool:
+        return all(one.standing.stand.is_final for one in await self._server.runs.list(RunFilter(), limit=1000))
+
+    async def _keep_up(self) -> None:
+        """Let there be another process a while after one has died."""
+        while not self._is_closing:
+            process = self._simulation.boot(f"p{len(self._simulation.processes) + 1}", self._serve)
+            await process.ended.wait()
+            await asyncio.sleep(self._chance.choice((0.0, 1.0, 60.0)) * self._chance.random())
+
+    async def _serve(self, process: Process) -> None:
+        wire = Wire(self._simulation, process, loss=_lost, slowest_s=self._chance.choice((0.0, 0.01, 2.0)))
+        place = Place(process, self._server.connect(process), wire, self._world)
+        try:
+            async with self._agent(place) as runtime:
+                if not self._up.done():
+                    self._up.set_result(runtime)
+                await asyncio.get_running_loop().create_future()
+        except HarborageError as error:
+            process.logger.warning("this process cannot go on: %s", error)
+
+    async def _answer_all(self) -> None:
+        asked: set[str] = set()
+        while not self._is_closing:
+            for pause in (await self._pauses.list(who=_ME, page_size=200)).rows:
+                if pause.token not in asked:
+                    asked.add(pause.token)
+                    self._crew.start(self._say(pause), "somebody")
+            await asyncio.sleep(1)
+
+    async def _say(self, pause: Pause) -> None:
+        """Answer a pause, sooner or later; whether a process is up then makes no difference."""
+        said = self._answer(pause)
+        if said is None:
+            return
+        await asyncio.sleep(self._chance.choice((0.0, 1.0, 100.0)) * self._chance.random())
+        decision, payload = said
+        self._simulation.note(f"somebody says {decision} to {pause.payload}")
+        who, run_id = pause.identity, pause.identity.run_id
+        try:
+            if pause.reason is PauseReason.APPROVAL_REQUIRED:
+                kind = ControlType.APPROVE if decision is PauseDecision.APPROVE else ControlType.REJECT
+                told = {**payload, "token": pause.token}
+                await self._desk.send(run_id, ControlEvent(kind, who, Scope.ADMIN, who.tenant_id, told))
+            else:
+                await self._pauses.resume(pause.token, decision, payload, who=who)
+        except (AlreadyResumedError, PauseNotFoundError, RunNotFoundError):
+            self._simulation.note("nobody waits for that any more")
+
+
+def _lost(what: str) -> Exception:
+    return ConnectionError(f"{what}: the connection broke")

@@ -1,0 +1,237 @@
+"""The simulation finds what is broken: towns with one thing wrong in each are caught within a few seeds.
+
+What is wrong here sits where processes meet what is outside of them: in a storage that does not do what it says, and in
+tools that do not say what they do. Everything else is as it is in the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.ids import new_id
+from harborage.runtime.journal import Begun, Done, Entry
+from harborage.state.memory_runs import MemoryRuns
+from harborage.state.runs import Lease, LeaseLostError, Sent, Standing, Write
+from harborage.state.storage import Storage
+from harborage.testing.simulation import (
+    Act,
+    AuditedRuns,
+    Faults,
+    Process,
+    Server,
+    Simulation,
+    Town,
+    Traits,
+    Wire,
+    World,
+    play,
+    tools_of,
+)
+from harborage.tools import ToolDescriptor
+
+TRAITS = Traits(processes=2, runs=2, longest=6, has_parallel=True, has_approvals=True, messages=4, linger_s=0.1)
+FAULTS = Faults(crash=0.02, freeze=0.005, slow=0.05, slow_s=5.0, most_crashes=8)
+SEEDS = 30
+
+
+def finds(wanted: str, town: Callable[[Simulation, Traits], Town], faults: Faults = FAULTS, **traits: Any) -> bool:
+    """Whether some story in such a town fails with what is wanted."""
+    drawn = replace(TRAITS, **traits)
+    errors = (play(seed, faults=faults, traits=drawn, town=town).error for seed in range(SEEDS))
+    return any(wanted in f"{type(error).__name__}: {error}" for error in errors)
+
+
+class Around:
+    """Something that stands in the place of a store: all is the store's, but for what a subclass does itself."""
+
+    def __init__(self, store: Any, process: Process) -> None:
+        self.store = store
+        self.process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+def with_runs(around: Callable[[Any, Process], Any]) -> type[Town]:
+    """A town where processes reach the runs through that."""
+
+    class Odd(Town):
+        def storage_of(self, process: Process) -> Storage:
+            storage = super().storage_of(process)
+            runs = around(storage.runs, process)
+            return Storage(state=storage.state, runs=runs, queue=runs, events=storage.events)
+
+    return Odd
+
+
+def without(write: Write, is_lost: Callable[[Entry], bool]) -> Write:
+    """The write without the entries that are lost."""
+    return replace(write, entries=[one for one in write.entries if not is_lost(codec.decode(one, Entry))])
+
+
+def test_nothing_is_found_in_a_sound_town() -> None:
+    """With the same traits and faults as below, and a stand-in that does nothing itself."""
+    for seed in range(6):
+        outcome = play(seed, faults=FAULTS, traits=TRAITS, town=with_runs(Around))
+        assert outcome.error is None, f"seed {seed}: {outcome.error}"
+
+
+def test_a_key_that_is_new_each_time() -> None:
+    """What is done once a key is done twice."""
+
+    class NewKeys(World):
+        async def act(self, act: Act) -> str:
+            return await super().act(act._replace(key=new_id()))
+
+    class Odd(Town):
+        def tools_of(self, process: Process, wire: Wire) -> list[ToolDescriptor]:
+            return tools_of(self.new_keys, process.name, wire)
+
+        def __init__(self, simulation: Simulation, traits: Traits) -> None:
+            super().__init__(simulation, traits)
+            self.new_keys = NewKeys(simulation)
+            self.new_keys.acts = self.world.acts
+
+    assert finds("was done 2 times", Odd)
+
+
+def test_intents_that_are_not_recorded() -> None:
+    """Calls that must not be repeated are."""
+
+    class NoIntents(Around):
+        async def append(self, lease: Lease, write: Write) -> None:
+            await self.store.append(lease, without(write, lambda entry: isinstance(entry, Begun)))
+
+    assert finds("was done 2 times", with_runs(NoIntents))
+
+
+def test_decisions_that_are_not_recorded() -> None:
+    """The model is asked for them again and again."""
+
+    class NoDecisions(Around):
+        async def append(self, lease: Lease, write: Write) -> None:
+            is_lost = lambda entry: isinstance(entry, Done) and entry.name == "plan"  # noqa: E731
+            await self.store.append(lease, without(write, is_lost))
+
+    assert finds("too often", with_runs(NoDecisions), linger_s=0.0, has_questions=True, ttl_s=600.0)
+
+
+def test_a_store_that_says_it_wrote_before_it_did() -> None:
+    """The last commit is gone when the process dies."""
+
+    class Late(Around):
+        def __init__(self, store: Any, process: Process) -> None:
+            super().__init__(store, process)
+            self.late: list[tuple[Lease, Write]] = []
+
+        async def append(self, lease: Lease, write: Write) -> None:
+            self.late.append((lease, write))
+            if write.standing is not None:
+                await self.flush()
+
+        async def flush(self) -> None:
+            while self.late:
+                await self.store.append(*self.late.pop(0))
+
+        async def release(self, lease: Lease, standing: Standing) -> None:
+            await self.flush()
+            await self.store.release(lease, standing)
+
+    assert finds("was done 2 times", with_runs(Late))
+
+
+def test_an_engine_that_goes_on_without_its_lease() -> None:
+    """Two processes carry one run, and the calls of both are made."""
+
+    class Stubborn(Around):
+        async def append(self, lease: Lease, write: Write) -> None:
+            try:
+                await self.store.append(lease, write)
+            except LeaseLostError:
+                pass
+
+    faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
+    assert finds("was done 2 times", with_runs(Stubborn), faults)
+
+
+def test_a_store_without_fences() -> None:
+    """A write of a worker that lost its run is seen at once."""
+
+    class NoFences(MemoryRuns):
+        held: dict[str, Lease]
+
+        async def append(self, lease: Lease, write: Write) -> None:
+            await super().append(self.held[lease.run_id], write)
+
+    class Runs(AuditedRuns, NoFences):
+        @property
+        def held(self) -> dict[str, Lease]:  # type: ignore[override]
+            return {lease.run_id: lease for lease in self.claims}
+
+    def town(simulation: Simulation, traits: Traits) -> Town:
+        return Town(simulation, traits, Server(simulation, Runs(simulation)))
+
+    faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
+    assert finds("StaleWriteError", town, faults)
+
+
+def test_controls_that_never_arrive() -> None:
+    """Later ones come before them, or never do they."""
+
+    class Deaf(Around):
+        async def arrived(self, worker: str, *, after: int = 0) -> Sequence[Sent]:
+            sent = await self.store.arrived(worker, after=after)
+            return [one for one in sent if random.Random(one.event_id).random() < 0.5]
+
+    assert finds("BrokenPromiseError", with_runs(Deaf), messages=12, runs=1)
+
+
+def test_a_host_that_keeps_runs_to_itself() -> None:
+    """A run that waits is never carried on."""
+
+    class Hoarder(Around):
+        async def release(self, lease: Lease, standing: Standing) -> None:
+            await asyncio.sleep(0)
+
+    assert finds("StuckError", with_runs(Hoarder))
+
+
+def test_events_that_are_lost() -> None:
+    """The log has gaps."""
+
+    class Forgetful(Around):
+        async def append(self, events: Sequence[Any]) -> None:
+            await self.store.append([one for one in events if one.sequence % 7])
+
+    class Odd(Town):
+        def storage_of(self, process: Process) -> Storage:
+            storage = super().storage_of(process)
+            events = Forgetful(storage.events, process)
+            return Storage(state=storage.state, runs=storage.runs, queue=storage.queue, events=events)
+
+    assert finds("has gaps", Odd)
+
+
+@pytest.mark.parametrize("tool", ["gated", "write"])
+def test_tools_that_act_by_themselves(tool: str) -> None:
+    """What nobody allowed, or what is done twice, is seen in the world outside."""
+
+    class Twice(World):
+        async def act(self, act: Act) -> str:
+            if act.tool == tool:
+                self.acts.append(act)
+            return await super().act(act)
+
+    class Odd(Town):
+        def __init__(self, simulation: Simulation, traits: Traits) -> None:
+            super().__init__(simulation, traits)
+            self.world = Twice(simulation)
+
+    assert finds(f"{tool} ", Odd)
