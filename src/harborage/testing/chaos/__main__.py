@@ -1,55 +1,103 @@
-"""`python -m harborage.testing.chaos`: play stories with real processes and real kills, and name those that fail."""
+"""`python -m harborage.testing.chaos`: real processes and real kills; what breaks is named, and how to see it again.
+
+Stories by seed are the default; `--soak` plays one long one, `--takeovers` measures how soon a run goes on.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from harborage.testing.chaos.nursery import Nursery
+from harborage.testing.chaos.places import Places
+from harborage.testing.chaos.soak import soak
 from harborage.testing.chaos.story import Told, play
+from harborage.testing.chaos.takeovers import takeovers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 1 when a story failed."""
+    """The exit code: 1 when something was broken."""
     parser = argparse.ArgumentParser(prog="python -m harborage.testing.chaos", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many stories to play (200)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--jobs", type=int, default=4, help="how many at once (4)")
+    parser.add_argument("--storage", default="sqlite", help="sqlite, postgres, or the url of a Postgres (sqlite)")
+    parser.add_argument("--soak", type=int, metavar="RUNS", help="play one long story of so many runs")
+    parser.add_argument("--takeovers", type=int, metavar="KILLS", help="measure how soon others carry a run on")
     asked = parser.parse_args(arguments)
-    return asyncio.run(_play_all(range(asked.start, asked.start + asked.seeds), max(1, asked.jobs)))
+    with Places(asked.storage) as places, Nursery() as nursery:
+        if asked.soak:
+            return asyncio.run(_soak(asked.soak, asked.start, places, nursery))
+        if asked.takeovers:
+            return asyncio.run(_takeovers(asked.takeovers, places, nursery))
+        seeds = range(asked.start, asked.start + asked.seeds)
+        return asyncio.run(_Stories(places, nursery, asked.storage).play_all(seeds, max(1, asked.jobs)))
 
 
-async def _play_all(seeds: range, jobs: int) -> int:
-    began = time.monotonic()
-    told: list[Told] = []
-    left = list(reversed(seeds))
+class _Stories:
+    def __init__(self, places: Places, nursery: Nursery, storage: str) -> None:
+        self._places = places
+        self._nursery = nursery
+        self._option = "" if storage == "sqlite" else f" --storage {storage}"
+        self._told: list[Told] = []
 
-    async def player(nursery: Nursery) -> None:
-        while left:
-            told.append(await _play(left.pop(), nursery))
+    async def play_all(self, seeds: range, jobs: int) -> int:
+        began = time.monotonic()
+        left = list(reversed(seeds))
 
-    with Nursery() as nursery:
+        async def player() -> None:
+            while left:
+                self._told.append(await self._play(left.pop()))
+
         async with asyncio.TaskGroup() as group:
             for _ in range(jobs):
-                group.create_task(player(nursery))
-    failed = sum(bool(one.broken) for one in told)
-    deaths, runs = sum(one.deaths for one in told), sum(one.runs for one in told)
-    took = time.monotonic() - began
-    _say(f"{len(told)} stories, {runs} runs, {deaths} kills: {failed} stories failed; {took:.0f} s")
-    return 1 if failed else 0
+                group.create_task(player())
+        told = self._told
+        failed = sum(bool(one.broken) for one in told)
+        moments = sum((one.moments for one in told), Counter[str]())
+        _say(
+            f"{len(told)} stories, {sum(one.runs for one in told)} runs, {sum(one.deaths for one in told)} kills, "
+            f"{len(moments)} kinds of moments: {failed} stories failed; {time.monotonic() - began:.0f} s"
+        )
+        _say("killed " + ", ".join(f"{name} {times}" for name, times in sorted(moments.items())))
+        return 1 if failed else 0
+
+    async def _play(self, seed: int) -> Told:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            async with self._places.fresh(f"seed_{seed}", folder) as place:
+                told = await play(seed, place, folder, self._nursery)
+        for line in told.broken:
+            _say(f"seed {seed}: {line}")
+        if told.broken:
+            _say(f"  again: python -m harborage.testing.chaos --seeds 1 --start {seed}{self._option}")
+        return told
 
 
-async def _play(seed: int, nursery: Nursery) -> Told:
-    with tempfile.TemporaryDirectory() as folder:
-        told = await play(seed, Path(folder), nursery)
+async def _soak(runs: int, seed: int, places: Places, nursery: Nursery) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        async with places.fresh("soak", Path(name)) as place:
+            told = await soak(runs, place, Path(name), nursery, seed=seed)
     for line in told.broken:
-        _say(f"seed {seed}: {line}\n  again: python -m harborage.testing.chaos --seeds 1 --start {seed}")
-    return told
+        _say(line)
+    _say(told.line())
+    return 1 if told.broken else 0
+
+
+async def _takeovers(kills: int, places: Places, nursery: Nursery) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        async with places.fresh("takeovers", Path(name)) as place:
+            took = sorted(await takeovers(kills, place, nursery))
+    slow = took[int(len(took) * 0.95)]
+    _say(f"{len(took)} takeovers: p50 {statistics.median(took):.3f} s, p95 {slow:.3f} s, slowest {took[-1]:.3f} s")
+    return 0
 
 
 def _say(text: str) -> None:

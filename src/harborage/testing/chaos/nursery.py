@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
 from typing import Self
 
@@ -69,6 +71,9 @@ def _fork(line: bytes) -> int:
 
 def _live() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for driver in ("apsw", "asyncpg"):  # once, not in every worker
+        with suppress(ImportError):
+            import_module(driver)
     for line in sys.stdin.buffer:
         pid = _fork(line)
         sys.stdout.write(f"{pid}\n")

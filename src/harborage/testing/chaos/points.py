@@ -1,5 +1,5 @@
 """Moments at which a process kills itself as `kill -9` would: before and after every call of its storage, every commit
-of SQLite, and everything it asks of the outside.
+of SQLite, every statement of Postgres, and everything it asks of the outside.
 """
 
 from __future__ import annotations
@@ -7,36 +7,64 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from itertools import count
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
+from harborage.state.runs import LeaseLostError
 from harborage.state.storage import Storage
 
-__all__ = ["Points", "watch_commits", "watched"]
+__all__ = ["KINDS", "Points", "watch_commits", "watch_statements", "watched"]
+
+KINDS: Final = (
+    *(
+        f"{when} {what}"
+        for what in ("append", "save", "claim", "create", "read", "arrived")
+        for when in ("before", "after")
+    ),
+    *(f"{when} {what}" for what in ("keyed", "write", "ask") for when in ("before", "in", "after")),
+    *("before COMMIT", "after COMMIT", "after begun", "before release", "after release"),
+)
+"""The names of moments in the life of any run."""
 
 # Until it is cancelled; closing is not a moment of a run.
 _LONG = frozenset({"keep_alive", "aclose"})
 
 
 class Points:
-    """Counts the moments, and dies at the one of that number; 0 never."""
+    """Counts the moments, and dies at the one of that number, 0 for never; its name is then the last line of `log`.
 
-    def __init__(self, kill_at: int) -> None:
+    With `kind` only moments of that name count.
+    """
+
+    def __init__(self, kill_at: int = 0, *, kind: str = "", log: str = "") -> None:
         self._kill_at = kill_at
+        self._kind = kind
         self._numbers = count(1)
+        self._log = log
 
-    def reach(self) -> None:
+    def reach(self, name: str) -> None:
         """One moment has come; from any thread."""
-        if next(self._numbers) == self._kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self._kind and name != self._kind:
+            return
+        if next(self._numbers) != self._kill_at:
+            return
+        if self._log:
+            with Path(self._log).open("a") as log:
+                log.write(f"{name}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Watched:
-    """A port of the storage, each call of which begins and ends with a moment."""
+    """A port of the storage, each call of which begins and ends with a moment; `lost` hears of refused changes."""
 
-    def __init__(self, inner: Any, points: Points) -> None:
+    def __init__(self, inner: Any, points: Points, lost: Callable[[LeaseLostError], None]) -> None:
         self._inner = inner
         self._points = points
+        self._lost = lost
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -44,27 +72,33 @@ class _Watched:
             return found
 
         async def call(*args: Any, **options: Any) -> Any:
-            self._points.reach()
-            result = await found(*args, **options)
-            self._points.reach()
+            self._points.reach(f"before {name}")
+            try:
+                result = await found(*args, **options)
+            except LeaseLostError as error:
+                self._lost(error)
+                raise
+            self._points.reach(f"after {name}")
             return result
 
         setattr(self, name, call)
         return call
 
 
-def watched(storage: Storage, points: Points) -> Storage:
+def watched(storage: Storage, points: Points, lost: Callable[[LeaseLostError], None]) -> Storage:
     """The storage with moments around every call."""
     parts: dict[int, Any] = {}
 
     def watch(port: Any) -> Any:
-        return parts.setdefault(id(port), _Watched(port, points))
+        return parts.setdefault(id(port), _Watched(port, points, lost))
 
     return Storage(
         state=watch(storage.state),
         runs=watch(storage.runs),
         queue=watch(storage.queue),
         events=watch(storage.events),
+        artifacts=storage.artifacts,
+        artifact_folder=storage.artifact_folder,
         beneath=storage,
     )
 
@@ -78,11 +112,29 @@ def watch_commits(points: Points) -> None:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, finished)
 
     def committing() -> bool:
-        points.reach()
+        points.reach("before COMMIT")
         return False
 
     def finished(event: dict[str, Any]) -> None:
         if str(event.get("sql", "")).lstrip().upper().startswith("COMMIT"):
-            points.reach()
+            points.reach("after COMMIT")
 
     cast("list[Any]", apsw.connection_hooks).append(connected)
+
+
+def watch_statements(points: Points) -> None:
+    """Let every statement that Postgres has answered this process be a moment, those that end a transaction too."""
+    driver: Any = import_module("asyncpg")
+    connect = driver.connect
+
+    def answered(record: Any) -> None:
+        sql = " ".join(line for line in str(record.query).splitlines() if not line.startswith("--"))
+        points.reach(f"after {sql.split(maxsplit=1)[0].upper()}")
+
+    @wraps(connect)
+    async def connected(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        connection.add_query_logger(answered)
+        return connection
+
+    driver.connect = connected

@@ -1,0 +1,86 @@
+"""Two real processes over one storage: a run is carried by one of them at a time, and a late one writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import Ended
+from harborage.state.runs import Stand
+from harborage.testing.chaos.stage import PATIENCE_S, Stage, until
+from harborage.testing.chaos.verdict import verdict
+
+pytestmark = pytest.mark.anyio
+OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]
+
+LEASE_S = 1.2
+
+
+async def heard(stage: Stage, is_so: Callable[[], bool]) -> None:
+    """Return when it is so; only what the service hears of can make it so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            stage.service.heard.clear()
+            await stage.service.heard.wait()
+
+
+async def test_a_frozen_process_that_thaws_cannot_write(open_stage: OpenStage) -> None:
+    """Frozen in mid call until its lease is lost, a process comes back to a run that another carries: what it wants to
+    record is refused, the effect stays one, and the run has one end."""
+    goal = json.dumps({"plan": [["keyed", "first"], ["keyed", "second"], ["keyed", "third"]]})
+    async with open_stage(goal, lease_s=LEASE_S) as stage:
+        first, second = stage.service.hold("first"), stage.service.hold("second")
+        frozen = stage.start("frozen")
+        assert await first.reached() == "frozen"
+        before = await stage.run()
+        stage.start("other")
+        frozen.send(signal.SIGSTOP)
+        assert await second.reached() == "other"
+        carried = await stage.run()
+        assert carried.fence > before.fence
+        assert carried.owner not in {"", before.owner}
+
+        frozen.send(signal.SIGCONT)
+        first.release()
+        await heard(stage, lambda: (carried.run_id, "frozen") in stage.service.lost)
+        meanwhile = await stage.run()
+        assert (meanwhile.owner, meanwhile.fence) == (carried.owner, carried.fence)
+        assert meanwhile.entries == carried.entries
+
+        second.release()
+        await until(stage.is_over)
+        acts = [(act.what, act.process) for act in stage.service.acts]
+        assert acts == [("first", "frozen"), ("second", "other"), ("third", "other")]
+        entries = read_entries(carried.run_id, await stage.storage.runs.read(carried.run_id))
+        assert [type(entry) for entry in entries].count(Ended) == 1
+        assert await verdict(stage, approved=(), faults=1) == []
+
+
+async def test_one_process_carries_a_run_at_a_time(open_stage: OpenStage) -> None:
+    """Of two processes that both live, each carries runs, and what is asked for a run comes from one of them."""
+    plan = [["read", "r1"], ["keyed", "k2"], ["all", [["write", "w3"], ["read", "r4"]]], ["keyed", "k5"]]
+    async with open_stage(*[json.dumps({"plan": plan})] * 8, delay_s=0.01) as stage:
+        for name in ("one", "two"):
+            stage.start(name)
+        owners: dict[tuple[str, int], set[str]] = {}
+
+        async def is_over() -> bool:
+            for record in await stage.records():
+                if record.owner:
+                    owners.setdefault((record.run_id, record.fence), set()).add(record.owner)
+            return await stage.is_over()
+
+        await until(is_over)
+        assert stage.service.overlaps == []
+        records = await stage.records()
+        assert {record.standing.stand for record in records} == {Stand.FINISHED}
+        assert all(len(stage.service.carriers(record.run_id)) == 1 for record in records)
+        assert {process for _, process in stage.service.calls} == {"one", "two"}
+        assert all(len(names) == 1 for names in owners.values())
+        assert await verdict(stage, approved=(), faults=0) == []

@@ -1,0 +1,77 @@
+"""What waits for a person outlives every process, and time: real processes that are stopped, killed and started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+import pytest
+
+from harborage.runtime.pauses import Pause
+from harborage.runtime.steering.controls import ControlType
+from harborage.state.runs import Stand
+from harborage.testing.chaos.stage import Stage, until
+from harborage.testing.chaos.verdict import verdict
+
+pytestmark = pytest.mark.anyio
+OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]
+
+GOAL = json.dumps({"plan": [["keyed", "before"], ["gated", "it"], ["keyed", "after"]]})
+WEEK_S = timedelta(days=7).total_seconds()
+
+
+async def question(stage: Stage) -> Pause:
+    """What is asked, once it is."""
+
+    async def is_asked() -> bool:
+        return bool(await stage.open_pauses())
+
+    await until(is_asked)
+    (pause,) = await stage.open_pauses()
+    return pause
+
+
+async def is_parked(stage: Stage) -> bool:
+    """Whether the run has left memory."""
+    (record,) = await stage.records()
+    return record.standing.stand is Stand.PARKED and not record.owner
+
+
+async def test_an_approval_sent_while_nothing_is_up_is_taken(open_stage: OpenStage) -> None:
+    """Killed while its run waits for an approval, a process is not needed for it: the next one finds the answer."""
+    async with open_stage(GOAL, lease_s=1.0) as stage:
+        process = stage.start("killed")
+        pause = await question(stage)
+        await process.kill()
+        await stage.send(pause.identity, ControlType.APPROVE, {"token": pause.token})
+        assert [act.what for act in stage.service.acts] == ["before"]
+        stage.start("next")
+        await until(stage.is_over)
+        assert [(act.what, act.process) for act in stage.service.acts[1:]] == [("it", "next"), ("after", "next")]
+        approved = {(pause.identity.run_id, "it")}
+        assert await verdict(stage, approved=approved, faults=1) == []
+
+
+async def test_an_approval_is_good_after_seven_days(open_stage: OpenStage) -> None:
+    """Seven days after every process was stopped, what was asked is still asked; approved, the tool runs once with the
+    very arguments that were shown."""
+    async with open_stage(GOAL) as stage:
+        stage.start("first")
+        asked = await question(stage)
+        await until(lambda: is_parked(stage))
+        await stage.stop()
+        await stage.move_clock(WEEK_S)
+        stage.start("a week later")
+        pause = await question(stage)
+        assert (pause.token, pause.payload) == (asked.token, asked.payload)
+        assert (stage.now() - pause.paused_at).total_seconds() >= WEEK_S
+        assert [act.what for act in stage.service.acts] == ["before"]
+        await stage.send(pause.identity, ControlType.APPROVE, {"token": pause.token})
+        await until(stage.is_over)
+        assert pause.payload is not None
+        (done,) = [act for act in stage.service.acts if act.tool == "gated"]
+        assert {"what": done.what} == pause.payload["args_summary"]
+        assert done.process == "a week later"
+        assert await verdict(stage, approved={(done.run_id, done.what)}, faults=0) == []
