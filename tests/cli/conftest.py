@@ -258,6 +258,11 @@ class Terminal:
         """Let the stopped process go on."""
         self._process.send_signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """Kill the process, as `kill -9` does."""
+        self._process.kill()
+        self._process.wait()
+
     def terminate(self) -> None:
         """Ask the process to end, as a service manager would."""
         self._process.send_signal(signal.SIGTERM)
@@ -276,6 +281,34 @@ class Terminal:
         data = os.read(self._master, 65536) if ready else b""
         self._raw += data
         return bool(data)
+
+
+@pytest.fixture
+def at_terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Terminal]]:
+    """Starts `harborage` with these words on a terminal."""
+    started: list[Terminal] = []
+
+    def start(*words: str, cwd: Path = tmp_path, **env: str) -> Terminal:
+        started.append(Terminal(list(words), cwd, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def in_pipe(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Piped]]:
+    """Starts `harborage` with these words and pipes."""
+    started: list[Piped] = []
+
+    def start(*words: str, cwd: Path = tmp_path, **env: str) -> Piped:
+        started.append(Piped(list(words), cwd, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
 
 
 @pytest.fixture

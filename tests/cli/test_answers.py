@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from harborage.cli.answers import (
     HELP,
+    Again,
     Allow,
     Answer,
     Cancel,
+    Done,
     Edit,
     Go,
     Help,
@@ -104,6 +106,30 @@ def test_an_approval_is_answered(line: str, typed: Typed) -> None:
 def test_what_is_not_clearly_a_yes_approves_nothing(line: str) -> None:
     """Only a bare yes approves; anything else leaves the question open."""
     assert isinstance(meaning(line, Mode.APPROVAL), Wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "typed"),
+    [
+        ("done", Done()),
+        ("D 42", Done(42)),
+        ('done {"id": 7}', Done({"id": 7})),
+        ("done order 7", Done("order 7")),
+        ("again", Again()),
+        ("a", Again()),
+        ("unknown", Refuse()),
+        ("u, ask the bank", Refuse("ask the bank")),
+    ],
+)
+def test_a_call_in_doubt_is_answered(line: str, typed: Typed) -> None:
+    """Whether it acted, what came of it, whether it is made again."""
+    assert meaning(line, Mode.DOUBT) == typed
+
+
+@pytest.mark.parametrize("line", ["y", "yes", "n", "no", "again please", "order 7"])
+def test_a_call_in_doubt_takes_no_yes(line: str) -> None:
+    """A yes could mean either, so it is asked what is meant."""
+    assert isinstance(meaning(line, Mode.DOUBT), Wrong)
 
 
 @given(st.text())

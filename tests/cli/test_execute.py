@@ -53,7 +53,8 @@ def test_json_is_one_object_a_line(piped: Start) -> None:
     assert result["type"] == "result"
     assert (result["reason"], result["exit_code"]) == ("goal", 0)
     assert "done" in result["answer"]
-    assert result["run"] == events[0]["payload"]["TaskID"]
+    first = next(event for event in events if event["type"] == "task.spawned")
+    assert result["run"] == first["payload"]["TaskID"]
 
 
 def test_a_call_that_needs_approval_is_refused_where_nobody_can_be_asked(piped: Start) -> None:

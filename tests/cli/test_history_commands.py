@@ -328,4 +328,4 @@ agent = Agent(name="a", planner=ScriptedPlanner([RequestPause(PauseReason.AWAIT_
     code, _, err = typed("fork", run_id, "--at", "1")
     new = err.split()[1].rstrip(":")
     assert code == 3
-    assert err.endswith(f"run {new} waits for an answer; it is kept as it stands\n")
+    assert err.endswith(f"run {new} waits for an answer; it is kept as it stands: 'harborage resume {new}' goes on\n")

@@ -49,6 +49,20 @@ def test_a_gated_call_is_a_question_about_the_call() -> None:
     assert question.mode is Mode.APPROVAL
 
 
+def test_a_call_in_doubt_is_a_question_of_its_own() -> None:
+    """It shows the call, is answered in words of its own, and no yes ever stands for one of them."""
+    doubt = pause({**GATED, "question": "unknown_outcome", "reason": ""})
+    assert not is_gate(doubt)
+    question = question_of(doubt, "t1")
+    assert question is not None
+    assert (question.tool, question.args, question.mode) == ("publish", {"title": "x"}, Mode.DOUBT)
+    assert not question.wants_yes_or_no
+    text = shown(question)
+    for part in ("? What became of publish (t1)?", 'title  "x"', "again make the call again", "expires  in 1 h"):
+        assert part in text
+    assert not is_gate(pause({"question": "unknown_outcome"}))
+
+
 @pytest.mark.parametrize("reason", PauseReason)
 def test_a_planners_pause_is_a_question_in_words(reason: PauseReason) -> None:
     """A pause that a planner asked for shows its payload; only one for approval takes yes and no."""

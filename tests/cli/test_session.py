@@ -264,7 +264,7 @@ def test_ctrl_c_is_heard_while_a_tool_blocks_everything(terminal: Start) -> None
     assert screen.mode() == screen.mode_before
 
 
-def test_a_closed_window_ends_the_run(terminal: Start) -> None:
+def test_a_closed_window_ends_the_process(terminal: Start) -> None:
     """When the terminal goes away the process does not stay behind."""
     screen = terminal("linger")
     screen.expect("▸ linger()")
@@ -272,13 +272,25 @@ def test_a_closed_window_ends_the_run(terminal: Start) -> None:
 
 
 def test_a_request_to_end_is_heard(terminal: Start) -> None:
-    """SIGTERM stops the run at once, in good order: the terminal is given back."""
+    """SIGTERM leaves the run as it stands, in good order: the terminal is given back."""
     screen = terminal("linger")
     screen.expect("▸ linger()")
     screen.terminate()
+    screen.expect("‖ left")
+    screen.expect("harborage: left as it stands; 'harborage resume ")
+    assert screen.end() == 3
+    assert screen.mode() == screen.mode_before
+
+
+def test_a_run_that_is_kept_nowhere_is_cancelled(terminal: Start) -> None:
+    """Leaving it would lose it, so /leave is not done, and SIGTERM stops the run at once."""
+    screen = terminal("linger", "--storage", "memory:")
+    screen.expect("▸ linger()")
+    screen.type("/leave\r")
+    screen.expect("» this run is kept nowhere")
+    screen.terminate()
     screen.expect("harborage: cancelled at once")
     assert screen.end() == 130
-    assert screen.mode() == screen.mode_before
 
 
 def test_ctrl_z_gives_the_terminal_to_the_shell(terminal: Start) -> None:

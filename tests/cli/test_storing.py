@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harborage.cli.storing import NoDatabaseError, carry_out, kept_runs, storage_url
+from harborage.cli.place import storage_url
+from harborage.cli.storing import NoDatabaseError, carry_out, kept_runs
 from harborage.errors import HarborageError
 from harborage.runtime.history import ForkError
 from harborage.state.runs import RunFilter

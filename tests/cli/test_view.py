@@ -445,6 +445,15 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
         ),
         ["! llm: context window exceeded"],
     ),
+    *(
+        (EventType.TOOL_INTERRUPTED, told.ToolInterruptedPayload(WHO, "pay", "inprocess", policy, outcome), text)
+        for policy, outcome, text in (
+            ("retry", "repeated", ["0 ↻ pay was interrupted, and is made again"]),
+            ("pause", "repeated", ["0 ↻ pay was interrupted, and is made again, as somebody says"]),
+            ("probe", "known", ["0 ↻ pay was interrupted, and had acted, as its probe says"]),
+            ("report", "unknown", []),  # which is told with the record of the call
+        )
+    ),
 ]
 
 
@@ -487,6 +496,13 @@ def test_events_of_a_product_speak_for_themselves(view: View) -> None:
 def paused(reason: str) -> Event:
     """The run waits."""
     return event(EventType.PAUSE_REQUESTED, told.PauseRequestedPayload("t", reason))
+
+
+def test_a_pause_in_the_middle_of_a_call_is_told_by_its_question(view: View) -> None:
+    """It asks what became of a call that was interrupted; nobody has parked the run."""
+    lines(view, planned(CallTool("pay")), begun("pay"))
+    assert lines(view, paused("await_input")) == []
+    assert view.main.held == ""
 
 
 def resumed(decision: str) -> Event:

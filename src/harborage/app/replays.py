@@ -16,16 +16,21 @@ from msgspec.structs import replace
 
 from harborage.app.agent import Agent
 from harborage.app.assistant import assistant
+from harborage.app.attachments import readable
 from harborage.app.target import load_agent
 from harborage.artifacts import ArtifactStore
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
 from harborage.planner import PlannerConfig
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.engines.histories import read_value
 from harborage.runtime.exchanges import Prompt
 from harborage.runtime.history import Replayed
 from harborage.runtime.host import Runtime
+from harborage.runtime.journal import Started, decode_entry
+from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage
 
-__all__ = ["open_kept", "recorded_agent", "replay_agent"]
+__all__ = ["as_it_ran", "has_attachments", "open_kept", "recorded_agent", "replay_agent", "with_artifacts"]
 
 
 class _NoModel:
@@ -82,15 +87,55 @@ async def replay_agent(
     return await runtime.replay(record, artifacts=artifacts, everywhere=True, clean=clean)
 
 
-def open_kept(agent: Agent, storage: Storage, name: str, *, logger: logging.Logger | None = None) -> Runtime:
+def open_kept(
+    agent: Agent,
+    storage: Storage,
+    name: str,
+    *,
+    artifacts: Path | None = None,
+    logger: logging.Logger | None = None,
+) -> Runtime:
     """A runtime of the agent over runs that are kept, not yet entered; it carries those of `name`, and writes it.
+
+    Artifacts that would live in memory are kept in the folder `artifacts`, where one is given.
 
     Raises:
         AgentNotReadyError: the agent's own check says that it cannot work here.
     """
     if agent.check is not None:
         agent.check()
+    if artifacts is not None:
+        agent = with_artifacts(agent, artifacts)
     return _runtime(agent, storage=storage, name=name, logger=logger)
+
+
+def as_it_ran(agent: Agent, record: Sequence[bytes], *, artifacts: Path | None = None) -> Agent:
+    """The agent as it was opened for the run of this record: able to read what was attached, with its artifacts where
+    they were kept.
+
+    Raises:
+        JournalCorruptError: the record cannot be read.
+    """
+    if has_attachments(record):
+        agent = readable(agent)
+    return agent if artifacts is None else with_artifacts(agent, artifacts)
+
+
+def has_attachments(record: Sequence[bytes]) -> bool:
+    """Whether a person had handed files to the run of this record, which is whole."""
+    started = decode_entry(record[0], "", 0) if record else None
+    if not isinstance(started, Started):
+        return False
+    request: RunRequest = read_value(started.request, RunRequest, "entry 0")
+    return bool(request.input_artifact_ids)
+
+
+def with_artifacts(agent: Agent, folder: Path) -> Agent:
+    """The agent with its artifacts in `folder`, unless it says itself where they go."""
+    if agent.options.artifact_driver != RuntimeOptions().artifact_driver:
+        return agent
+    options = replace(agent.options, artifact_driver="fs", artifact_root=str(folder))
+    return replace(agent, options=options)
 
 
 def _runtime(

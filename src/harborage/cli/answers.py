@@ -11,13 +11,16 @@ from harborage.cli.text import hidden_places
 
 __all__ = [
     "HELP",
+    "Again",
     "Allow",
     "Answer",
     "Cancel",
+    "Done",
     "Edit",
     "Go",
     "Help",
     "Inject",
+    "Leave",
     "Mode",
     "Nothing",
     "Prioritize",
@@ -29,6 +32,7 @@ __all__ = [
     "Wrong",
     "edited",
     "meaning",
+    "result_of",
 ]
 
 HELP = (
@@ -41,6 +45,7 @@ HELP = (
     ("/priority N", "change the priority of the run's task"),
     ("/cancel", "end the run after the planner's next answer (also Ctrl-C)"),
     ("/cancel!", "end the run at once (also Ctrl-C twice)"),
+    ("/leave", "leave the run as it stands; harborage resume goes on"),
     ("/help", "show this"),
 )
 """What can be typed, and what it does."""
@@ -48,13 +53,18 @@ HELP = (
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _EDIT = frozenset({"e", "edit"})
+_DONE = frozenset({"d", "done"})
+_AGAIN = frozenset({"a", "again"})
+_UNKNOWN = frozenset({"u", "unknown"})
 
 
 class Mode(StrEnum):
-    """What the next line answers: nothing, a call that needs approval, a run that waits for a yes, or for words."""
+    """What the next line answers: nothing, a call that needs approval, one that was interrupted, a run that waits for a
+    yes, or for words."""
 
     FREE = "free"
     APPROVAL = "approval"
+    DOUBT = "doubt"
     CONSENT = "consent"
     PAUSE = "pause"
     EDIT = "edit"
@@ -78,6 +88,10 @@ class Cancel(msgspec.Struct, frozen=True):
     """End the run, softly or at once."""
 
     is_hard: bool = False
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Leave the run as it stands."""
 
 
 class Redirect(msgspec.Struct, frozen=True):
@@ -125,6 +139,16 @@ class Answer(msgspec.Struct, frozen=True):
     message: str
 
 
+class Again(msgspec.Struct, frozen=True):
+    """The call that was interrupted shall be made again."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The call that was interrupted had acted; `result` is what came of it."""
+
+    result: Any = None
+
+
 class Nothing(msgspec.Struct, frozen=True):
     """An empty line: it answers nothing."""
 
@@ -136,7 +160,23 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 Typed = (
-    Say | Stop | Go | Cancel | Redirect | Inject | Prioritize | Help | Allow | Refuse | Edit | Answer | Nothing | Wrong
+    Say
+    | Stop
+    | Go
+    | Cancel
+    | Leave
+    | Redirect
+    | Inject
+    | Prioritize
+    | Help
+    | Allow
+    | Refuse
+    | Edit
+    | Answer
+    | Again
+    | Done
+    | Nothing
+    | Wrong
 )
 
 
@@ -152,6 +192,8 @@ def meaning(line: str, mode: Mode, shown: Any = None) -> Typed:
     match mode:
         case Mode.APPROVAL:
             return _approval(text)
+        case Mode.DOUBT:
+            return _doubt(text)
         case Mode.CONSENT:
             decided = _approval(text)
             return decided if isinstance(decided, Allow | Refuse) else Answer(text)
@@ -175,6 +217,26 @@ def _approval(text: str) -> Typed:
     return Wrong("answer just y (yes), n (no, with a reason if you like) or e (edit the arguments)")
 
 
+def _doubt(text: str) -> Typed:
+    word, _, rest = text.partition(" ")
+    word, rest = word.lower().rstrip(",.:"), rest.strip()
+    if word in _DONE:
+        return Done(result_of(rest) if rest else None)
+    if word in _AGAIN and not rest:
+        return Again()
+    if word in _UNKNOWN:
+        return Refuse(rest)
+    return Wrong("answer done (with what came of it, if you know), again (make the call again) or unknown")
+
+
+def result_of(text: str) -> Any:
+    """What a call gave, as a person writes it: JSON, else the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
 def edited(text: str, shown: Any) -> Allow | Wrong:
     """The approval with the arguments in `text`, which must be a JSON object that holds nothing masked."""
     try:
@@ -194,7 +256,7 @@ def _command(text: str) -> Typed:
     word, _, rest = text.partition(" ")
     rest = rest.strip()
     match word:
-        case "/pause" | "/resume" | "/cancel" | "/cancel!" | "/help" if rest:
+        case "/pause" | "/resume" | "/cancel" | "/cancel!" | "/leave" | "/help" if rest:
             return Wrong(f"{word} takes nothing behind it")
         case "/pause":
             return Stop()
@@ -204,6 +266,8 @@ def _command(text: str) -> Typed:
             return Cancel()
         case "/cancel!":
             return Cancel(is_hard=True)
+        case "/leave":
+            return Leave()
         case "/help" | "/?":
             return Help()
         case "/say":

@@ -7,7 +7,8 @@ in `questions`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, assert_never
 
@@ -17,13 +18,16 @@ from rich.text import Text
 from harborage.app import Change, Preview
 from harborage.cli.answers import (
     HELP,
+    Again,
     Allow,
     Answer,
     Cancel,
+    Done,
     Edit,
     Go,
     Help,
     Inject,
+    Leave,
     Mode,
     Nothing,
     Prioritize,
@@ -39,7 +43,7 @@ from harborage.cli.answers import (
 from harborage.cli.editor import EditorError, edit_text, editor_command
 from harborage.cli.keyboard import Keyboard
 from harborage.cli.live import Screen
-from harborage.cli.questions import Desk, Question, announced_args, is_gate, put, put_again, question_of
+from harborage.cli.questions import Desk, Question, announced_args, is_doubt, is_gate, put, put_again, question_of
 from harborage.cli.seen import View, run_of
 from harborage.cli.text import compact, one_line, plural, pretty
 from harborage.cli.view import doing
@@ -68,7 +72,8 @@ class Conversation:
     """The conversation about one run and its tasks. Without a keyboard nobody can be asked.
 
     `approves` answers yes to whatever a yes answers; what needs more than that is still asked. `previews` show what a
-    call would change. `has_model` says that a model decides, whose answer need not be waited for.
+    call would change. `has_model` says that a model decides, whose answer need not be waited for. `leave` leaves a run
+    that is kept.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Conversation:
         clock: Clock,
         previews: Mapping[str, Preview] = MappingProxyType({}),
         has_model: bool = False,
+        leave: Callable[[], None] | None = None,
     ) -> None:
         self.is_away = False
         self._runtime = runtime
@@ -96,6 +102,7 @@ class Conversation:
         self._clock = clock
         self._previews = previews
         self._has_model = has_model
+        self._leave = leave
         self._drafts: dict[str, str] = {}
         self._unsent = ""
 
@@ -117,7 +124,7 @@ class Conversation:
             case PauseResumedPayload(token=token):
                 self._close(token)
             case BusDroppedPayload():
-                await self._look_again()
+                await self.look_again()
             case _:
                 pass
 
@@ -171,6 +178,8 @@ class Conversation:
             return
         label = "" if who.run_id == self._run.id else run_of(self._view, who.run_id).label
         question = question_of(pause, label)
+        if question is not None and self._desk.knows(question.token):
+            return  # a run that comes back to where it waits asks again
         if question is not None and announced is not None:
             args = announced_args(announced.args_summary)
             question = msgspec.structs.replace(question, args=args, change=await self._change(question.tool, args))
@@ -187,14 +196,22 @@ class Conversation:
             self._say(f"what it would change cannot be shown: {error}", "yellow")
             return None
 
-    async def _look_again(self) -> None:
-        """Events were lost, and questions may have been among them: ask the coordinator what is open."""
+    async def look_again(self, strangers: AbstractSet[str] = frozenset()) -> None:
+        """Ask the coordinator what is open: events that told of it were lost, or told before anybody listened here.
+
+        `strangers` are runs of this session with which the conversation has nothing to do.
+        """
         page = await self._runtime.pauses.list(PauseFilter(sessions=(self._run.who.session_id,)), who=self._run.who)
         for pause in reversed(page.rows):
-            label = run_of(self._view, pause.identity.run_id).label
-            question = question_of(pause, label)
-            if question is not None:
-                await self._ask(question)
+            if pause.identity.run_id in strangers:
+                continue
+            seen = run_of(self._view, pause.identity.run_id)
+            if not (is_gate(pause) or is_doubt(pause)):
+                seen.held = str(pause.reason)
+            question = question_of(pause, seen.label)
+            if question is not None and not self._desk.knows(question.token):
+                change = await self._change(question.tool, question.args) if is_gate(pause) else None
+                await self._ask(msgspec.structs.replace(question, change=change))
 
     async def _ask(self, question: Question) -> None:
         if self._approves and question.wants_yes_or_no:
@@ -210,10 +227,7 @@ class Conversation:
         if self._desk.knows(question.token):
             return
         self._desk.close(question.token)
-        what = "needs your approval" if question.tool else "waits for an answer"
-        way = "; run it in a terminal, or with --yes" if question.wants_yes_or_no else "; run it in a terminal"
-        text = f"harborage: {question.subject}{_whose(question)} {what}, and nobody can be asked here: refused{way}"
-        self._show(Text(text, style="yellow"))
+        self._show(Text(f"harborage: {_turned_away(question)}", style="yellow"))
         await self._settle(question, Refuse(_NOBODY))
 
     def _close(self, token: str) -> None:
@@ -246,6 +260,10 @@ class Conversation:
                 await self._run.resume()
             case Cancel(is_hard):
                 await self.cancel(is_hard=is_hard)
+            case Leave() if self._leave is not None:
+                self._leave()
+            case Leave():
+                self._say("this run is kept nowhere, so leaving would lose it; /cancel ends it", "yellow")
             case Redirect(goal):
                 await self._run.redirect(goal)
             case Inject(context):
@@ -262,13 +280,13 @@ class Conversation:
                 self._ask_again(question)
             case Edit():
                 await self._edit(question)
-            case Allow() | Refuse() | Answer():
+            case Allow() | Refuse() | Answer() | Again() | Done():
                 if question is not None:
                     await self._settle(question, typed)
             case _ as unreachable:
                 assert_never(unreachable)
 
-    async def _settle(self, question: Question, answer: Allow | Refuse | Answer) -> None:
+    async def _settle(self, question: Question, answer: Allow | Refuse | Answer | Again | Done) -> None:
         """Send an answer to the run that waits for it; the next question is put when this one is closed."""
         run = self._run
         if question.run_id != run.id:
@@ -281,6 +299,10 @@ class Conversation:
                 await run.reject(token, reason=reason)
             case Answer(message):
                 await run.resume({"message": message})
+            case Again():
+                await run.approve(token)
+            case Done(result):
+                await run.resume({"token": token, "acted": True, "result": result})
             case _ as unreachable:
                 assert_never(unreachable)
         self._close(question.token)
@@ -330,6 +352,17 @@ class Conversation:
 
     def _show(self, *lines: Text) -> None:
         self._screen.show(lines, is_urgent=True)
+
+
+def _turned_away(question: Question) -> str:
+    """What becomes of a question where nobody sits, and what to do about that."""
+    whose, way = f"{question.subject}{_whose(question)}", "run it in a terminal"
+    if question.is_doubt:
+        return f"nobody knows what became of {whose}, and nobody can be asked here: left unknown; {way}"
+    if question.wants_yes_or_no:
+        way = f"{way}, or with --yes"
+    what = "needs your approval" if question.tool else "waits for an answer"
+    return f"{whose} {what}, and nobody can be asked here: refused; {way}"
 
 
 def _whose(question: Question) -> str:

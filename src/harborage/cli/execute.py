@@ -13,14 +13,17 @@ from pathlib import Path
 import msgspec
 
 from harborage.app import Agent, TargetError, assistant, is_target, load_agent
+from harborage.app.keeping import Origin
 from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, failed
+from harborage.cli.place import DEFAULT_STORAGE
 from harborage.cli.session import Session, Wishes
 from harborage.cli.stage import Output, OutputLostError, Style
+from harborage.cli.storing import artifacts_of, prepare
 from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.ids import new_id
 
-__all__ = ["Wanted", "execute"]
+__all__ = ["Wanted", "carry", "execute", "fault"]
 
 _GRACE_S = 1.0
 
@@ -29,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for: the words of it, and its options; `deadline_s` is in seconds."""
 
     words: tuple[str, ...]
-    storage: str = ""
+    storage: str = DEFAULT_STORAGE
     model: str = ""
     attached: tuple[Path, ...] = ()
     approves: bool = False
@@ -43,21 +46,27 @@ def execute(wanted: Wanted, style: Style) -> int:
     output = Output(style)
     try:
         agent, goal = _agent(wanted)
+        prepare(wanted.storage)
     except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
-        return output.end(_fault(error, WRONG_USE, style))
-    who = Identity("local", wanted.user or _signed_in(), f"cli-{new_id()}")
+        return output.end(fault(error, WRONG_USE, style))
+    mark = new_id()
     wishes = Wishes(
         goal=goal,
-        who=who,
+        who=Identity("local", wanted.user or _signed_in(), f"cli-{mark}"),
         storage=wanted.storage,
-        # Unique, so that two commands over one storage do not carry each other's runs.
-        agent_name=f"{_target(wanted)}#{new_id()}",
+        artifacts=artifacts_of(wanted.storage, Path.cwd()),
+        origin=Origin(target=_target(wanted), mark=mark, folder=str(Path.cwd())),
         model=wanted.model,
         attached=wanted.attached,
         approves=wanted.approves,
         max_steps=wanted.max_steps,
         deadline_s=wanted.deadline_s,
     )
+    return carry(agent, wishes, output, style)
+
+
+def carry(agent: Agent, wishes: Wishes, output: Output, style: Style) -> int:
+    """Start a run, or go on with one, and stay with it to its end; returns the exit code."""
     session = Session(agent, wishes, output.stage())
     runner = asyncio.Runner()
     try:
@@ -77,7 +86,7 @@ def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
     except OutputLostError:
         raise
     except Exception as error:  # noqa: BLE001 - told in one line; --debug shows where it came from
-        return _fault(error, FAILED if session.run_id else WRONG_USE, style)
+        return fault(error, FAILED if session.run_id else WRONG_USE, style)
     if session.error is not None and style.has_tracebacks:
         traceback.print_exception(session.error)
     return ending
@@ -102,7 +111,7 @@ def _target(wanted: Wanted) -> str:
     return wanted.words[0] if is_target(wanted.words[0]) else ""
 
 
-def _fault(error: Exception, code: int, style: Style) -> Ending:
+def fault(error: Exception, code: int, style: Style) -> Ending:
     """The ending of a command that failed before, or around, its run."""
     if style.has_tracebacks:
         traceback.print_exception(error)

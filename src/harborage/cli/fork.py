@@ -12,7 +12,8 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from harborage.cli.storing import carry_out, kept_runs, storage_url
+from harborage.cli.place import storage_url
+from harborage.cli.storing import artifacts_of, carry_out, kept_runs
 
 if TYPE_CHECKING:
     from harborage.cli.outcome import Ending
@@ -90,7 +91,9 @@ def fork(
 
 async def _fork(wanted: _Wanted) -> int:
     from harborage.app import with_model
-    from harborage.app.replays import open_kept, recorded_agent
+    from harborage.app.keeping import Origin
+    from harborage.app.replays import as_it_ran, open_kept, recorded_agent
+    from harborage.cli.standing import agent_of
     from harborage.clock import SYSTEM_CLOCK
     from harborage.ids import new_id
     from harborage.runtime.history import find_run, fork_at, read_run
@@ -99,11 +102,15 @@ async def _fork(wanted: _Wanted) -> int:
         record = await find_run(storage.runs, wanted.run, where=wanted.url)
         parent = await read_run(storage.runs, record.run_id)
         fork_at(parent, wanted.at, now=SYSTEM_CLOCK.now())  # whether there is such a step, before anything is opened
-        target = wanted.agent or record.agent.partition("#")[0]
+        target = wanted.agent or agent_of(record)
         with recorded_agent(target, Path.cwd()) as found:
             agent, chosen = await with_model(found, wanted.model, os.environ)
-            # Under a name of its own: whoever carries this run must not carry others of the agent on beside it.
-            async with open_kept(agent, storage, f"{target}#{new_id()}") as runtime:
+            # Under a mark of its own: whoever carries this run must not carry others of the agent on beside it.
+            model = "" if chosen is None else chosen.model
+            origin = Origin(target=target, mark=new_id(), folder=str(Path.cwd()), model=model)
+            artifacts = artifacts_of(wanted.url, Path.cwd())
+            as_then = as_it_ran(agent, parent, artifacts=artifacts)
+            async with open_kept(as_then, storage, origin.text) as runtime:
                 run = await runtime.fork(
                     record.run_id,
                     at=wanted.at,
@@ -159,7 +166,8 @@ def _tell(wanted: _Wanted, parent: list[bytes], entries: list[bytes], ending: En
     lines = [*told(after, clean=masked), "", differs or "both runs took the same steps"]
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     if ending is None:
-        sys.stderr.write(f"harborage: run {after.run_id} waits for an answer; it is kept as it stands\n")
+        way = f"'harborage resume {after.run_id}' goes on"
+        sys.stderr.write(f"harborage: run {after.run_id} waits for an answer; it is kept as it stands: {way}\n")
     elif code:
         sys.stderr.write(f"harborage: {printable(ending.told)}\n")
     return code

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harborage.cli.storing import carry_out, kept_runs, storage_url
+from harborage.cli.place import storage_url
+from harborage.cli.storing import artifacts_of, carry_out, kept_runs
 
 __all__ = ["freeze"]
 
@@ -50,16 +51,18 @@ def freeze(
 async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) -> int:
     from harborage.app.freezing import FrozenRun, attached_to, cleaner, write_frozen
     from harborage.app.freezing import freeze as frozen_files
-    from harborage.app.replays import recorded_agent, replay_agent
+    from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
     from harborage.artifacts import ArtifactConfig, open_artifacts
+    from harborage.cli.standing import agent_of
     from harborage.codec import decode
     from harborage.runtime.history import find_run, read_run
 
     async with kept_runs(url) as storage:
         record = await find_run(storage.runs, wanted, where=url)
         entries = await read_run(storage.runs, record.run_id)
-    target = agent or record.agent.partition("#")[0]
-    with recorded_agent(target, Path.cwd()) as found:
+    target = agent or agent_of(record)
+    with recorded_agent(target, Path.cwd()) as today:
+        found = as_it_ran(today, entries, artifacts=artifacts_of(url, Path.cwd()))
         artifacts = await open_artifacts(ArtifactConfig(found.options.artifact_driver, found.options.artifact_root))
         attached = await attached_to(entries, artifacts)
         await artifacts.aclose()

@@ -16,10 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "answer": (
+        "harborage.cli.answer:answer",
+        "RUN|TOKEN TEXT [OPTIONS]",
+        "Answer a run, or say what became of a call.",
+    ),
+    "approve": ("harborage.cli.approve:approve", "RUN|TOKEN [OPTIONS]", "Say yes to what a run waits for."),
+    "cancel": ("harborage.cli.cancel:cancel", "RUN [OPTIONS]", "End a run that is not over."),
+    "doctor": ("harborage.cli.doctor:doctor", "[OPTIONS]", "Show what waits, on whom, and mend what is stuck."),
     "fork": ("harborage.cli.fork:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
     "freeze": ("harborage.cli.freeze:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
+    "message": ("harborage.cli.message:message", "RUN TEXT [OPTIONS]", "Tell a run something, or answer it."),
     "models": ("harborage.cli.models:models", "list | pull NAME", "List or fetch models that run on this machine."),
+    "reject": ("harborage.cli.reject:reject", "RUN|TOKEN [OPTIONS]", "Say no to what a run waits for."),
     "replay": ("harborage.cli.replay:replay", "RUN [OPTIONS]", "Run a recorded run again, offline, and compare."),
+    "resume": ("harborage.cli.resume:resume", "[RUN] [OPTIONS]", "Carry on a run that is not over, in this terminal."),
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
     "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the runs that are kept, or show one."),
     "version": ("harborage.cli.version:version", "", "Print the version."),

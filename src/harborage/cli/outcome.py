@@ -15,7 +15,18 @@ from harborage.planner import Finish, FinishReason
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 
-__all__ = ["CANCELLED", "EXIT_CODES", "WRONG_USE", "Ending", "ending_of", "failed", "result_line"]
+__all__ = [
+    "CANCELLED",
+    "EXIT_CODES",
+    "FAILED",
+    "WRONG_USE",
+    "Ending",
+    "blocked",
+    "ending_of",
+    "failed",
+    "left",
+    "result_line",
+]
 
 REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
 
@@ -24,7 +35,7 @@ EXIT_CODES = MappingProxyType(
         REACHED: "the goal was reached",
         FAILED: "the run failed with an error",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
-        NOT_REACHED: "ended without reaching the goal",
+        NOT_REACHED: "ended without reaching the goal, or was left to be carried on",
         EXHAUSTED: "out of time or out of steps",
         CANCELLED: "cancelled",
     }
@@ -35,7 +46,8 @@ _OUT_OF_STEPS = "MaxStepsExceededError"
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. `reason` is a finish reason, or `failed`; `answer` is for stdout, `why` for people.
+    """How a command ended. `reason` is a finish reason, or `failed`, `blocked` or `left`, of which only the first is an
+    end of the run; `answer` is for stdout, `why` for people.
 
     `is_strange` when the error is one that its text does not explain.
     """
@@ -52,7 +64,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> str:
         """What went wrong, in a sentence."""
-        return f"the run failed: {self.why}" if self.code == FAILED else self.why
+        return f"the run failed: {self.why}" if self.code == FAILED and self.reason == "failed" else self.why
 
 
 def ending_of(result: Finish | RunFailedError) -> Ending:
@@ -84,6 +96,23 @@ def _failure(result: RunFailedError) -> Ending:
 def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Ending:
     """The ending of what went wrong: the error's name, and its text with the way out."""
     return Ending(code=code, reason="failed", error=error, why=why, is_strange=is_strange)
+
+
+def left(run_id: str) -> Ending:
+    """The ending of a command whose run is not over: it stands where its record stands, for whoever carries it on."""
+    return Ending(code=NOT_REACHED, reason="left", why=f"left as it stands; 'harborage resume {run_id}' goes on")
+
+
+def blocked(run_id: str, reason: str) -> Ending:
+    """The ending of a command whose run cannot go on with the code that is there. `reason` is where they part."""
+    return Ending(
+        code=FAILED,
+        reason="blocked",
+        error="blocked",
+        why=f"the agent's code does not fit what this run has done: {reason}. The run is kept; with the code that it "
+        f"was started with 'harborage resume {run_id}' goes on, and 'harborage fork {run_id} --at STEP' starts anew "
+        "with the code of today",
+    )
 
 
 def _code(reason: FinishReason) -> int:

@@ -14,20 +14,23 @@ from harborage.app import Change
 from harborage.cli.answers import Mode
 from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable
 from harborage.planner import PauseReason
+from harborage.runtime.agent.doubts import QUESTION
 from harborage.runtime.pauses import Pause
 
-__all__ = ["Desk", "Question", "announced_args", "is_gate", "put", "put_again", "question_of"]
+__all__ = ["Desk", "Question", "announced_args", "is_doubt", "is_gate", "put", "put_again", "question_of"]
 
 _INDENT = " " * 6
 _SHORT = 72
 _CONTEXT_LINES = 3
+_WHY_IN_DOUBT = "it was under way when its process died: nobody knows whether it acted"
 _ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One open question. `tool` is set for a call that needs approval, which `args` are for; else a run is paused.
+    """One open question. `tool` is set for a call, which `args` are for; else a run is paused.
 
-    `change` is what the call would change, if that is known.
+    The call needs approval, or `is_doubt`: it was interrupted, and nobody knows whether it acted. `change` is what the
+    call would change, if that is known.
     """
 
     token: str
@@ -36,6 +39,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     tool: str = ""
     args: Any = None
+    is_doubt: bool = False
     change: Change | None = None
     payload: dict[str, Any] = {}
     deadline: datetime | None = None
@@ -43,6 +47,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mode(self) -> Mode:
         """How a line is read that answers this."""
+        if self.is_doubt:
+            return Mode.DOUBT
         if self.tool:
             return Mode.APPROVAL
         return Mode.CONSENT if self.wants_yes_or_no else Mode.PAUSE
@@ -50,7 +56,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants_yes_or_no(self) -> bool:
         """Whether a plain yes answers it."""
-        return bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED
+        return not self.is_doubt and (bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED)
 
     @property
     def subject(self) -> str:
@@ -60,7 +66,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_gate(pause: Pause) -> bool:
     """Whether a pause is that of a gated call; the gate announces it itself when it is ready to hear the answer."""
-    return {"tool", "fingerprint"} <= (pause.payload or {}).keys()
+    return {"tool", "fingerprint"} <= (pause.payload or {}).keys() and not is_doubt(pause)
+
+
+def is_doubt(pause: Pause) -> bool:
+    """Whether a pause asks what became of a call that was interrupted."""
+    payload = pause.payload or {}
+    return payload.get("question") == QUESTION and "tool" in payload
 
 
 def is_held(pause: Pause) -> bool:
@@ -79,6 +91,9 @@ def question_of(pause: Pause, label: str = "") -> Question | None:
         "label": label,
         "deadline": pause.deadline,
     }
+    if is_doubt(pause):
+        tool, args = str(payload["tool"]), payload.get("args_summary")
+        return Question(reason=str(pause.reason), tool=tool, args=args, is_doubt=True, **common)
     if is_gate(pause):
         reason, tool = str(payload.get("reason", "")), str(payload["tool"])
         return Question(reason=reason, tool=tool, args=payload.get("args_summary"), **common)
@@ -139,7 +154,9 @@ class Desk:
 def put(question: Question, now: datetime) -> list[Text]:
     """A question as it is shown, complete: who decides must see all of it."""
     lines = [Text(), _title(question)]
-    if question.tool:
+    if question.is_doubt:
+        lines += [*_facts({"why": _WHY_IN_DOUBT}, 1), *_arguments(question.args, None)]
+    elif question.tool:
         lines += [*_facts({"why": printable(question.reason)}, 1), *_arguments(question.args, question.change)]
     else:
         lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1)
@@ -183,12 +200,17 @@ def put_again(question: Question) -> list[Text]:
 def _title(question: Question) -> Text:
     whose = f" ({question.label})" if question.label else ""
     mark, subject = ("? ", "bold yellow"), (question.subject, "bold")
+    if question.is_doubt:
+        return Text.assemble(mark, "What became of ", subject, f"{whose}?")
     if question.tool:
         return Text.assemble(mark, subject, f"{whose} needs your approval")
     return Text.assemble(mark, f"The run{whose} waits: ", subject)
 
 
 def _keys(question: Question) -> Text:
+    if question.is_doubt:
+        keys = "done [what came of it] it acted · again make the call again · unknown [reason] leave it open"
+        return Text(f"{_INDENT}{keys}", style="yellow")
     yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
     more = "e edit the arguments" if question.tool else "type an answer · /reject [reason]"
     return Text(f"{_INDENT}{yes}{more}", style="yellow")

@@ -193,6 +193,7 @@ def _joined(run: RunSeen, joined: Joined) -> list[Text]:
 def _ended(view: View, run: RunSeen, ended: Ended) -> list[Text]:
     run.calls.clear()
     run.held = ""
+    run.ended = run.ended or ("failed" if ended.finish is None else "completed")
     if not run.label or run.is_told:
         return []
     run.is_told = True

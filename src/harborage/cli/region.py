@@ -99,6 +99,8 @@ def _prompt(desk: Desk) -> str:
             return "arguments › "
         case Mode.APPROVAL:
             return f"{one_line(question.subject, 30)}? y/n/e › "
+        case Mode.DOUBT:
+            return f"{one_line(question.subject, 30)}? done/again/unknown › "
         case Mode.CONSENT:
             return "y/n or an answer › "
         case Mode.PAUSE | Mode.FREE:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harborage.cli.storing import carry_out, kept_runs, storage_url
+from harborage.cli.place import storage_url
+from harborage.cli.storing import artifacts_of, carry_out, kept_runs
 
 __all__ = ["replay"]
 
@@ -46,15 +47,17 @@ def replay(
 
 
 async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
-    from harborage.app.replays import recorded_agent, replay_agent
+    from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
+    from harborage.cli.standing import agent_of
     from harborage.cli.text import printable
     from harborage.runtime.history import find_run, read_run
 
     async with kept_runs(url) as storage:
         record = await find_run(storage.runs, wanted, where=url)
         entries = await read_run(storage.runs, record.run_id)
-    with recorded_agent(agent or record.agent.partition("#")[0], Path.cwd()) as found:
-        replayed = await replay_agent(found, entries)
+    with recorded_agent(agent or agent_of(record), Path.cwd()) as found:
+        as_then = as_it_ran(found, entries, artifacts=artifacts_of(url, Path.cwd()))
+        replayed = await replay_agent(as_then, entries)
     if is_json:
         sys.stdout.write(replayed.to_json().decode() + "\n")
         return 0 if replayed.is_same else 1

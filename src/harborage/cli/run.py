@@ -5,12 +5,15 @@ Reading the help must stay cheap, so everything that a run needs is imported whe
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from harborage.cli.place import storage_url
 
 __all__ = ["run"]
 
@@ -20,7 +23,7 @@ _WORDS = (
 )
 _MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
 _FILE = "A file for the run to work with: a picture is looked at, anything else can be read. May be repeated."
-_STORAGE = "Where the run is kept, such as sqlite:.harborage/harborage.db, for runs, replay, freeze and fork."
+_STORAGE = "Where the run is kept: sqlite:FILE, postgres://…, or memory: for nowhere."
 _POSITIVE = Number(gt=0)
 
 
@@ -31,7 +34,9 @@ def _flag(text: str) -> Parameter:
 def run(
     *words: Annotated[str, Parameter(help=_WORDS)],
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
-    storage: Annotated[str, Parameter(help=_STORAGE, show_default="not kept")] = "",
+    storage: Annotated[
+        str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
+    ] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
     yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
     json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
@@ -47,6 +52,9 @@ def run(
     fetches web pages. Without --model it takes the model of the provider whose key
     is set, else of an Ollama that answers, else the embedded one, and says which.
 
+    The run is kept: should this process end before it does, 'harborage resume'
+    carries it on from its last step, and another terminal can answer for it.
+
     Shows every step as it happens and asks when a call needs approval. What you
     type goes to the agent; /help lists what else can be typed. Ctrl-C cancels,
     twice stops at once, a third time leaves. The answer goes to stdout.
@@ -58,7 +66,7 @@ def run(
       0    the goal was reached
       1    the run failed with an error
       2    wrong use: no such agent, a bad option, an agent that cannot work here
-      3    ended without reaching the goal
+      3    ended without reaching the goal, or was left to be carried on
       4    out of time or out of steps
       130  cancelled
     """
@@ -73,7 +81,7 @@ def run(
 
     wanted = Wanted(
         words=words,
-        storage=storage,
+        storage=storage_url(storage, os.environ),
         model=model,
         attached=tuple(attach or ()),
         approves=yes,

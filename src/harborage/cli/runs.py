@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from harborage.cli.storing import carry_out, kept_runs, storage_url
+from harborage.cli.place import storage_url
+from harborage.cli.storing import carry_out, free_orphans, kept_runs
 
 if TYPE_CHECKING:
     from harborage.state.runs import RunRecord, Stand
@@ -65,12 +66,15 @@ def runs(
 
 
 async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, limit: int, is_json: bool) -> int:
+    from harborage.cli.standing import agent_of, status_of
     from harborage.runtime.history import all_runs
     from harborage.state.runs import RunFilter
 
     async with kept_runs(url) as storage:
+        await free_orphans(storage)
         found = await all_runs(storage.runs, RunFilter(stands=_stands(status), **wanted))
-    found = [one for one in found if agent in ("", _target(one)) and status in ("", _status(one), one.standing.stand)]
+    found = [one for one in found if agent in ("", agent_of(one))]
+    found = [one for one in found if status in ("", status_of(one), one.standing.stand)]
     shown = found[-limit:][::-1]
     if is_json:
         _print_lines(_row_json(one) for one in shown)
@@ -82,10 +86,12 @@ async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, li
 
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
+    from harborage.cli.standing import agent_of, status_of
     from harborage.cli.text import masked, printable
     from harborage.runtime.history import find_run, history_of, read_run, told
 
     async with kept_runs(url) as storage:
+        await free_orphans(storage)
         record = await find_run(storage.runs, wanted, where=url)
         history = history_of(await read_run(storage.runs, record.run_id))
     if is_json:
@@ -94,8 +100,8 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     lines = told(history, clean=masked)
     if not record.standing.stand.is_final:
         reason = record.standing.reason
-        lines.insert(1, f"  {_status(record)}{f': {reason}' if reason else ''}")
-    lines += [f"  agent {_target(record) or '(the standard assistant)'}, user {record.who.user_id}"]
+        lines.insert(1, f"  {status_of(record)}{f': {reason}' if reason else ''}")
+    lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
     return 0
 
@@ -106,33 +112,24 @@ def _stands(status: str) -> tuple[Stand, ...]:
     return () if not status else (Stand.READY,) if status == "running" else (Stand(status),)
 
 
-def _status(record: RunRecord) -> str:
-    """Where a run stands, in a word: one that is ready and has an owner is running."""
-    stand = str(record.standing.stand)
-    return "running" if stand == "ready" and record.owner else stand
-
-
-def _target(record: RunRecord) -> str:
-    """What names the run's agent on a command line."""
-    return record.agent.partition("#")[0]
-
-
 def _row(record: RunRecord) -> tuple[str, ...]:
+    from harborage.cli.standing import agent_of, status_of
     from harborage.cli.text import one_line
 
     when = record.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return record.run_id, when, _status(record), _target(record) or "-", one_line(record.goal, 60)
+    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(record.goal, 60)
 
 
 def _row_json(record: RunRecord) -> str:
     from harborage import codec
+    from harborage.cli.standing import agent_of, status_of
 
     row: dict[str, Any] = {
         "run": record.run_id,
-        "status": _status(record),
+        "status": status_of(record),
         "reason": record.standing.reason,
         "goal": record.goal,
-        "agent": _target(record),
+        "agent": agent_of(record),
         "user": record.who.user_id,
         "session": record.who.session_id,
         "entries": record.entries,

@@ -30,10 +30,11 @@ class Call(msgspec.Struct, frozen=True):
 class RunSeen(msgspec.Struct, kw_only=True):
     """One run as far as it was seen. `label` is empty for the run of the command, `t1`, `t2`, … for spawned tasks.
 
-    `step` counts decisions, `recorded` those whose record was seen too; `held` is why it is parked; `ended` how its
-    task ended; `is_announced` and `is_told` whether its beginning and its end were written, `is_spawned` whether the
-    record of its spawning was seen; `wanted` is what it last spawned a task for. `remarked` is the step whose remark,
-    `refused` the tools whose refusal was written before the record of it came.
+    `step` is how far it is; `decided` counts the decisions that were told of, `recorded` those whose record was seen,
+    and either may come first. `held` is why it is parked; `ended` how its task ended; `is_announced` and `is_told`
+    whether its beginning and its end were written, `is_spawned` whether the record of its spawning was seen; `wanted`
+    is what it last spawned a task for. `remarked` is the step whose remark, `refused` the tools whose refusal was
+    written before the record of it came.
     """
 
     run_id: str
@@ -42,6 +43,7 @@ class RunSeen(msgspec.Struct, kw_only=True):
     kind: str = ""
     wanted: SpawnSpec = SpawnSpec()
     step: int = 0
+    decided: int = 0
     recorded: int = 0
     decision: str = ""
     calls: dict[str, Call] = msgspec.field(default_factory=dict)

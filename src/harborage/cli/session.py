@@ -9,71 +9,46 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias, assert_never
 
 import msgspec
 from rich.text import Text
 
-from harborage.app import (
-    Agent,
-    attach,
-    check_attachments,
-    open_runtime,
-    read_attachment,
-    readable,
-    with_model,
-)
-from harborage.app.replays import open_kept
-from harborage.artifacts import ArtifactScope
+from harborage.app import Agent, attach
+from harborage.artifacts import ArtifactRef, ArtifactScope
+from harborage.cli.aboard import Aboard, Wishes, aboard
 from harborage.cli.conversation import Conversation
+from harborage.cli.following import Following
 from harborage.cli.keyboard import Keyboard, signals
 from harborage.cli.live import Region, Screen
 from harborage.cli.logs import logged
-from harborage.cli.outcome import Ending, ending_of
+from harborage.cli.outcome import Ending, blocked, ending_of, left
 from harborage.cli.questions import Desk
-from harborage.cli.recording import WatchedJournal, watched
 from harborage.cli.records import Recorded
 from harborage.cli.region import region
 from harborage.cli.seen import View, line, new_view
+from harborage.cli.standing import is_blocked, standing_of
 from harborage.cli.text import one_line
-from harborage.cli.view import fold, header, summary
+from harborage.cli.view import fold, fold_past, header, summary
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.events import Event, Filter, Subscription
-from harborage.identity import Identity
-from harborage.runtime.durable import RunFailedError
+from harborage.errors import HarborageError
+from harborage.events import DurableEventBus, Event, Filter, Subscription, typed_event
+from harborage.runtime.durable import RunFailedError, RunPhase
 from harborage.runtime.host import Run, Runtime
-from harborage.runtime.journal import MemoryJournal, decode_entry
-from harborage.state.storage import open_storage
+from harborage.runtime.journal import Entry
 
 __all__ = ["Session", "Stage", "Wishes"]
 
 _FRAME_S = 0.125
+_LOOK_S = 0.25
 _LEAVE = 3
-_IN_MEMORY = "inmem"
-
-
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent.
-
-    `storage` is where the run is kept, empty for nowhere, `agent_name` is kept so that its agent is found again;
-    `attached` are files that the run gets along with its goal.
-    """
-
-    goal: str
-    who: Identity
-    storage: str = ""
-    agent_name: str = ""
-    model: str = ""
-    attached: tuple[Path, ...] = ()
-    approves: bool = False
-    max_steps: int = 0
-    deadline_s: float | None = None
+_GRACE_S = 2.0
+_SETTLES = timedelta(seconds=0.2)
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,17 +73,33 @@ class _Cancel(msgspec.Struct, frozen=True):
     is_hard: bool
 
 
+class _Leave(msgspec.Struct, frozen=True):
+    pass
+
+
+class _LookAgain(msgspec.Struct, frozen=True):
+    """Events that nobody here heard may have put questions."""
+
+
 class _Over(msgspec.Struct, frozen=True):
     ending: Ending
 
 
-_Input: TypeAlias = _Line | _Cancel | _Over
-_Fact: TypeAlias = Event | tuple[str, bytes] | str
-"""An event, an entry of a run's record, or what was logged."""
+class _Written(msgspec.Struct, frozen=True):
+    """Entries that this process wrote, at their place in a run's record."""
+
+    run_id: str
+    place: int
+    entries: Sequence[Entry]
+
+
+_Input: TypeAlias = _Line | _Cancel | _Leave | _LookAgain | _Over
+_Fact: TypeAlias = Event | _Written | Recorded | str
+"""An event, what was recorded here or elsewhere, or what was logged."""
 
 
 class Session:
-    """One run of `agent` on `stage`, from its start to its end."""
+    """One run of `agent` on `stage`: from its start, or from where its record stands, to its end."""
 
     def __init__(self, agent: Agent, wishes: Wishes, stage: Stage, *, clock: Timers = SYSTEM_CLOCK) -> None:
         self.run_id = ""
@@ -118,64 +109,82 @@ class Session:
         self._stage = stage
         self._clock = clock
         self._happened: list[_Fact] = []
+        self._held: list[_Fact] | None = None
+        self._looking = asyncio.Lock()
         self._inputs: list[_Input] = []
         self._wake = asyncio.Event()
         self._interrupts = 0
         self._has_model = False
+        self._bus: DurableEventBus | None = None
         self._events: Subscription | None = None
+        self._following: Following | None = None
         self._fault: BaseException | None = None
         self._refresh: Callable[[], None] = lambda: None
 
     async def carry(self) -> Ending:
-        """Start the run and stay with it; returns how it ended.
+        """Start the run, or go on with it, and stay with it; returns how it ended.
 
         Raises:
             HarborageError: the agent could not be opened.
         """
+        with ExitStack() as listening:
+            # What is logged stands among the facts; of a run that never begins the error says it all.
+            listening.enter_context(logged(self._logged))
+            return await self._carry(listening)
+
+    async def _carry(self, listening: ExitStack) -> Ending:
         began = self._clock.now()
-        files = [read_attachment(path) for path in self._wishes.attached]
-        agent, chosen = await with_model(self._agent, self._wishes.model, os.environ)
-        self._has_model = chosen is not None
-        if files:
-            check_attachments(files, agent, os.environ)
-            agent = readable(agent)
-        async with self._opened(agent) as runtime:
-            # The session is this run's alone, so its events are those of the run and of the tasks that it spawns.
+        async with aboard(self._agent, self._wishes, self._recorded) as parts:
+            runtime = parts.runtime
+            self._has_model = parts.chosen is not None
+            self._bus = runtime.bus if isinstance(runtime.bus, DurableEventBus) else None
+            # Of a new run the session is its own, so its events are those of the run and of the tasks that it spawns.
             self._events = runtime.bus.subscribe(Filter.of(self._wishes.who))
-            attached = await attach(runtime.artifacts, self._wishes.who, files)
-            run = await self._start(runtime, began, [ref.id for ref in attached])
+            attached = await attach(runtime.artifacts, self._wishes.who, parts.files)
+            run = await self._run(runtime, began, [ref.id for ref in attached])
             self.run_id = run.id
             view = new_view(run.id, began)
+            is_old = self._wishes.record is not None
+            self._following = Following(parts.runs, run.id, self._wishes.who, may_be_shared=is_old)
+            past = await self._following.look() if is_old else []
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
-                screen.show(header(self._agent.name, self._wishes.goal, run.who, chosen, attached))
-                if self._wishes.approves:
-                    screen.show([Text("--yes: calls that need approval are made without asking", style="yellow")])
-                ending = await self._stay(run, view, talk, screen)
+                self._open(screen, view, parts, run, attached, past)
+                ending = await self._stay(runtime, run, view, talk, screen)
+            listening.close()
             given = {ref.id for ref in attached}
             kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
         seconds = (self._clock.now() - began).total_seconds()
-        screen.show(summary(view, ending, seconds, kept, is_kept=self._agent.options.artifact_driver != _IN_MEMORY))
+        screen.show(summary(view, ending, seconds, kept, is_kept=self._wishes.is_kept))
         return ending
 
-    @asynccontextmanager
-    async def _opened(self, agent: Agent) -> AsyncIterator[Runtime]:
-        """The agent's runtime: over the storage that is wished for, else in memory."""
-        if not self._wishes.storage:
-            journal = WatchedJournal(MemoryJournal(), self._recorded)
-            async with open_runtime(agent, journal=journal) as runtime:
-                yield runtime
-            return
-        storage = watched(await open_storage(self._wishes.storage), self._recorded)
-        async with storage, open_kept(agent, storage, self._wishes.agent_name) as runtime:
-            yield runtime
-
-    async def _start(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
+    async def _run(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
         wishes = self._wishes
+        if wishes.record is not None:
+            return await runtime.run(wishes.record.run_id, who=wishes.who)
         deadline = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
         return await runtime.start(
             wishes.goal, who=wishes.who, deadline=deadline, input_artifacts=artifacts, max_steps=wishes.max_steps
         )
+
+    def _open(
+        self,
+        screen: Screen,
+        view: View,
+        parts: Aboard,
+        run: Run,
+        attached: Sequence[ArtifactRef],
+        past: Sequence[Recorded],
+    ) -> None:
+        """What stands at the top: the run, and of one that was begun before what it has done."""
+        record, now = self._wishes.record, self._clock.now()
+        standing = "" if record is None else standing_of(record, now)
+        lines = header(self._agent.name, self._wishes.goal, run.who, parts.chosen, attached, standing=standing)
+        if record is not None:
+            lines += [*fold_past(view, past, now), Text("      ── from here on live ──", style="dim")]
+        if self._wishes.approves:
+            lines.append(Text("--yes: calls that need approval are made without asking", style="yellow"))
+        screen.show(lines)
 
     def _enter(self, stack: ExitStack, runtime: Runtime, run: Run, view: View) -> tuple[Screen, Conversation]:
         """Take the terminal: keys, screen and signals, given back with `stack`."""
@@ -197,8 +206,8 @@ class Session:
             clock=self._clock,
             previews=self._agent.previews,
             has_model=self._has_model,
+            leave=partial(self._put, _Leave()) if self._wishes.is_kept else None,
         )
-        stack.enter_context(logged(self._logged))
         stack.enter_context(self._heard(talk, screen, keyboard))
         self._refresh = screen.refresh
         return screen, talk
@@ -210,9 +219,13 @@ class Session:
             self._stage.keys,
             on_line=lambda text: self._put(_Line(text, desk.token)),
             on_change=self._changed,
-            on_gone=lambda: self._put(_Cancel(is_hard=True)),
+            on_gone=lambda: self._put(self._gone()),
             is_echoing=self._stage.is_echoing,
         )
+
+    def _gone(self) -> _Input:
+        """What is done when nobody is left to ask: a run that is kept stays as it is, any other would be lost."""
+        return _Leave() if self._wishes.is_kept else _Cancel(is_hard=True)
 
     def _heard(self, talk: Conversation, screen: Screen, keyboard: Keyboard | None) -> AbstractContextManager[None]:
         """Signals: Ctrl-C counts even while a tool blocks the event loop, the others wait for it."""
@@ -226,6 +239,8 @@ class Session:
                 screen.close()
                 if keyboard is not None:
                     keyboard.close()
+                if self._wishes.is_kept:
+                    screen.show([Text(f"left; 'harborage resume {self.run_id}' goes on", style="yellow")])
                 self._stage.leave()
             loop.call_soon_threadsafe(self._put, _Cancel(is_hard=is_hard or self._interrupts > 1))
 
@@ -238,15 +253,20 @@ class Session:
         handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGWINCH: screen.refresh}
         if keyboard is not None:
             handlers[signal.SIGTSTP] = stop
-        soft, hard = partial(interrupt, False), partial(interrupt, True)
-        return signals(handlers, {signal.SIGINT: soft, signal.SIGTERM: hard, signal.SIGHUP: hard})
 
-    async def _stay(self, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
+        def end() -> None:
+            """Somebody else wants this process to end, which says nothing about the run."""
+            loop.call_soon_threadsafe(self._put, self._gone())
+
+        return signals(handlers, {signal.SIGINT: partial(interrupt, False), signal.SIGTERM: end, signal.SIGHUP: end})
+
+    async def _stay(self, runtime: Runtime, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
         crew = Crew(self._failed)
         try:
             crew.start(self._listen(), "events")
             crew.start(self._await_end(run), "end")
             crew.start(self._animate(screen), "frames")
+            crew.start(self._look_around(runtime), "look-out")
             return await self._attend(view, talk, screen)
         finally:
             await crew.aclose()
@@ -254,19 +274,31 @@ class Session:
     async def _listen(self) -> None:
         assert self._events is not None
         async for event in self._events:
-            self._happened.append(event)
-            self._wake.set()
+            self._note(event)
 
-    def _recorded(self, run_id: str, entries: Sequence[bytes]) -> None:
-        # What was published before this was recorded is taken first, so that facts stand in the order of their making.
-        if self._events is not None:
-            self._happened.extend(self._events.drain())
-        self._happened.extend((run_id, data) for data in entries)
-        self._wake.set()
+    def _note(self, *facts: _Fact) -> None:
+        """Take facts in; while the record of others is read they wait, so that all can be put in order."""
+        if self._held is None:
+            self._happened.extend(facts)
+            self._wake.set()
+        else:
+            self._held.extend(facts)
+
+    def _recorded(self, run_id: str, place: int, entries: Sequence[Entry]) -> None:
+        self._behind(partial(self._take, _Written(run_id, place, entries)))
+
+    def _behind(self, then: Callable[[], None]) -> None:
+        """Do something behind what was published before it: facts are to stand in the order of their making."""
+        if self._bus is None:
+            then()
+        else:
+            self._bus.behind(self._wishes.who, then)
+
+    def _take(self, fact: _Written) -> None:
+        self._note(*([] if self._events is None else self._events.drain()), fact)
 
     def _logged(self, text: str) -> None:
-        self._happened.append(text)
-        self._wake.set()
+        self._note(text)
 
     async def _await_end(self, run: Run) -> None:
         """The run's end comes last: its last record has brought all that led to it."""
@@ -275,7 +307,84 @@ class Session:
         except RunFailedError as error:
             self.error = error
             ending = ending_of(error)
-        self._put(_Over(ending))
+        self._behind(partial(self._put, _Over(ending)))
+
+    async def _look_around(self, runtime: Runtime) -> None:
+        """See what other processes do for the run, whether anybody can carry it, and what it waits for."""
+        following = self._following
+        assert following is not None
+        first_fence = -1 if self._wishes.record is None else self._wishes.record.fence
+        looked_at: set[tuple[str, int]] = set()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self._look()
+            record = following.record
+            if record is not None and is_blocked(record, first_fence):
+                self._put(_Over(blocked(record.run_id, record.standing.reason)))
+                return
+            if self._wishes.record is not None or following.is_elsewhere:
+                waiting = await self._waiting(runtime, following)
+                if waiting - looked_at:
+                    looked_at |= waiting
+                    self._put(_LookAgain())
+
+    async def _waiting(self, runtime: Runtime, following: Following) -> set[tuple[str, int]]:
+        """The runs that wait, and where in their records: what they were sent before has been taken by then."""
+        waiting: set[tuple[str, int]] = set()
+        for record in following.unfinished:
+            try:
+                status = await (await runtime.run(record.run_id, who=self._wishes.who)).status()
+            except HarborageError as error:
+                self._logged(str(error))
+                continue
+            if status.phase is RunPhase.PARKED:
+                waiting.add((record.run_id, record.entries))
+        return waiting
+
+    async def _look(self, *, is_last: bool = False) -> None:
+        """Take in what other processes recorded and told of the run, in the order of its time.
+
+        Record and events are read one after the other: what is younger than both looks waits for the next one.
+        """
+        async with self._looking:
+            until = None if is_last else self._clock.now() - _SETTLES
+            held = self._held = self._held or []
+            news: list[Recorded] = []
+            try:
+                news = await self._read_elsewhere()
+            except HarborageError as error:
+                held.append(str(error))
+            if self._events is not None:
+                held.extend(self._events.drain())
+            self._held = None
+            if not (news or self._is_elsewhere):
+                self._note(*held)
+                return
+            facts = sorted([*held, *news], key=self._time_of)
+            now_told = [one for one in facts if until is None or self._time_of(one) <= until]
+            self._note(*now_told)
+            self._held = facts[len(now_told) :] or None
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        return self._following is not None and self._following.is_elsewhere
+
+    async def _read_elsewhere(self) -> list[Recorded]:
+        """What others recorded; what they told of it is with the bus then."""
+        assert self._following is not None
+        news = await self._following.look()
+        if (news or self._is_elsewhere) and self._bus is not None:
+            await self._bus.catch_up()
+        return news
+
+    def _time_of(self, fact: _Fact) -> datetime:
+        match fact:
+            case Recorded(entry=entry) | _Written(entries=[entry, *_]):
+                return entry.at
+            case Event(occurred_at=datetime() as at):
+                return at
+            case _:
+                return self._clock.now()
 
     async def _animate(self, screen: Screen) -> None:
         while True:
@@ -300,11 +409,7 @@ class Session:
             self._wake.clear()
             if self._fault is not None:
                 raise self._fault
-            happened, self._happened = self._happened, []
-            for one in happened:
-                screen.show(_lines(view, one))
-                if isinstance(one, Event):
-                    await self._tell(one, talk)
+            await self._show_all(view, talk, screen)
             inputs, self._inputs = self._inputs, []
             for item in inputs:
                 match item:
@@ -312,11 +417,40 @@ class Session:
                         await talk.hear(text, asked)
                     case _Cancel(is_hard):
                         await talk.cancel(is_hard=is_hard)
+                    case _Leave():
+                        return self._left()
+                    case _LookAgain():
+                        assert self._following is not None
+                        await talk.look_again(self._following.strangers)
                     case _Over(ending):
+                        await self._look(is_last=True)  # another process may have brought it to its end
+                        await self._show_all(view, talk, screen)
                         return ending
                     case _ as unreachable:
                         assert_never(unreachable)
             screen.refresh()
+
+    def _left(self) -> Ending:
+        """Leave the run as it stands; a call that does not let go of its thread is not waited for very long."""
+        asyncio.get_running_loop().call_later(_GRACE_S, self._stage.leave)
+        return left(self.run_id)
+
+    async def _show_all(self, view: View, talk: Conversation, screen: Screen) -> None:
+        happened, self._happened = self._happened, []
+        assert self._following is not None
+        for one in happened:
+            match one:
+                case _Written(run_id, place, entries):
+                    for fact in self._following.heard(run_id, place, entries):
+                        screen.show(_lines(view, fact))
+                case Event() if one.identity.run_id in self._following.strangers:
+                    pass
+                case Event():
+                    event = typed_event(one)  # what another process told comes as it is kept
+                    screen.show(_lines(view, event))
+                    await self._tell(event, talk)
+                case _:
+                    screen.show(_lines(view, one))
 
     async def _tell(self, event: Event, talk: Conversation) -> None:
         if self._stage.tell is not None:
@@ -324,13 +458,10 @@ class Session:
         await talk.notice(event)
 
 
-def _lines(view: View, happened: _Fact) -> list[Text]:
+def _lines(view: View, happened: Event | Recorded | str) -> list[Text]:
     try:
         if isinstance(happened, str):
             return [line(view.main, "!", "yellow", one_line(happened, 400), wrap=True)]
-        if isinstance(happened, Event):
-            return fold(view, happened)
-        run_id, data = happened
-        return fold(view, Recorded(run_id, decode_entry(data, run_id, 0)))
+        return fold(view, happened)
     except Exception as error:  # noqa: BLE001 - told in its place: a run must not end because of how it is shown
         return [Text(f"! something could not be shown: {type(error).__name__}: {one_line(str(error))}", style="red")]

@@ -58,6 +58,11 @@ class Output:
             width=None if self._is_terminal else _LOG_COLUMNS,
         )
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody sits there who can be asked."""
+        return self._is_terminal and not self._style.is_json and can_ask(_STDIN)
+
     def stage(self) -> Stage:
         """Where a session plays."""
         style = self._style
@@ -65,7 +70,7 @@ class Output:
         return Stage(
             open_screen=self._live if is_live else self._plain,
             leave=lambda: self.leave(CANCELLED),
-            keys=_STDIN if self._is_terminal and not style.is_json and can_ask(_STDIN) else None,
+            keys=_STDIN if self.can_ask else None,
             is_echoing=not is_live,
             tell=self._tell if style.is_json else None,
         )

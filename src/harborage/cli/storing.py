@@ -1,26 +1,31 @@
-"""Where the commands keep runs and find them again: which database, and whether there is one."""
+"""Opening what the commands keep of runs, and finding it again; what goes wrong becomes a line and an exit code."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from harborage.cli.place import DEFAULT_STORAGE, file_of, is_memory
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
 
-__all__ = ["DEFAULT_STORAGE", "STORAGE_VARIABLE", "NoDatabaseError", "carry_out", "kept_runs", "storage_url"]
+__all__ = [
+    "NoDatabaseError",
+    "NothingKeptError",
+    "artifacts_of",
+    "carry_out",
+    "check_there",
+    "free_orphans",
+    "kept_runs",
+    "prepare",
+]
 
-DEFAULT_STORAGE: Final = "sqlite:.harborage/harborage.db"
-STORAGE_VARIABLE: Final = "HARBORAGE_STORAGE"
-
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _FAILED, _WRONG_USE, _INTERRUPTED = 1, 2, 130
 
 
@@ -29,14 +34,62 @@ class NoDatabaseError(HarborageError):
 
     def __init__(self, url: str = "", why: str = "") -> None:
         self.url = url
-        super().__init__(
-            f"{why}: 'harborage run --storage {DEFAULT_STORAGE} …' makes it, --storage names another" if why else ""
-        )
+        super().__init__(f"{why}: 'harborage run …' keeps the first run there, --storage names another" if why else "")
 
 
-def storage_url(option: str, environ: Mapping[str, str]) -> str:
-    """The url of the storage: the option, else `HARBORAGE_STORAGE`, else the project's own file."""
-    return option.strip() or environ.get(STORAGE_VARIABLE, "").strip() or DEFAULT_STORAGE
+class NothingKeptError(NoDatabaseError):
+    """A storage in memory keeps nothing that another command could read."""
+
+
+def prepare(url: str) -> None:
+    """Make the project's data folder, if that is where `url` keeps its runs.
+
+    Raises:
+        DataFolderError: it cannot be made or written.
+    """
+    if url == DEFAULT_STORAGE:
+        from harborage.app.keeping import DATA_FOLDER, make_data_folder
+
+        make_data_folder(Path(DATA_FOLDER))
+
+
+def artifacts_of(url: str, folder: Path) -> Path | None:
+    """The folder of the artifacts of runs that are kept in `url`; None where they live in memory, too."""
+    from harborage.app.keeping import artifact_folder
+
+    return None if is_memory(url) else artifact_folder(file_of(url), folder)
+
+
+async def free_orphans(storage: Storage) -> None:
+    """Free what dead processes carried, so that what is read of runs says who really carries them.
+
+    Raises:
+        StateError: the storage refuses.
+    """
+    from harborage.concurrency import Crew
+    from harborage.ids import new_id
+
+    failures: list[BaseException] = []
+    crew, worker = Crew(lambda _, error: failures.append(error)), new_id()
+    crew.start(storage.queue.keep_alive(worker), "sign of life")
+    try:
+        await asyncio.sleep(0)
+        await storage.queue.claim(worker, limit=0)
+    finally:
+        await crew.aclose()
+
+
+def check_there(url: str) -> None:
+    """Accept a storage that may hold what was kept before.
+
+    Raises:
+        NoDatabaseError: there is no such file, or nothing is ever kept there.
+    """
+    path = file_of(url)
+    if path is not None and not path.exists():
+        raise NoDatabaseError(url, f"there is no database {path}")
+    if is_memory(url):
+        raise NothingKeptError(url, "memory: keeps nothing that another command could read")
 
 
 @asynccontextmanager
@@ -49,11 +102,7 @@ async def kept_runs(url: str) -> AsyncIterator[Storage]:
     """
     from harborage.state.storage import open_storage
 
-    path = _file_of(url)
-    if path is not None and not path.is_file():
-        raise NoDatabaseError(url, f"there is no database {path}")
-    if url.lower().startswith("memory:"):
-        raise NoDatabaseError(url, "memory: keeps nothing that another command could read")
+    check_there(url)
     async with await open_storage(url) as storage:
         yield storage
 
@@ -77,19 +126,15 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]], *, debug: bool = Fal
 _MISUSES: Final = frozenset(
     {
         "AgentNotReadyError",
+        "FolderGoneError",
         "ForkError",
         "NoDatabaseError",
+        "NotWaitingError",
+        "NothingKeptError",
+        "RunOverError",
         "RunPrefixError",
         "RunUnknownError",
         "StorageUrlError",
         "TargetError",
     }
 )
-
-
-def _file_of(url: str) -> Path | None:
-    """The file that a url names, if it names one."""
-    scheme = _SCHEME.match(url)
-    if scheme is None:
-        return Path(url)
-    return Path(url[scheme.end() :]) if scheme[0].lower() == "sqlite:" else None

@@ -23,12 +23,13 @@ from harborage.events import Event, EventType, RedactedMap
 from harborage.identity import Quadruple
 from harborage.planner import ChunkKind, PauseReason
 
-__all__ = ["Fact", "doing", "fold", "header", "summary", "totals"]
+__all__ = ["Fact", "doing", "fold", "fold_past", "header", "summary", "totals"]
 
 Fact: TypeAlias = Event | Recorded
 """What the view is told: something happened, or something was recorded."""
 
 _STREAM_CHARS = 2000
+_PAST_LINES = 12
 _Told: TypeAlias = Callable[[View, RunSeen, Any, Event], list[Text]]
 
 
@@ -43,6 +44,21 @@ def fold(view: View, fact: Fact) -> list[Text]:
     return [] if fact.type in _BUILT_IN else _foreign(run, fact)
 
 
+def fold_past(view: View, past: Iterable[Recorded], now: datetime) -> list[Text]:
+    """What was before somebody began to look, in short: the last lines of it. The view is changed to where it stands.
+
+    Only the record is there to tell it. The view's time is counted from `now` on.
+    """
+    lines = [text for fact in past for text in fold(view, fact)]
+    for run in view.runs.values():
+        run.decided = run.recorded  # what was told of these decisions was told to others
+    view.main.began = view.main.since = now
+    if len(lines) > _PAST_LINES:
+        told = f"      … {plural(len(lines) - _PAST_LINES, 'line')} before these; harborage runs show {view.root}"
+        lines = [Text(told, style="dim"), *lines[-_PAST_LINES:]]
+    return lines
+
+
 def _foreign(run: RunSeen, event: Event) -> list[Text]:
     """An event of the product's own, which says for itself what it is."""
     body = event.payload.data if isinstance(event.payload, RedactedMap) else event.payload
@@ -50,7 +66,8 @@ def _foreign(run: RunSeen, event: Event) -> list[Text]:
 
 
 def _decided(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    run.step += 1
+    run.decided += 1
+    run.step = max(run.step, run.decided)
     run.decision = payload.decision_kind
     run.since = event.occurred_at
     lines = []
@@ -92,6 +109,22 @@ def _completed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Tex
 
 def _exhausted(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
     return [line(run, "↻", "yellow", f"{payload.tool_name} was tried {plural(payload.attempts, 'time')} in vain")]
+
+
+def _interrupted(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+    """What became of a call whose process died; that nobody knows is told with its record."""
+    match payload.outcome:
+        case "repeated":
+            what = "was interrupted, and is made again"
+        case "known":
+            what = "was interrupted, and had acted"
+        case _:
+            return []
+    said = _SAID_BY.get(payload.on_unknown, "")
+    return [line(run, "↻", "yellow", (payload.tool_name, "bold"), f" {what}{said}", tag=str(run.step))]
+
+
+_SAID_BY = MappingProxyType({"probe": ", as its probe says", "pause": ", as somebody says"})
 
 
 def _approved(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
@@ -138,6 +171,8 @@ def _control_refused(view: View, run: RunSeen, payload: Any, event: Event) -> li
 def _paused(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
     if run.decision != "RequestPause" and payload.reason == PauseReason.APPROVAL_REQUIRED:
         return []  # a gated call, which its gate announces
+    if run.decision != "RequestPause" and run.calls and payload.reason == PauseReason.AWAIT_INPUT:
+        return []  # a call that was interrupted: a run is parked between its calls, and never in one
     run.held = payload.reason
     run.since = event.occurred_at
     what = f"waits: {payload.reason}" if run.decision == "RequestPause" else "parked"
@@ -249,6 +284,7 @@ _TELLERS: Mapping[str, _Told] = MappingProxyType(
         EventType.TASK_SPAWNED: _spawned,
         EventType.TOOL_APPROVED: _approved,
         EventType.TOOL_COMPLETED: _completed,
+        EventType.TOOL_INTERRUPTED: _interrupted,
         EventType.TOOL_POLICY_EXHAUSTED: _exhausted,
         EventType.TOOL_REJECTED: _refused,
         EventType.TRAJECTORY_COMPRESSED: _compressed,
@@ -276,9 +312,18 @@ def doing(view: View) -> tuple[str, datetime | None]:
 
 
 def header(
-    name: str, goal: str, who: Quadruple, model: ChosenModel | None = None, attached: Iterable[ArtifactRef] = ()
+    name: str,
+    goal: str,
+    who: Quadruple,
+    model: ChosenModel | None = None,
+    attached: Iterable[ArtifactRef] = (),
+    *,
+    standing: str = "",
 ) -> list[Text]:
-    """What stands above everything: which agent does what, on which model, with which files, for whom, which run."""
+    """What stands above everything: which agent does what, on which model, with which files, for whom, which run.
+
+    `standing` is how a run stands that was begun before.
+    """
     why = f" ({model.why})" if model is not None and model.why else ""
     return [
         Text(one_line(name), style="bold"),
@@ -286,12 +331,16 @@ def header(
         Text.assemble(("  goal  ", "dim"), one_line(goal, 1000)),
         *(Text.assemble(("  file  ", "dim"), one_line(ref.filename), (f" {_kind(ref)}", "dim")) for ref in attached),
         Text.assemble(("  run   ", "dim"), who.run_id, (f" for {one_line(who.user_id)}", "dim")),
+        *([Text.assemble(("  now   ", "dim"), one_line(standing, 400))] if standing else []),
         Text(),
     ]
 
 
 def _kind(ref: ArtifactRef) -> str:
     return f"{ref.mime_type}, {size(ref.size_bytes)}"
+
+
+_ENDS = MappingProxyType({"goal": ("✓", "bold green"), "left": ("‖", "bold yellow"), "blocked": ("‖", "bold red")})
 
 
 def totals(view: View, seconds: float) -> str:
@@ -310,18 +359,19 @@ def summary(
 ) -> list[Text]:
     """What stands below everything: tasks that nobody heard of again, artifacts, how it ended.
 
-    `is_kept` says whether the artifacts outlive the program.
+    `is_kept` says whether the run and its artifacts outlive the program.
     """
     lines = [Text()]
+    still = " is not over; it is kept" if is_kept else " was still running; it stopped with the program"
     for task in view.tasks:
         if not task.is_told:
-            text = f" {task.ended}" if task.ended else " was still running; it stopped with the program"
+            text = f" {task.ended}" if task.ended else still
             lines.append(line(view.main, "◆", "yellow", (task.label, "bold magenta"), text))
     for ref in artifacts:
         name = one_line(ref.filename or ref.id)
         kept = f" {_kind(ref)}, {ref.id}{'' if is_kept else ', in memory only'}"
         lines.append(line(view.main, "+", "green", (name, "bold"), (kept, "dim")))
-    glyph, style = ("✓", "bold green") if ending.code == 0 else ("✗", "bold red")
+    glyph, style = _ENDS.get(ending.reason, ("✗", "bold red"))
     reason = one_line(ending.reason.replace("_", " "))
     lines.append(Text.assemble((f"{glyph} {reason}", style), (f"  {totals(view, seconds)}", "dim")))
     return lines

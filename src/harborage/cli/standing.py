@@ -1,0 +1,45 @@
+"""Where a kept run stands, in the words of the command line. Pure: records in, text out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from harborage.app.keeping import Origin
+from harborage.cli.text import duration
+from harborage.state.runs import RunRecord, Stand
+
+__all__ = ["agent_of", "is_blocked", "standing_of", "status_of"]
+
+
+def status_of(record: RunRecord) -> str:
+    """Where a run stands, in a word: one that is ready and has an owner is running."""
+    stand = str(record.standing.stand)
+    return "running" if record.standing.stand is Stand.READY and record.owner else stand
+
+
+def agent_of(record: RunRecord) -> str:
+    """What names the run's agent on a command line; empty for the standard assistant."""
+    return Origin.of(record.agent).target
+
+
+def is_blocked(record: RunRecord, fence: int) -> bool:
+    """Whether the code that is there has tried to carry the run, since its lease had this fence, and could not."""
+    return record.standing.stand is Stand.BLOCKED and not record.owner and record.fence > fence
+
+
+def standing_of(record: RunRecord, now: datetime) -> str:
+    """How a run stands that somebody comes back to, in a few words."""
+    ago = duration(max(0.0, (now - record.updated_at).total_seconds()))
+    match record.standing.stand:
+        case Stand.FINISHED:
+            return f"ended {ago} ago: {record.standing.reason or 'finished'}"
+        case Stand.FAILED:
+            return f"failed {ago} ago: {record.standing.reason}"
+        case Stand.BLOCKED:
+            return f"blocked {ago} ago: {record.standing.reason}; tried again with the code of today"
+        case _ if record.owner:
+            return f"carried by another process, which wrote last {ago} ago: followed and steered from here"
+        case Stand.PARKED:
+            return f"waiting since {ago}; carried on here"
+        case Stand.READY:
+            return f"carried by nobody, last written {ago} ago; carried on here"

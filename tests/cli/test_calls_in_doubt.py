@@ -1,0 +1,186 @@
+"""A call that its process died in, told and asked about: at the terminal, from another one, and where nobody sits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborage.app.replays import open_kept, recorded_agent
+from harborage.cli.main import main
+from harborage.identity import Identity
+from harborage.state.storage import open_storage
+
+Start = Callable[..., Any]
+ME = Identity("local", "me", "cli-1")
+URL = "sqlite:.harborage/harborage.db"
+
+PAYS = """
+import asyncio, json, pathlib
+from harborage import *
+from harborage.app import Agent
+from harborage.tools import OnUnknown, ToolPolicy
+
+
+@tool(side_effects=SideEffect.EXTERNAL, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+async def pay(amount: int) -> str:
+    '''Pay.'''
+    with open("calls", "a") as calls:
+        calls.write("x")
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return f"paid {amount}"
+
+
+class Pays:
+    async def next(self, run):
+        if run.trajectory.steps:
+            return Finish(FinishReason.GOAL, {"got": run.trajectory.steps[-1].observation})
+        return CallTool("pay", b'{"amount": 5}')
+
+
+agent = Agent(name="pays", planner=Pays(), tools=[pay])
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an agent whose one call takes until there is a file `go`, and is in doubt after a crash."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
+    (tmp_path / "pays.py").write_text(PAYS)
+    (tmp_path / ".harborage").mkdir()
+    return tmp_path
+
+
+def killed_in_the_call(project: Path, at_terminal: Start) -> None:
+    """A run whose process is killed in the middle of its call; the next call would end at once."""
+    first = at_terminal("run", "pays.py", "pay")
+    first.expect("1 ▸ pay(amount=5)")
+    while not (project / "calls").exists():
+        first.expect("calling pay")
+    first.kill()
+    (project / "go").touch()
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown", "got", "calls"),
+    [
+        ("done it is in the ledger", "pay was interrupted, and had acted, as somebody says", "it is in the ledger", 1),
+        ("again", "pay was interrupted, and is made again", "paid 5", 2),
+        ("unknown ask the bank", "✗ 5", "ask the bank", 1),
+    ],
+)
+def test_a_person_says_what_became_of_it(
+    project: Path, at_terminal: Start, typed: str, shown: str, got: str, calls: int
+) -> None:
+    """The call is shown with its arguments; what is no clear answer is asked again, a yes least of all."""
+    killed_in_the_call(project, at_terminal)
+    screen = at_terminal("resume")
+    screen.expect("? What became of pay?")
+    screen.expect("why  it was under way when its process died: nobody knows whether it acted")
+    screen.expect("amount  5")
+    screen.expect("done [what came of it] it acted · again make the call again · unknown [reason] leave it open")
+    screen.expect("pay? done/again/unknown ›")
+    assert "parked" not in screen.text
+    screen.type("y\r")
+    screen.expect("» answer done (with what came of it, if you know), again (make the call again) or unknown")
+    screen.type(f"{typed}\r")
+    if not typed.startswith("unknown"):
+        screen.expect(shown)
+    screen.expect(got)
+    assert screen.end() == 0
+    assert (project / "calls").read_text() == "x" * calls
+
+
+def test_where_nobody_sits_it_stays_unknown(project: Path, at_terminal: Start, in_pipe: Start) -> None:
+    """Even with --yes, which is no word on what has been; the planner reads that nobody knows."""
+    killed_in_the_call(project, at_terminal)
+    second = in_pipe("resume", "--yes")
+    assert second.end() == 0
+    assert "nobody knows what became of pay, and nobody can be asked here: left unknown" in second.err
+    assert "whether it acted is unknown" in second.out
+    assert (project / "calls").read_text() == "x"
+
+
+def in_doubt() -> str:
+    """A run that waits to hear what became of its call, and that nobody carries."""
+
+    async def make() -> str:
+        async with await open_storage(URL) as storage:
+            with recorded_agent("pays.py", Path.cwd()) as agent:
+                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                    run = await runtime.start("pay", who=ME)
+                    while not Path("calls").exists():  # noqa: ASYNC240 - a look, in a test
+                        await asyncio.sleep(0)
+                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                    while not await runtime.pauses.every_open():  # type: ignore[attr-defined]
+                        await asyncio.sleep(0)
+            return run.id
+
+    try:
+        return asyncio.run(make())
+    finally:
+        sys.modules.pop("harborage_target_pays", None)
+
+
+def outcome(run_id: str) -> Any:
+    """What the planner got, once somebody has carried the run on."""
+
+    async def carry() -> Any:
+        Path("go").touch()  # noqa: ASYNC240 - a file of the test
+        async with await open_storage(URL) as storage:
+            with recorded_agent("pays.py", Path.cwd()) as agent:
+                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                    return (await (await runtime.run(run_id, who=ME)).result()).payload["got"]
+
+    return asyncio.run(carry())
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "got", "calls"),
+    [
+        (("answer", "RUN", "the", "ledger"), "answered: what became of pay(amount=5); ", "the ledger", 1),
+        (("answer", "RUN", "--result", '{"n": 5}'), "answered: what became of pay(amount=5); ", {"n": 5}, 1),
+        (("answer", "RUN", "--done"), "answered: what became of pay(amount=5); ", None, 1),
+        (("approve", "RUN"), "approved: what became of pay(amount=5); ", "paid 5", 2),
+    ],
+)
+def test_it_is_said_from_another_terminal(
+    project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str, got: object, calls: int
+) -> None:
+    """Nothing needs to be up; whoever carries the run on acts on it."""
+    run_id = in_doubt()
+    assert main([run_id if word == "RUN" else word for word in words]) == 0
+    assert capsys.readouterr().out.startswith(told)
+    assert outcome(run_id) == got
+    assert (project / "calls").read_text() == "x" * calls
+
+
+def test_a_refusal_leaves_it_unknown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The planner reads why; a message before that answers nothing."""
+    run_id = in_doubt()
+    assert main(["message", run_id, "hello"]) == 0
+    assert capsys.readouterr().out.startswith(f"told run {run_id}; ")
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "await_input: unknown_outcome: pay" in shown
+    assert "for a person, " in shown
+    assert " TEXT, or approve, or reject" in shown
+    assert main(["reject", run_id, "--reason", "ask the bank"]) == 0
+    assert "(ask the bank)" in outcome(run_id)["error"]
+
+
+def test_what_is_no_answer_is_wrong_use(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """None, two, or no JSON; nothing is sent."""
+    for words in ((), ("x", "--done"), ("--result", "1", "--done")):
+        assert main(["answer", "R", *words]) == 2
+        assert "give one answer" in capsys.readouterr().err
+    run_id = in_doubt()
+    assert main(["answer", run_id, "--result", "{"]) == 2
+    assert "--result: that is not JSON" in capsys.readouterr().err
+    assert main(["reject", run_id]) == 0

@@ -1,0 +1,244 @@
+"""`harborage approve`, `reject`, `message` and `cancel`: what is said to a run from another terminal, up or not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harborage.app.replays import open_kept, recorded_agent
+from harborage.cli.main import main
+from harborage.identity import Identity
+from harborage.state.runs import RunFilter, Stand
+from harborage.state.storage import open_storage
+from harborage.testing.clock import settle
+
+AGENT = """
+import json
+from harborage import *
+from harborage.app import Agent
+from harborage.runtime.approval import AlwaysDeny
+
+
+@tool(side_effects=SideEffect.WRITE)
+async def publish(title: str) -> str:
+    '''Publish.'''
+    return f"published {title}"
+
+
+def call(title):
+    return CallTool("publish", json.dumps({"title": title}).encode())
+
+
+class Words:
+    async def next(self, run):
+        steps, hint = run.trajectory.steps, run.trajectory.resume_hint
+        if run.control.cancelled:
+            return Finish(FinishReason.CANCELLED, "stopped")
+        if run.control.user_messages:
+            return Finish(FinishReason.GOAL, "heard: " + run.control.user_messages[0])
+        if hint and hint.resume_payload.get("message"):
+            return Finish(FinishReason.GOAL, "told: " + hint.resume_payload["message"])
+        if steps:
+            return Finish(FinishReason.GOAL, steps[-1].observation)
+        if run.goal == "both":
+            return CallParallel((call("one"), call("two")))
+        if run.goal == "ask":
+            return RequestPause(PauseReason.AWAIT_INPUT, {"question": "Which?"})
+        return call("it")
+
+
+agent = Agent(name="words", planner=Words(), tools=[publish], approvals={"publish": AlwaysDeny("public")})
+"""
+
+ME = Identity("local", "me", "cli-1")
+URL = "sqlite:.harborage/harborage.db"
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a project with an agent."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
+    (tmp_path / "agent.py").write_text(AGENT)
+    yield tmp_path
+    sys.modules.pop("harborage_target_agent", None)
+
+
+@pytest.fixture
+def typed(project: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Types a command; gives its exit code and what it printed."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(words)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def waiting_run(project: Path, goal: str, questions: int = 1) -> str:
+    """A run that waits with so many questions, and that nobody carries."""
+
+    async def make() -> str:
+        async with await open_storage(URL) as storage:
+            with recorded_agent("agent.py", project) as agent:
+                async with open_kept(agent, storage, "agent.py#1") as runtime:
+                    run = await runtime.start(goal, who=ME)
+                    while len(await run.waiting()) < questions:
+                        await settle()
+                    return run.id
+
+    return asyncio.run(make())
+
+
+def carried_on(project: Path, run_id: str) -> tuple[Stand, object]:
+    """How the run stands once somebody has carried it on, and its answer."""
+
+    async def carry() -> tuple[Stand, object]:
+        async with await open_storage(URL) as storage:
+            with recorded_agent("agent.py", project) as agent:
+                async with open_kept(agent, storage, "agent.py#1") as runtime:
+                    finish = await (await runtime.run(run_id, who=ME)).result()
+            (record,) = await storage.runs.list(RunFilter(run_id=run_id))
+            return record.standing.stand, finish.payload
+
+    return asyncio.run(carry())
+
+
+def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typed) -> None:
+    """It is written while nothing is up, and makes the call when the run is carried on."""
+    run_id = waiting_run(project, "publish")
+    code, out, err = typed("approve", run_id[:-2].lower(), "--reason", "fine")
+    assert (code, err) == (0, "")
+    assert out == (
+        f"approved: publish(title=\"it\"); nobody carries the run now: 'harborage resume {run_id}' goes on with it\n"
+    )
+    assert carried_on(project, run_id) == (Stand.FINISHED, "published it")
+    assert typed("approve", run_id)[0] == 2
+
+
+def test_an_approval_can_change_the_arguments(project: Path, typed: Typed) -> None:
+    """They are a JSON object; anything else is refused, and nothing is sent."""
+    run_id = waiting_run(project, "publish")
+    code, _, err = typed("approve", run_id, "--args", "[1]")
+    assert (code, "--args: arguments are a JSON object" in err) == (2, True)
+    assert typed("approve", run_id, "--args", '{"title": "that"}')[0] == 0
+    assert carried_on(project, run_id)[1] == "published that"
+
+
+def test_a_refusal_keeps_the_call_from_being_made(project: Path, typed: Typed) -> None:
+    """The planner is told why."""
+    run_id = waiting_run(project, "publish")
+    code, out, _ = typed("reject", run_id, "--reason", "too early")
+    assert (code, out.startswith('refused: publish(title="it"); ')) == (0, True)
+    assert "too early" in str(carried_on(project, run_id)[1])
+
+
+def test_of_several_questions_one_is_named(project: Path, typed: Typed) -> None:
+    """They are listed with the commands that answer them; a token names one of them."""
+    run_id = waiting_run(project, "both", questions=2)
+    code, _, err = typed("approve", run_id)
+    assert code == 2
+    assert err.startswith("harborage: 2 questions are open, say which one: ")
+    tokens = [words.split()[0].rstrip(";") for words in err.split("harborage approve ")[1:]]
+    assert len(tokens) == 2
+    assert typed("approve", tokens[0])[0] == 0
+    assert typed("reject", tokens[1][:-1])[0] == 0
+    said = str(carried_on(project, run_id)[1])
+    assert said.count("published") == 1
+
+
+def test_a_message_answers_a_run_that_asks(project: Path, typed: Typed) -> None:
+    """Nobody who carries the run needs to be up."""
+    run_id = waiting_run(project, "ask")
+    code, out, _ = typed("message", run_id, "the", "second")
+    assert (code, out.startswith('answered: await_input: {"question":"Which?"}; nobody carries')) == (0, True)
+    assert carried_on(project, run_id)[1] == "told: the second"
+
+
+def test_an_answer_is_for_what_was_asked(project: Path, typed: Typed) -> None:
+    """Words answer a run that asks, and nothing else; a call that needs a yes or a no is left alone."""
+    run_id = waiting_run(project, "ask")
+    code, _, err = typed("answer", run_id, "--done")
+    assert (code, "only a call has a result; answer in words: harborage answer " in err) == (2, True)
+    assert typed("answer", run_id, "the", "first")[1].startswith("answered: await_input: ")
+    assert carried_on(project, run_id)[1] == "told: the first"
+    run_id = waiting_run(project, "publish")
+    code, _, err = typed("answer", run_id, "yes")
+    assert (code, 'publish(title="it") needs a yes or a no: harborage approve ' in err) == (2, True)
+
+
+def test_a_message_does_not_answer_a_call(project: Path, typed: Typed) -> None:
+    """The call waits on; the planner sees the message at its next step."""
+    run_id = waiting_run(project, "publish")
+    assert typed("message", run_id, "hello")[1].startswith(f"told run {run_id}; ")
+    assert typed("approve", run_id)[0] == 0
+    assert carried_on(project, run_id)[1] == "heard: hello"
+
+
+def test_a_run_is_cancelled(project: Path, typed: Typed) -> None:
+    """At its next boundary, or with --now at once; afterwards it takes nothing more."""
+    run_id = waiting_run(project, "ask")
+    assert typed("cancel", run_id, "--now")[1].startswith(f"cancelling run {run_id}; ")
+    assert carried_on(project, run_id)[0] is Stand.FINISHED
+    code, _, err = typed("cancel", run_id)
+    assert code == 2
+    assert f"run {run_id} is over (finished (cancelled)); harborage fork {run_id} --at STEP" in err
+    assert typed("message", run_id, "x")[0] == 2
+
+
+@pytest.mark.parametrize("words", [("approve", "x"), ("reject", "x"), ("cancel", "x"), ("message", "x", "y")])
+def test_what_names_no_run_is_wrong_use(project: Path, typed: Typed, words: tuple[str, ...]) -> None:
+    """Without a database, and without such a run; nothing is made by asking."""
+    code, _, err = typed(*words)
+    assert (code, "there is no database .harborage/harborage.db: 'harborage run …' keeps the first run" in err) == (
+        2,
+        True,
+    )
+    assert not (project / ".harborage").exists()
+    waiting_run(project, "ask")
+    code, _, err = typed(*words)
+    assert (code, "harborage: no run 'x' in " in err) == (2, True)
+
+
+def test_nothing_to_say_is_wrong_use(typed: Typed) -> None:
+    """A message needs words."""
+    code, _, err = typed("message", "x")
+    assert (code, "say what to tell the run" in err) == (2, True)
+
+
+def test_doctor_says_what_waits_and_on_whom(project: Path, typed: Typed) -> None:
+    """Code 1 as long as a person is waited for, 0 once nothing is."""
+    run_id = waiting_run(project, "ask")
+    code, out, _ = typed("doctor")
+    assert code == 1
+    assert out.startswith("✓ database  .harborage/harborage.db: whole")
+    assert " TEXT, or approve, or reject" in out
+    told = json.loads(typed("doctor", "--json")[1])
+    assert {one["kind"] for one in told["waits"] if one["needs_person"]} == {"pause", "run"}
+    typed("message", run_id, "x")
+    carried_on(project, run_id)
+    code, out, _ = typed("doctor")
+    assert code == 0
+    assert "for nobody" not in out
+
+
+def test_doctor_finds_no_database(typed: Typed) -> None:
+    """And makes none."""
+    assert typed("doctor")[0] == 2
+
+
+def test_doctor_tells_a_damaged_database(project: Path, typed: Typed) -> None:
+    """With what to do about it, and code 1."""
+    (project / ".harborage").mkdir()
+    (project / ".harborage" / "harborage.db").write_bytes(b"no database" * 100)
+    code, out, _ = typed("doctor")
+    assert (code, out.startswith("✗ database  ")) == (1, True)
+    assert json.loads(typed("doctor", "--json")[1])["findings"][0]["is_well"] is False
