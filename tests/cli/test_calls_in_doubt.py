@@ -14,6 +14,7 @@ from harborage.app.replays import open_kept, recorded_agent
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
+from harborage.testing.clock import settle
 
 Start = Callable[..., Any]
 ME = Identity("local", "me", "cli-1")
@@ -84,7 +85,7 @@ def test_a_person_says_what_became_of_it(
     screen.expect("? What became of pay?")
     screen.expect("why  it was under way when its process died: nobody knows whether it acted")
     screen.expect("amount  5")
-    screen.expect("done [what came of it] it acted · again make the call again · unknown [reason] leave it open")
+    screen.expect("done [result] it acted · again make the call again · unknown [reason] leave it open")
     screen.expect("pay? done/again/unknown ›")
     assert "parked" not in screen.text
     screen.type("y\r")
@@ -116,10 +117,10 @@ def in_doubt() -> str:
                 async with open_kept(agent, storage, "pays.py#1") as runtime:
                     run = await runtime.start("pay", who=ME)
                     while not Path("calls").exists():  # noqa: ASYNC240 - a look, in a test
-                        await asyncio.sleep(0)
+                        await settle()
                 async with open_kept(agent, storage, "pays.py#1") as runtime:
-                    while not await runtime.pauses.every_open():  # type: ignore[attr-defined]
-                        await asyncio.sleep(0)
+                    while not await (await runtime.run(run.id, who=ME)).waiting():
+                        await settle()
             return run.id
 
     try:

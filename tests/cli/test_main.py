@@ -128,3 +128,9 @@ def test_every_option_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     taken = set(re.findall(r"^│ (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     assert set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)) == taken
+
+
+def test_every_command_is_documented() -> None:
+    """The reference names each command that there is."""
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
+    assert [name for name in COMMANDS if not re.search(rf"`(harborage )?{name}\b", page)] == []

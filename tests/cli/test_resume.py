@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from harborage.cli.resuming import chosen, roots
+from harborage.cli.resuming import chosen
+from harborage.cli.standing import roots
 
 Start = Callable[..., Any]
 
@@ -151,6 +152,20 @@ def test_the_result_of_a_run_that_is_over_is_shown(tmp_path: Path, in_pipe: Star
     nothing = in_pipe("resume")
     assert nothing.end() == 2
     assert "every run that is kept here is over" in nothing.err
+
+
+def test_nothing_waits_once_a_run_is_over(in_pipe: Start) -> None:
+    """Its session is closed with it; a fork of it has one of its own, which ends likewise."""
+    assert in_pipe("run", "agent.py", "say hello").end() == 0
+    for words in ((), ("fork", "--at", "1")):
+        if words:
+            listed = in_pipe("runs", "list")
+            assert listed.end() == 0
+            forked = in_pipe(words[0], listed.out.split()[0], *words[1:])
+            assert forked.end() == 0, forked.err
+        healthy = in_pipe("doctor")
+        assert healthy.end() == 0
+        assert healthy.out.endswith("✓ nothing waits\n")
 
 
 def test_an_agent_that_is_gone_is_named(slow: Path, at_terminal: Start, in_pipe: Start) -> None:

@@ -133,6 +133,20 @@ def test_an_approval_can_change_the_arguments(project: Path, typed: Typed) -> No
     assert carried_on(project, run_id)[1] == "published that"
 
 
+def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: Path, typed: Typed) -> None:
+    """What is over can take no answer; of two that could it is asked which."""
+    over = waiting_run(project, "ask")
+    assert typed("answer", over, "x")[0] == 0
+    carried_on(project, over)
+    run_id = waiting_run(project, "publish")
+    assert typed("approve", run_id[:1])[0] == 0
+    assert carried_on(project, run_id)[1] == "published it"
+    for _ in range(2):
+        waiting_run(project, "ask")
+    code, _, err = typed("answer", run_id[:1], "x")
+    assert (code, "2 questions are open, say which one: " in err) == (2, True)
+
+
 def test_a_refusal_keeps_the_call_from_being_made(project: Path, typed: Typed) -> None:
     """The planner is told why."""
     run_id = waiting_run(project, "publish")

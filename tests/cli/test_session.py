@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -269,6 +271,48 @@ def test_a_closed_window_ends_the_process(terminal: Start) -> None:
     screen = terminal("linger")
     screen.expect("▸ linger()")
     screen.hang_up()
+
+
+MANY = """
+import json
+from harborage import *
+from harborage.app import Agent
+
+
+@tool(side_effects=SideEffect.READ)
+async def tick(number: int) -> str:
+    if number == 499:
+        open("end", "w").write("over")
+    return "tock " * 12
+
+
+class Many:
+    async def next(self, run):
+        number = len(run.trajectory.steps)
+        if number == 500:
+            return Finish(FinishReason.GOAL, "all done")
+        return CallTool("tick", json.dumps({"number": number}).encode())
+
+
+agent = Agent(name="many", planner=Many(), tools=[tick], options=RuntimeOptions(max_steps=1000))
+"""
+
+
+def test_a_terminal_that_nobody_reads_stops_no_run(terminal: Start, tmp_path: Path) -> None:
+    """The run comes to its end; whoever looks at last sees every line of it, and the terminal is given back."""
+    os.mkfifo(tmp_path / "end")
+    told = os.open(tmp_path / "end", os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "many.py").write_text(MANY, "utf-8")
+    screen = terminal("go", target="many.py")
+    assert select.select([told], [], [], 60)[0], "the run stood still"
+    assert os.read(told, 10) == b"over"
+    os.close(told)
+    for number in range(500):
+        screen.expect(f" ▸ tick(number={number})")
+    screen.expect("all done")
+    assert screen.end() == 0
+    assert screen.mode() == screen.mode_before
+    assert len(screen._raw) > 50_000
 
 
 def test_a_request_to_end_is_heard(terminal: Start) -> None:

@@ -59,7 +59,7 @@ def test_what_needs_a_person_comes_last() -> None:
     """Sessions are only counted, and the way to settle is told where there is something to settle."""
     lines = waits_lines([ORPHAN, ASKED, CARRIED, SESSION, SESSION], NOW, settles=False)
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        "✓ 2 sessions open, each closed when it is left alone for long",
+        "✓ 2 sessions open, each closed when left alone for long",
         "✓ 1 wait that will end without you:",
         "? 1 wait for you, or for somebody else:",
         "✗ 1 wait for nobody:",

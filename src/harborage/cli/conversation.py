@@ -327,7 +327,7 @@ class Conversation:
         before = self._drafts.get(question.token) or pretty(question.args)
         self.is_away = True
         try:
-            with self._screen.suspended(), keyboard.suspended() as stdin:
+            with keyboard.suspended() as stdin, self._screen.suspended():
                 after = await edit_text(command, before, suffix=".json", stdin=stdin)
         except EditorError as error:
             self._say(str(error), "red")

@@ -14,6 +14,7 @@ import msgspec
 
 from harborage.app import Agent, TargetError, assistant, is_target, load_agent
 from harborage.app.keeping import Origin
+from harborage.app.own_sessions import own_session
 from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, failed
 from harborage.cli.place import DEFAULT_STORAGE
 from harborage.cli.session import Session, Wishes
@@ -52,7 +53,7 @@ def execute(wanted: Wanted, style: Style) -> int:
     mark = new_id()
     wishes = Wishes(
         goal=goal,
-        who=Identity("local", wanted.user or _signed_in(), f"cli-{mark}"),
+        who=Identity("local", wanted.user or _signed_in(), own_session(mark)),
         storage=wanted.storage,
         artifacts=artifacts_of(wanted.storage, Path.cwd()),
         origin=Origin(target=_target(wanted), mark=mark, folder=str(Path.cwd())),

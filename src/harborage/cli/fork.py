@@ -92,9 +92,11 @@ def fork(
 async def _fork(wanted: _Wanted) -> int:
     from harborage.app import with_model
     from harborage.app.keeping import Origin
+    from harborage.app.own_sessions import bring_artifacts, close_own, is_own, own_session
     from harborage.app.replays import as_it_ran, open_kept, recorded_agent
     from harborage.cli.standing import agent_of
     from harborage.clock import SYSTEM_CLOCK
+    from harborage.identity import Identity
     from harborage.ids import new_id
     from harborage.runtime.history import find_run, fork_at, read_run
 
@@ -107,14 +109,20 @@ async def _fork(wanted: _Wanted) -> int:
             agent, chosen = await with_model(found, wanted.model, os.environ)
             # Under a mark of its own: whoever carries this run must not carry others of the agent on beside it.
             model = "" if chosen is None else chosen.model
-            origin = Origin(target=target, mark=new_id(), folder=str(Path.cwd()), model=model)
+            mark, who = new_id(), record.who.identity
+            session = own_session(mark) if is_own(who.session_id) else who.session_id  # the run's own may be closed
+            mine = Identity(who.tenant_id, who.user_id, session)
+            origin = Origin(target=target, mark=mark, folder=str(Path.cwd()), model=model)
             artifacts = artifacts_of(wanted.url, Path.cwd())
             as_then = as_it_ran(agent, parent, artifacts=artifacts)
             async with open_kept(as_then, storage, origin.text) as runtime:
+                if mine != who:
+                    await bring_artifacts(runtime.artifacts, who, mine)
                 run = await runtime.fork(
                     record.run_id,
                     at=wanted.at,
-                    who=record.who.identity,
+                    who=who,
+                    session=session,
                     goal=wanted.goal,
                     live=wanted.is_live,
                     max_steps=wanted.max_steps,
@@ -123,6 +131,7 @@ async def _fork(wanted: _Wanted) -> int:
                 sys.stderr.write(f"run {run.id}: a fork of {record.run_id} at step {wanted.at}{by}\n")
                 ending = await _ended(run)
                 entries = await run.history()
+                await close_own(runtime, storage.runs, mine)
     return _tell(wanted, parent, entries, ending)
 
 

@@ -36,7 +36,8 @@ class Keyboard:
     """The terminal that standard input is: finished lines go to `on_line`, each key press to `on_change`.
 
     Open, it owns the terminal: it echoes nothing unless `is_echoing`, and the program's own standard input is empty, so
-    that no tool takes the keys away. `on_gone` hears when the terminal is gone.
+    that no tool takes the keys away. `on_gone` hears when the terminal is gone. What the terminal is told goes through
+    `write`, where that is given: what else is written there keeps its order.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Keyboard:
         on_change: Callable[[], None],
         on_gone: Callable[[], None],
         is_echoing: bool = False,
+        write: Callable[[str], object] | None = None,
     ) -> None:
         self.editor = LineEditor()
         self.is_echoing = is_echoing
@@ -57,6 +59,7 @@ class Keyboard:
         self._on_line = on_line
         self._on_change = on_change
         self._on_gone = on_gone
+        self._write = self._write_now if write is None else write
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -100,8 +103,9 @@ class Keyboard:
             return
         try:
             if not self.is_echoing:
-                os.write(self._own, PASTE_OFF.encode())
-            termios.tcsetattr(self._own, termios.TCSADRAIN, self._before)
+                self._write(PASTE_OFF)
+            # Not once all is written, which may be never: see Outlet.
+            termios.tcsetattr(self._own, termios.TCSANOW, self._before)
         except (OSError, termios.error):
             return  # the terminal is gone; there is nothing to give back
 
@@ -111,8 +115,11 @@ class Keyboard:
         mode = termios.tcgetattr(self._own)
         mode[_LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
         mode[_CC][termios.VMIN], mode[_CC][termios.VTIME] = 1, 0
-        termios.tcsetattr(self._own, termios.TCSADRAIN, mode)
-        os.write(self._own, PASTE_ON.encode())
+        termios.tcsetattr(self._own, termios.TCSANOW, mode)
+        self._write(PASTE_ON)
+
+    def _write_now(self, text: str) -> None:
+        os.write(self._own, text.encode())
 
     def _read(self) -> None:
         try:

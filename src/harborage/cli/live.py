@@ -13,10 +13,14 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from harborage.cli.outlet import Outlet
+
 __all__ = ["LiveScreen", "PlainScreen", "Region", "Screen"]
 
 Region = Callable[[int], Sequence[Text]]
 """The changing lines for a screen of so many columns."""
+
+_PATIENCE_S = 1.0
 
 
 class Screen(Protocol):
@@ -40,34 +44,55 @@ class Screen(Protocol):
 
 
 class LiveScreen:
-    """A terminal: lines scroll by, the region stays below them. What others print meanwhile goes above it too."""
+    """A terminal: lines scroll by, the region stays below them. What others print meanwhile goes above it too.
 
-    def __init__(self, console: Console, region: Region) -> None:
+    While `outlet` is behind, because nobody reads, the region is not drawn and lines wait; none of them is lost.
+    """
+
+    def __init__(self, console: Console, region: Region, outlet: Outlet | None = None) -> None:
         self._console = console
         self._region = region
+        self._outlet = outlet
+        self._waiting: list[Text] = []
         self._live: Live | None = self._open()
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
-        for text in lines:
-            # Printing forgets how a text wants to be wrapped, unless it is told again.
-            self._console.print(text, no_wrap=text.no_wrap, overflow=text.overflow)
+        self._waiting.extend(lines)
+        if not self._is_behind:
+            self._write()
 
     def refresh(self) -> None:
-        if self._live is not None:
-            self._live.refresh()
+        if not self._is_behind:
+            self._write()
+            if self._live is not None:
+                self._live.refresh()
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         self.close()
+        if self._outlet is not None:
+            self._outlet.drain(_PATIENCE_S)
         try:
             yield
         finally:
             self._live = self._open()
 
     def close(self) -> None:
+        self._write()
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+
+    @property
+    def _is_behind(self) -> bool:
+        # Closed, it has no region that would be drawn with each line.
+        return self._live is not None and self._outlet is not None and self._outlet.is_behind
+
+    def _write(self) -> None:
+        lines, self._waiting = self._waiting, []
+        for text in lines:
+            # Printing forgets how a text wants to be wrapped, unless it is told again.
+            self._console.print(text, no_wrap=text.no_wrap, overflow=text.overflow)
 
     def _open(self) -> Live:
         live = Live(

@@ -209,7 +209,7 @@ def _title(question: Question) -> Text:
 
 def _keys(question: Question) -> Text:
     if question.is_doubt:
-        keys = "done [what came of it] it acted · again make the call again · unknown [reason] leave it open"
+        keys = "done [result] it acted · again make the call again · unknown [reason] leave it open"
         return Text(f"{_INDENT}{keys}", style="yellow")
     yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
     more = "e edit the arguments" if question.tool else "type an answer · /reject [reason]"

@@ -29,19 +29,19 @@ from harborage.cli.recording import watched
 from harborage.cli.records import Recorded
 from harborage.cli.seen import new_view
 from harborage.cli.stage import Output, OutputLostError, Style
-from harborage.cli.standing import agent_of, standing_of, status_of
-from harborage.cli.storing import artifacts_of, free_orphans, kept_runs
+from harborage.cli.standing import agent_of, roots, standing_of, status_of
+from harborage.cli.storing import artifacts_of, find_open, free_orphans, kept_runs
 from harborage.cli.text import duration, one_line, printable
 from harborage.cli.view import fold_past, header
 from harborage.clock import SYSTEM_CLOCK
 from harborage.planner import Finish
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.history import all_runs, find_run, read_run
+from harborage.runtime.history import all_runs, read_run
 from harborage.runtime.journal import Ended
 from harborage.state.runs import RunFilter, RunRecord, Stand
 from harborage.state.storage import Storage
 
-__all__ = ["Resumed", "chosen", "go_on", "roots"]
+__all__ = ["Resumed", "chosen", "go_on"]
 
 _OPEN = tuple(stand for stand in Stand if not stand.is_final)
 
@@ -84,7 +84,7 @@ async def _find(wanted: Resumed, *, is_asking: bool) -> _Found | Ending:
     async with kept_runs(wanted.url) as storage:
         await free_orphans(storage)
         if wanted.run:
-            record = await find_run(storage.runs, wanted.run, where=wanted.url)
+            record = await find_open(storage.runs, wanted.run, where=wanted.url)
         else:
             several = roots(await all_runs(storage.runs, RunFilter(stands=_OPEN)))
             picked = chosen(several, SYSTEM_CLOCK.now(), is_asking=is_asking)
@@ -95,17 +95,6 @@ async def _find(wanted: Resumed, *, is_asking: bool) -> _Found | Ending:
             return _Found(record=record, past=await _past(storage, record))
         attached = has_attachments(await read_run(storage.runs, record.run_id))
     return _Found(record=record, has_attachments=attached)
-
-
-def roots(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The runs that somebody started: of those of one command the first, which spawned the others."""
-    found: dict[tuple[str, ...], RunRecord] = {}
-    for record in records:
-        who = record.who
-        key = (who.tenant_id, who.user_id, who.session_id, record.agent)
-        is_family = bool(Origin.of(record.agent).mark)
-        found.setdefault(key if is_family else (record.run_id,), record)
-    return list(found.values())
 
 
 def chosen(several: Sequence[RunRecord], now: datetime, *, is_asking: bool) -> RunRecord | Ending:

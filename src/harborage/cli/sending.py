@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from harborage.app.own_sessions import is_own
 from harborage.cli.questions import is_doubt, is_gate, is_held
-from harborage.cli.storing import free_orphans, kept_runs
+from harborage.cli.storing import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
@@ -92,7 +93,7 @@ async def _named(storage: Storage, wanted: str, pauses: Sequence[Pause], url: st
     if by_token:
         return await find_run(storage.runs, by_token[0].identity.run_id, where=url), by_token
     try:
-        record = await find_run(storage.runs, wanted, where=url)
+        record = await find_open(storage.runs, wanted, where=url)
     except RunUnknownError:
         begins = [one for one in pauses if wanted and one.token.upper().startswith(wanted.upper())]
         if len(begins) != 1:
@@ -106,8 +107,8 @@ async def _family(storage: Storage, record: RunRecord) -> set[str]:
     """The run, and those that it may have spawned: of the command line every run has a session of its own."""
     who = record.who
     mine = RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id, agent=record.agent)
-    is_of_cli = who.session_id.startswith("cli-")
-    return {one.run_id for one in await all_runs(storage.runs, mine)} if is_of_cli else {record.run_id}
+    is_alone = is_own(who.session_id)
+    return {one.run_id for one in await all_runs(storage.runs, mine)} if is_alone else {record.run_id}
 
 
 def open_run(record: RunRecord) -> RunRecord:

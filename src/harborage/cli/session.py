@@ -19,6 +19,7 @@ import msgspec
 from rich.text import Text
 
 from harborage.app import Agent, attach
+from harborage.app.own_sessions import close_own
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.aboard import Aboard, Wishes, aboard
 from harborage.cli.conversation import Conversation
@@ -54,13 +55,14 @@ _SETTLES = timedelta(seconds=0.2)
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session plays: how to open its screen, which terminal has the keys (None: nobody can be asked).
 
-    `tell` gets every event, `leave` ends the process at once.
+    `write` writes to it without waiting for a reader; `tell` gets every event, `leave` ends the process at once.
     """
 
     open_screen: Callable[[Region], Screen]
     leave: Callable[[], None]
     keys: int | None = None
     is_echoing: bool = False
+    write: Callable[[str], object] | None = None
     tell: Callable[[Event], None] | None = None
 
 
@@ -154,6 +156,8 @@ class Session:
             listening.close()
             given = {ref.id for ref in attached}
             kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
+            if self._wishes.is_kept:
+                await close_own(runtime, parts.runs, self._wishes.who)
         seconds = (self._clock.now() - began).total_seconds()
         screen.show(summary(view, ending, seconds, kept, is_kept=self._wishes.is_kept))
         return ending
@@ -221,6 +225,7 @@ class Session:
             on_change=self._changed,
             on_gone=lambda: self._put(self._gone()),
             is_echoing=self._stage.is_echoing,
+            write=self._stage.write,
         )
 
     def _gone(self) -> _Input:
@@ -247,7 +252,7 @@ class Session:
         def stop() -> None:
             """Ctrl-Z: the shell gets its terminal back as it was, and this process stops in the middle of it."""
             if keyboard is not None and not talk.is_away:
-                with screen.suspended(), keyboard.suspended():
+                with keyboard.suspended(), screen.suspended():
                     os.kill(os.getpid(), signal.SIGSTOP)
 
         handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGWINCH: screen.refresh}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
-from typing import BinaryIO
+from typing import IO, BinaryIO, TextIO, cast
 
 import msgspec
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.console import Console
 from harborage.cli.keyboard import can_ask
 from harborage.cli.live import LiveScreen, PlainScreen, Region, Screen
 from harborage.cli.outcome import CANCELLED, FAILED, Ending, result_line
+from harborage.cli.outlet import Outlet
 from harborage.cli.session import Stage
 from harborage.cli.text import printable
 from harborage.codec import UnserializableError
@@ -23,6 +25,7 @@ __all__ = ["Output", "OutputLostError", "Style"]
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _LOG_COLUMNS = 240
+_PATIENCE_S = 1.0
 
 
 class OutputLostError(HarborageError):
@@ -48,10 +51,11 @@ class Output:
         self._style = style
         self._is_shared = os.isatty(_STDOUT) and not (style.is_json or style.is_quiet)
         self._answers = _own_stdout(is_shared=self._is_shared)
-        stream = sys.stdout if self._is_shared else sys.stderr
+        self._stream = sys.stdout if self._is_shared else sys.stderr
+        self._outlet = _outlet(self._stream)
         self._is_terminal = os.isatty(_STDOUT if self._is_shared else _STDERR)
         self._console = Console(
-            file=stream,
+            file=self._stream if self._outlet is None else cast(IO[str], self._outlet),
             highlight=False,
             markup=False,
             emoji=False,
@@ -72,26 +76,31 @@ class Output:
             leave=lambda: self.leave(CANCELLED),
             keys=_STDIN if self.can_ask else None,
             is_echoing=not is_live,
+            write=None if self._outlet is None else self._outlet.write,
             tell=self._tell if style.is_json else None,
         )
 
     def end(self, ending: Ending, run_id: str = "") -> int:
         """Tell how it ended; returns the exit code."""
         if self._style.is_json:
+            self._drain()
             self._write(result_line(ending, run_id))
         elif ending.answer:
             is_seen = os.isatty(self._answers.fileno())
             if self._is_shared:
                 self._console.print()
+            self._drain()
             self._write((printable(ending.answer) if is_seen else ending.answer).encode())
+        self._drain()
         if ending.code:
             self._error(ending)
         return ending.code
 
     def leave(self, code: int) -> None:
-        """End the process now, whatever still runs in it."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        """End the process now, whatever still runs in it, and even where nobody reads what it has to say."""
+        if self._drain(_PATIENCE_S):
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
         os._exit(code)
 
     def gone(self, error: OutputLostError) -> int:
@@ -108,10 +117,15 @@ class Output:
         _complain(f"harborage: {printable(ending.told)}{' (--debug shows where)' if is_traced else ''}")
 
     def _live(self, region: Region) -> Screen:
-        return LiveScreen(self._console, region)
+        self._stream.flush()  # what was printed so far, since this writes beside it
+        return LiveScreen(self._console, region, self._outlet)
 
     def _plain(self, region: Region) -> Screen:
         return PlainScreen(self._console, is_quiet=self._style.is_json or self._style.is_quiet)
+
+    def _drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until people can have read everything: what comes now is written beside it."""
+        return self._outlet is None or self._outlet.drain(timeout_s)
 
     def _tell(self, event: Event) -> None:
         try:
@@ -135,6 +149,14 @@ def _complain(line: str) -> None:
         sys.stdout.flush()
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+
+
+def _outlet(stream: TextIO) -> Outlet | None:
+    """The way to a stream that is a file of this process; None for what stands in for one."""
+    try:
+        return Outlet(stream)
+    except io.UnsupportedOperation:
+        return None
 
 
 def _own_stdout(*, is_shared: bool) -> BinaryIO:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from harborage.app.keeping import Origin
 from harborage.cli.text import duration
 from harborage.state.runs import RunRecord, Stand
 
-__all__ = ["agent_of", "is_blocked", "standing_of", "status_of"]
+__all__ = ["agent_of", "is_blocked", "roots", "standing_of", "status_of"]
 
 
 def status_of(record: RunRecord) -> str:
@@ -25,6 +26,17 @@ def agent_of(record: RunRecord) -> str:
 def is_blocked(record: RunRecord, fence: int) -> bool:
     """Whether the code that is there has tried to carry the run, since its lease had this fence, and could not."""
     return record.standing.stand is Stand.BLOCKED and not record.owner and record.fence > fence
+
+
+def roots(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs that somebody started: of those of one command the first, which spawned the others."""
+    found: dict[tuple[str, ...], RunRecord] = {}
+    for record in records:
+        who = record.who
+        key = (who.tenant_id, who.user_id, who.session_id, record.agent)
+        is_family = bool(Origin.of(record.agent).mark)
+        found.setdefault(key if is_family else (record.run_id,), record)
+    return list(found.values())
 
 
 def standing_of(record: RunRecord, now: datetime) -> str:

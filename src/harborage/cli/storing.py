@@ -13,6 +13,7 @@ from harborage.cli.place import DEFAULT_STORAGE, file_of, is_memory
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
+    from harborage.state.runs import RunRecord, RunStore
     from harborage.state.storage import Storage
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "artifacts_of",
     "carry_out",
     "check_there",
+    "find_open",
     "free_orphans",
     "kept_runs",
     "prepare",
@@ -77,6 +79,27 @@ async def free_orphans(storage: Storage) -> None:
         await storage.queue.claim(worker, limit=0)
     finally:
         await crew.aclose()
+
+
+async def find_open(runs: RunStore, wanted: str, *, where: str) -> RunRecord:
+    """The run whose id is `wanted` or begins with it: of several the only one that somebody began and that is not over.
+
+    Raises:
+        RunUnknownError: there is none.
+        RunPrefixError: there are several.
+    """
+    from harborage.cli.standing import roots
+    from harborage.runtime.history import RunPrefixError, all_runs, find_run
+    from harborage.state.runs import RunFilter, Stand
+
+    try:
+        return await find_run(runs, wanted, where=where)
+    except RunPrefixError as error:
+        going_on = RunFilter(stands=tuple(stand for stand in Stand if not stand.is_final))
+        begun = roots([one for one in await all_runs(runs, going_on) if one.run_id in error.found])
+        if len(begun) != 1:
+            raise
+        return begun[0]
 
 
 def check_there(url: str) -> None:

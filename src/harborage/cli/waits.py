@@ -41,7 +41,8 @@ def waits_lines(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[
     calm = [one for one in waits if not needs_person(one) and one.kind is not WaitKind.SESSION]
     urgent = [one for one in waits if needs_person(one) and not one.is_orphan]
     orphans = [one for one in waits if one.is_orphan]
-    lines = [f"✓ {plural(sessions, 'session')} open, each closed when it is left alone for long"] if sessions else []
+    each = "each " if sessions > 1 else ""
+    lines = [f"✓ {plural(sessions, 'session')} open, {each}closed when left alone for long"] if sessions else []
     for title, group in (
         (f"✓ {plural(len(calm), 'wait')} that will end without you", calm),
         (f"? {plural(len(urgent), 'wait')} for you, or for somebody else", urgent),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -127,7 +126,7 @@ class Runtime:
             logger=logger or logging.getLogger("harborage"),
         )
         self._open: tuple[Assembly, Crew] | None = None
-        self._spawned: deque[Task] = deque()
+        self._spawned: dict[str, Task] = {}
         self._has_spawned = asyncio.Event()
         self._asked: dict[str, _Asked] = {}
         self._unlisten: tuple[Callable[[], None], ...] = ()
@@ -249,13 +248,15 @@ class Runtime:
         goal: str = "",
         live: bool = False,
         max_steps: int = 0,
+        session: str = "",
         scope: Scope = Scope.ADMIN,
     ) -> Run:
         """Start a new run out of the first steps of another of `who`: step `at`, counted from 1, is decided anew.
 
         What the other run decided and found before that step is taken over and does not happen again; that run is only
         read. `goal` is the new run's from that step on. Unless it is `live`, it does nothing that has effects: calls of
-        tools that change something, and spawned tasks, are refused.
+        tools that change something, and spawned tasks, are refused. It lives in the session of the other run, or in
+        `session`, for which artifacts that it is to find there must have been brought there.
 
         Raises:
             RuntimeClosedError: outside `async with`.
@@ -270,7 +271,7 @@ class Runtime:
             await parent.history(), at, now=self._setup.clock.now(), goal=goal, is_live=live, max_steps=max_steps
         )
         wanted = SpawnRequest(
-            identity=who.with_run(""),
+            identity=replace(who, session_id=session or who.session_id).with_run(""),
             kind=TaskKind.FOREGROUND,
             query=goal or fork.request.goal,
             input_artifact_ids=fork.request.input_artifact_ids,
@@ -329,7 +330,7 @@ class Runtime:
         return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope)
 
     def _note_spawned(self, task: Task) -> None:
-        self._spawned.append(task)
+        self._spawned[task.id] = task
         self._has_spawned.set()
 
     def _note_ended(self, task: Task) -> None:
@@ -354,17 +355,18 @@ class Runtime:
             who = wanted.identity.identity.with_run(handle.id)
             request = self._request(who, wanted.query, wanted.query, wanted.input_artifact_ids, key)
             await self._begin(parts, request, key)
+            self._spawned.pop(handle.id, None)
         finally:
             del self._asked[key]
         return who
 
     async def _drive(self) -> None:
-        """Start a run for each spawned task; those that `start` made are running already, which makes this harmless."""
+        """Start a run for each spawned task; those that `start` made run already, which makes this harmless."""
         while True:
             await self._has_spawned.wait()
             self._has_spawned.clear()
             while self._spawned:
-                await self._take_up(self._spawned.popleft())
+                await self._take_up(self._spawned.pop(next(iter(self._spawned))))
 
     async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
         """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""
