@@ -19,7 +19,7 @@ from harborage.testing.chaos.verdict import verdict
 pytestmark = pytest.mark.anyio
 OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]
 
-LEASE_S = 1.2
+LEASE_S = 3.0
 
 
 async def heard(stage: Stage, is_so: Callable[[], bool]) -> None:
@@ -40,7 +40,7 @@ async def test_a_frozen_process_that_thaws_cannot_write(open_stage: OpenStage) -
         assert await first.reached() == "frozen"
         before = await stage.run()
         stage.start("other")
-        frozen.send(signal.SIGSTOP)
+        await stage.freeze(frozen)
         assert await second.reached() == "other"
         carried = await stage.run()
         assert carried.fence > before.fence

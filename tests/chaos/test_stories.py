@@ -39,6 +39,7 @@ async def killed_after_the_act(stage: Stage, *, forgets_keys: bool) -> list[str]
     held = stage.service.hold("it")
     process = stage.start("killed", forgets_keys=forgets_keys)
     await held.reached()
+    await stage.run()
     await process.kill()
     stage.start("next", forgets_keys=forgets_keys)
     await until(stage.is_over)

@@ -28,6 +28,7 @@ async def question(stage: Stage) -> Pause:
     async def is_asked() -> bool:
         return bool(await stage.open_pauses())
 
+    await stage.run()
     await until(is_asked)
     (pause,) = await stage.open_pauses()
     return pause

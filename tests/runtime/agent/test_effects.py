@@ -127,6 +127,26 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     assert live.unanswered == []
 
 
+async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_is_looked_for_too() -> None:
+    """The same holds where a person is asked what became of a call."""
+
+    async def cut_short(*_: object, **__: object) -> bytes:
+        raise asyncio.CancelledError
+
+    catalog = ToolCatalog()
+    register_function(catalog, "pay", lambda: None, policy=ToolPolicy(on_unknown=OnUnknown.PAUSE))
+    live = LiveRun(base=RunContext(quadruple=RUN), planner=None, mailbox=None, crew=None)  # type: ignore[arg-type]
+    pauses: Any = SimpleNamespace(request=cut_short)
+    services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), pauses=pauses)
+    effects = AgentEffects(services)
+    effects.admit(live)
+    effect = effects.table().find("tool.pay")
+    assert effect.clear_up is not None
+    with pytest.raises(asyncio.CancelledError):
+        await effect.clear_up(StepCall("r", "1", "tool.pay", CallTool("pay"), 1))
+    assert live.was_cut_at_gate
+
+
 def test_a_group_that_ended_is_shown_member_by_member() -> None:
     """With the codes of those that failed."""
     completion = GroupCompletion(

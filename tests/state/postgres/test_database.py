@@ -54,6 +54,13 @@ async def test_a_url_opens_it(place: Any) -> None:
     await store.aclose()
 
 
+async def test_a_process_frozen_in_a_transaction_loses_it(place: Any) -> None:
+    """Its locks would keep everybody else from carrying its runs on."""
+    database = await Database.open(place.url)
+    assert await database.fetchval("show idle_in_transaction_session_timeout") == "10s"
+    await database.aclose()
+
+
 async def test_several_processes_may_start_at_once(place: Any) -> None:
     """Whoever comes first applies the migrations, the others wait for it, and each is applied once."""
     pipe = asyncio.subprocess.PIPE

@@ -88,22 +88,25 @@ class Doubts:
         services, who = self._services, live.base.quadruple
         wanted: CallTool = call.payload
         request = ApprovalRequest(tool=wanted.tool, args=wanted.args, identity=who, key=call.key)
-        pause = await services.pauses.request(
-            PauseRequest(
-                identity=who,
-                reason=PauseReason.AWAIT_INPUT,
-                payload={
-                    "question": QUESTION,
-                    "tool": wanted.tool,
-                    "args_summary": self._shown(wanted.args),
-                    "idempotency_key": call.key,
-                    "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
-                },
-                deadline=None if services.approval_ttl is None else services.stamp.now() + services.approval_ttl,
-                # A call that was made again after an answer, and was interrupted again, is another question.
-                key=f"unknown:{call.key}/{call.begun}",
-            )
+        question = PauseRequest(
+            identity=who,
+            reason=PauseReason.AWAIT_INPUT,
+            payload={
+                "question": QUESTION,
+                "tool": wanted.tool,
+                "args_summary": self._shown(wanted.args),
+                "idempotency_key": call.key,
+                "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
+            },
+            deadline=None if services.approval_ttl is None else services.stamp.now() + services.approval_ttl,
+            # A call that was made again after an answer, and was interrupted again, is another question.
+            key=f"unknown:{call.key}/{call.begun}",
         )
+        try:
+            pause = await services.pauses.request(question)
+        except asyncio.CancelledError:
+            live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
+            raise
         if not pause.is_paused:
             return pause
         waiting = self._waiting[call.key] = WaitingCall(request, pause, services.pauses, services.clock)

@@ -116,7 +116,8 @@ class _Soak:
                 self._raise_first(faults)
                 await asyncio.sleep(_LOOK_S)
             self._is_wild = False
-            await self._look(await self._calm())
+            await self._calm()
+            await self._look()
             self._raise_first(faults)
             self._is_over = True
             await stage.stop()
@@ -130,8 +131,8 @@ class _Soak:
         if faults:
             raise faults[0]
 
-    async def _calm(self) -> list[Wait]:
-        """What waits once nothing moves any more, or should not for so long."""
+    async def _calm(self) -> None:
+        """Return when nothing moves any more, or should not for so long."""
         waits: list[Wait] = []
 
         async def is_calm() -> bool:
@@ -145,7 +146,6 @@ class _Soak:
             for wait in waits:
                 if self._is_moving(wait):
                     self.told.broken += [repr(wait), *await self._last_entries(wait.id)]
-        return waits
 
     async def _last_entries(self, run_id: str) -> list[str]:
         """The end of a run's record, to see where it stands."""
@@ -156,12 +156,17 @@ class _Soak:
         """Whether a run is on its way, or will be as soon as somebody answers who does."""
         if wait.kind is not WaitKind.RUN:
             return False
-        will_be_answered = wait.on is Party.PERSON and wait.id not in self._people.forgotten
-        return wait.on is Party.WORKER or wait.is_overdue or will_be_answered
+        is_forgotten = wait.id in self._people.forgotten
+        if wait.on is Party.WORKER:
+            # With something in its inbox for the time after the answer, a run that asks stays with its worker.
+            return not (is_forgotten and wait.name)
+        return wait.is_overdue or (wait.on is Party.PERSON and not is_forgotten)
 
-    async def _look(self, waits: list[Wait]) -> None:
+    async def _look(self) -> None:
         """No run may be an orphan; of what clients died over before there was a run, nothing may be left."""
         told, storage = self.told, self._stage.storage
+        # Now that nothing moves: a pause that was open when it was looked at may have been settled before its run was.
+        waits = await waiting(storage, clock=_LATER)
         runs = [wait for wait in waits if wait.kind is WaitKind.RUN]
         told.held = Counter(str(wait.on) for wait in runs)
         told.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]

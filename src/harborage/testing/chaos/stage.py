@@ -21,6 +21,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunFilter, RunRecord, Stand
 from harborage.state.storage import Storage
 from harborage.testing.chaos.nursery import Nursery
@@ -151,6 +152,18 @@ class Stage:
         self._processes.add(process)
         return process
 
+    async def freeze(self, process: Process) -> None:
+        """Let a process stand still, but not in the middle of writing: there it would keep a lock of SQLite, which only
+        the end of the process takes away, and nobody could go on."""
+        while True:
+            process.send(signal.SIGSTOP)
+            try:
+                await self.storage.queue.wake("nobody")
+            except DatabaseError:
+                process.send(signal.SIGCONT)
+            else:
+                return
+
     async def stop(self) -> None:
         """Ask every process to stop, and wait until all have."""
         for process in self.processes:
@@ -170,12 +183,12 @@ class Stage:
         return found
 
     async def run(self) -> RunRecord:
-        """The run, once there is one."""
+        """The first run, once every wanted one was begun, so that nobody begins one again."""
         await until(self._has_begun)
         return (await self.records())[0]
 
     async def _has_begun(self) -> bool:
-        return bool(await self.records())
+        return len(self.service.begun) == len(self._goals)
 
     async def is_over(self) -> bool:
         """Whether every wanted run was begun, and every run has ended."""

@@ -23,6 +23,7 @@ async def takeovers(kills: int, place: Place, nursery: Nursery) -> list[float]:
         async with asyncio.timeout(PATIENCE_S * kills):
             for name in names:
                 carrier = await stage.service.hold(name).reached()
+                await stage.run()
                 # The next to take over must have started by then.
                 fresh = f"after {name}"
                 processes[fresh] = stage.start(fresh)

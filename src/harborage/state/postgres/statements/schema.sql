@@ -3,6 +3,8 @@
 -- name: prepare_connection
 select
   set_config('default_transaction_isolation', 'read committed', false),
+  -- A process that is frozen in the middle of a transaction must not keep its locks from those who carry on.
+  set_config('idle_in_transaction_session_timeout', '10s', false),
   set_config(
     'synchronous_commit',
     case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end,
