@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.identity import Identity
-from harborage.llm import ConfigSnapshot, Deps, ModelProfile, UnknownModelStringError
+from harborage.llm import ConfigSnapshot, Deps, ModelProfile, ToolsUnsupportedError, UnknownModelStringError
 from harborage.planner import Finish, FinishReason, PlannerConfig
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.host import Runtime, RuntimeClosedError
@@ -125,6 +125,14 @@ def test_who_decides_is_said_once(given: dict, message: str) -> None:
     """Nobody, two, or instructions that nobody reads: refused when the runtime is made."""
     with pytest.raises(MindError, match=message):
         Runtime(**given)
+
+
+async def test_tools_for_a_model_that_takes_none_are_refused_at_the_door() -> None:
+    """What a profile says is known before money is spent; the error names the model and the setting."""
+    profile = ModelProfile(context_window_tokens=1000, supports_tools=False)
+    model = ConfigSnapshot(driver="mock", model="m", profiles={"m": profile})
+    with pytest.raises(ToolsUnsupportedError, match=r"m takes no tools.*llm\.profiles\['m'\]\.supports_tools"):
+        await Runtime(model=model, tools=[add]).__aenter__()
 
 
 async def test_a_model_that_cannot_be_opened_opens_nothing() -> None:

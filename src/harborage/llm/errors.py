@@ -14,7 +14,7 @@ A missing identity is the identity room's error, named here too so that a caller
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from harborage.errors import HarborageError
 from harborage.identity import IdentityMissingError
@@ -202,6 +202,16 @@ class ModelNotFoundError(ProviderError):
 
 class ToolsUnsupportedError(ProviderError):
     """The model takes no native tool declarations; choose one that does, or a structured-output mode."""
+
+    @classmethod
+    def of(cls, provider: str, model: str) -> Self:
+        """The error for a model whose profile says so, with the setting that says otherwise."""
+        return cls(
+            f"llm: {model} takes no tools: choose a model that does, or give none; if it does take them, set "
+            f"llm.profiles[{model!r}].supports_tools",
+            provider=provider,
+            model=model,
+        )
 
 
 class ContextOverflowError(ProviderError):

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.llm import ConfigSnapshot, Deps, LLMClient
+from harborage.llm import ConfigSnapshot, Deps, LLMClient, ToolsUnsupportedError
 from harborage.planner import FactoryDeps, Planner, PlannerConfig, Summariser, TrajectorySummariser, resolve
 from harborage.runtime.agent.hearing import Hearing
 
@@ -87,18 +87,19 @@ async def open_mind(
     summariser: Summariser | None,
     *,
     hearing: Hearing | None = None,
+    has_tools: bool = False,
 ) -> Mind:
     """A planner as it is, or the one over a model that is opened now; what has to be closed is added to `closers`.
 
-    What is asked of the model is heard by `hearing`, if there is one.
+    What is asked of the model is heard by `hearing`, if there is one. With `has_tools` the model must take some.
 
     Raises:
-        LLMError: the model cannot be opened; the text names the setting and the fix.
+        LLMError: the model cannot be opened, or is known to take no tools; the text names the setting and the fix.
         DriverUnknownError: no planner has the configured name.
     """
     if not isinstance(who, Thought):
         return Mind(planner=who, summariser=summariser)
-    client, window = await _opened(who.model, deps, closers)
+    client, window = await _opened(who.model, deps, closers, has_tools=has_tools)
     if hearing is not None:
         client = hearing.wrap(client)
     planner = await resolve(who.config, FactoryDeps(llm=client))
@@ -106,7 +107,7 @@ async def open_mind(
 
 
 async def _opened(
-    model: ModelChoice, deps: Deps, closers: list[Callable[[], Awaitable[None]]]
+    model: ModelChoice, deps: Deps, closers: list[Callable[[], Awaitable[None]]], *, has_tools: bool
 ) -> tuple[LLMClient, int]:
     """The open client, and the tokens that its model's window holds; 0 when nobody knows."""
     from harborage.llm.configure import configure
@@ -115,7 +116,9 @@ async def _opened(
     config = configure(model, environ=os.environ) if isinstance(model, str) else model
     if not isinstance(config, ConfigSnapshot):
         return config, 0
+    profile = config.profiles.get(config.model)
+    if has_tools and profile is not None and not profile.supports_tools:
+        raise ToolsUnsupportedError.of(config.provider, config.model)
     client = await open_llm(config, deps)
     closers.append(client.close)
-    profile = config.profiles.get(config.model)
     return client, 0 if profile is None else profile.context_window_tokens

@@ -53,7 +53,7 @@ class Safe(Layer):
         known = check_structure(model, request.messages)
         profile = self._profile(model)
         if request.tools and not profile.supports_tools:
-            raise self._without_tools(model)
+            raise ToolsUnsupportedError.of(self._cfg.provider, model)
         limit = self._threshold if profile.inline_limit_bytes is None else profile.inline_limit_bytes
         messages = request.messages
         if known.data_urls:
@@ -73,14 +73,6 @@ class Safe(Layer):
                 f"llm: no profile for the model {model!r}: add llm.profiles[{model!r}] with its context_window_tokens"
             )
         return profile
-
-    def _without_tools(self, model: str) -> ToolsUnsupportedError:
-        return ToolsUnsupportedError(
-            f"llm: {model} takes no tools: choose a model that does, or send none; if it does take them, set "
-            f"llm.profiles[{model!r}].supports_tools",
-            provider=self._cfg.provider,
-            model=model,
-        )
 
     def _check_leaks(
         self, messages: Sequence[ChatMessage], known: Conversation, limit: int, who: Quadruple, model: str
