@@ -37,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "durable": durable_steps,
     "local": embedded_model,
 }
+_WIDTH = 120
 OUT = Path(__file__).parent / "out" / "results.json"
 
 
@@ -65,8 +66,18 @@ def _show(rows: Sequence[Row]) -> None:
     for column in ("unit", "harborage", "bare", "ratio", "limit"):
         table.add_column(column, justify="right")
     for row in rows:
-        table.add_row(row.name, row.unit, *(_number(one) for one in (row.ours, row.bare, row.ratio, row.limit)))
-    Console().print(table)
+        table.add_row(row.name, row.unit, *(_number(one) for one in (row.ours, row.bare, row.ratio)), _limit(row))
+    is_read_live = sys.stdout.isatty()
+    Console(width=None if is_read_live else _WIDTH).print(table)
+
+
+def _limit(row: Row) -> str:
+    """What the row promises: so many times the bare side, or so much of the unit."""
+    if row.most is not None:
+        return f"{_number(row.most)} {row.unit}"
+    if row.least is not None:
+        return f"at least {_number(row.least)}"
+    return "–" if row.limit is None else f"{_number(row.limit)} ×"
 
 
 def _number(value: float | None) -> str:

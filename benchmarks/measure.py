@@ -13,13 +13,19 @@ __all__ = ["Row", "in_turn"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table: ours, the bare loop's, in `unit`; None where there is nothing to compare with."""
+    """One line of the table: ours, the bare loop's, in `unit`; None where there is nothing to compare with.
+
+    `limit` is how many times the bare side ours may be, `most` and `least` how
+    much of the unit.
+    """
 
     name: str
     unit: str
     ours: float
     bare: float | None = None
     limit: float | None = None
+    most: float | None = None
+    least: float | None = None
     note: str = ""
 
     @property

@@ -36,6 +36,7 @@ __all__ = [
     "Started",
     "Upcast",
     "Waited",
+    "decode_entries",
     "decode_entry",
     "encode_entry",
     "error_text",
@@ -165,6 +166,7 @@ class Ended(_Entry, frozen=True, kw_only=True):
 Entry = Started | Begun | Done | Failed | Cut | Joined | Arrived | Patched | Rolled | Waited | Ended
 
 _decoder = msgspec.json.Decoder(Entry)
+_list_decoder = msgspec.json.Decoder(list[Entry])
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -190,6 +192,21 @@ def decode_entry(data: bytes, run_id: str, index: int) -> Entry:
     except msgspec.DecodeError as error:
         return _brought_up_to_date(data, run_id, index, error)
     return entry if entry.v == FORMAT_VERSION else _brought_up_to_date(data, run_id, index, None)
+
+
+def decode_entries(stored: Sequence[bytes], run_id: str, first: int = 0) -> list[Entry]:
+    """A run's entries from number `first` on, as `decode_entry` gives each of them.
+
+    Raises:
+        JournalVersionError, JournalCorruptError: as `decode_entry` does, for the first that cannot be read.
+    """
+    try:
+        entries: list[Entry] = _list_decoder.decode(b"[%b]" % b",".join(stored))
+        if len(entries) == len(stored) and all(entry.v == FORMAT_VERSION for entry in entries):
+            return entries
+    except msgspec.DecodeError:
+        pass  # one by one, they tell which it is
+    return [decode_entry(data, run_id, index) for index, data in enumerate(stored, first)]
 
 
 def is_outdated(data: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from harborage import codec
-from harborage.runtime.journal import Entry, decode_entry, encode_entry, is_outdated
+from harborage.runtime.journal import Entry, decode_entries, decode_entry, encode_entry, is_outdated
 from harborage.state.runs import EntryMissingError
 
 __all__ = ["LARGE", "digests_of", "filled", "read_whole", "taken_out", "with_bodies"]
@@ -27,7 +27,7 @@ _VALUES: Final = ("request", "payload", "result", "arrivals", "carry", "woken", 
 
 def taken_out(entries: Sequence[bytes], run_id: str) -> tuple[Sequence[bytes], Mapping[str, bytes]]:
     """The entries with their large values taken out, and those values by SHA-256 in hex."""
-    if all(len(entry) <= LARGE for entry in entries):
+    if max(map(len, entries), default=0) <= LARGE:
         return entries, {}
     bodies: dict[str, bytes] = {}
     return [_slim(entry, run_id, bodies) for entry in entries], bodies
@@ -92,8 +92,11 @@ async def read_whole(
         JournalCorruptError: one of them is none.
         EntryMissingError: what `fetch` raises for a body that is not there.
     """
-    whole = [await _refilled(data, fetch) if is_outdated(data) else data for data in stored]
-    entries = [decode_entry(data, run_id, index) for index, data in enumerate(whole, first)]
+    if any(map(is_outdated, stored)):
+        stored = [await _refilled(data, fetch) if is_outdated(data) else data for data in stored]
+    entries = decode_entries(stored, run_id, first)
+    if not any(_MARK in data for data in stored):
+        return entries
     return await with_bodies(entries, fetch, first=first)
 
 

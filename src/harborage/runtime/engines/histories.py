@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from harborage import codec
+from harborage.planner import Finish
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.journal import (
     Ended,
@@ -23,7 +24,16 @@ from harborage.runtime.journal import (
     encode_entry,
 )
 
-__all__ = ["History", "history_prefix", "latest_history", "read_entries", "read_value", "steps_of"]
+__all__ = [
+    "History",
+    "finish_of",
+    "history_prefix",
+    "latest_history",
+    "read_entries",
+    "read_value",
+    "request_of",
+    "steps_of",
+]
 
 
 class History(NamedTuple):
@@ -58,6 +68,33 @@ def read_value(recorded: msgspec.Raw, type: Any, where: str) -> Any:
         return codec.decode(bytes(recorded), type)
     except msgspec.ValidationError as error:
         raise JournalCorruptError(f"{where}: {error}") from error
+
+
+def request_of(run_id: str, entries: Sequence[Entry]) -> RunRequest:
+    """What the run was started with.
+
+    Raises:
+        JournalCorruptError: its first entry does not say.
+    """
+    if not entries or not isinstance(entries[0], Started):
+        found = type(entries[0]).__name__ if entries else "nothing"
+        raise JournalCorruptError(f"run {run_id}, entry 0: a run begins with `started`, not {found}")
+    request: RunRequest = read_value(entries[0].request, RunRequest, f"run {run_id}, entry 0")
+    return request
+
+
+def finish_of(last: Entry, run_id: str) -> Finish | None:
+    """What a run returned, by its last entry; None when it failed.
+
+    Raises:
+        JournalCorruptError: this is no end of a run.
+    """
+    if not isinstance(last, Ended):
+        raise JournalCorruptError(f"run {run_id}: it has ended, but its last entry is {type(last).__name__}")
+    if last.finish is None:
+        return None
+    finish: Finish = read_value(last.finish, Finish, f"run {run_id}, its last entry")
+    return finish
 
 
 def latest_history(request: RunRequest, entries: Sequence[Entry]) -> History:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harborage.errors import HarborageError
+from harborage.planner import Finish
 from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox
@@ -23,8 +24,8 @@ class Carried(msgspec.Struct, kw_only=True):
     """A run that this worker carries.
 
     `sent` are the controls that were handed to its inbox, by number, as far as they are not known to be taken; `parked`
-    is what it is given back with when it leaves memory; `is_lost` says that another worker has it; `has_mail` is set
-    once it has got what was sent before it was claimed.
+    is what it is given back with when it leaves memory; `finish` is what it ended with, where somebody waits for that;
+    `is_lost` says that another worker has it; `has_mail` is set once it has got what was sent before it was claimed.
     """
 
     request: RunRequest
@@ -35,6 +36,7 @@ class Carried(msgspec.Struct, kw_only=True):
     delivered: int = 0
     idle_since: float | None = None
     parked: Standing | None = None
+    finish: Finish | None = None
     is_lost: bool = False
     task: asyncio.Task[None] | None = None
     has_mail: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

@@ -40,9 +40,9 @@ from harborage.runtime.durable import (
 from harborage.runtime.effects import EffectTable, Waiting
 from harborage.runtime.engines.bodies import read_whole, taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
-from harborage.runtime.engines.histories import read_value, steps_of
+from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger
-from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started, encode_entry, raw
+from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
@@ -66,6 +66,7 @@ __all__ = ["StoredEngine"]
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
 _PAGE = 200
+_CLAIMS = 100
 _CAUSES = 1000
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
@@ -116,7 +117,7 @@ class StoredEngine:
         self._carried: dict[str, Carried] = {}
         self._causes: OrderedDict[str, Exception] = OrderedDict()
         self._changed = asyncio.Event()
-        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
         self._is_closed = False
 
@@ -157,26 +158,32 @@ class StoredEngine:
 
     async def result(self, run_id: str) -> Finish:
         while True:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[Finish | None] = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(run_id, set()).add(waiter)
             try:
-                record = await self._record(run_id)
-                if record.standing.stand.is_final and run_id not in self._carried:
-                    return await self._ending(record)
+                if run_id not in self._carried:
+                    record = await self._record(run_id)
+                    if record.standing.stand.is_final and run_id not in self._carried:
+                        return await self._ending(record)
                 self._check_open()
-                await self._told(waiter)
+                finish = await self._told(waiter)
+                if finish is not None:
+                    return finish
             finally:
                 self._waiters[run_id].discard(waiter)
                 if not self._waiters[run_id]:
                     del self._waiters[run_id]
 
-    async def _told(self, waiter: asyncio.Future[None]) -> None:
-        """Wait for a reason to look again; where nobody serves, there is one every so often."""
+    async def _told(self, waiter: asyncio.Future[Finish | None]) -> Finish | None:
+        """Wait for what the run ended with here, or for a reason to look again, which is None.
+
+        Where nobody serves, there is a reason every so often.
+        """
         timer = None
         if self._work is None:
             timer = self._clock.call_later(_LOOK_S, partial(_set, waiter))
         try:
-            await waiter
+            return await waiter
         finally:
             if timer is not None:
                 timer.cancel()
@@ -249,11 +256,12 @@ class StoredEngine:
         while True:
             self._changed.clear()
             try:
-                while claims := await self._queue.claim(self._worker, agent=self._agent, blocked=blocked):
+                is_more = True
+                while is_more:
+                    claims = await self._queue.claim(self._worker, agent=self._agent, limit=_CLAIMS, blocked=blocked)
                     for claim in claims:
                         self._take_up(claim)
-                    blocked = False
-                blocked = False
+                    is_more, blocked = len(claims) == _CLAIMS, False
                 await self._deliver()
                 self._sweep()
                 self._tell_strangers()
@@ -323,7 +331,7 @@ class StoredEngine:
         run_id = run.lease.run_id
         try:
             entries = await self._entries(run_id)
-            run.request = _request(run_id, entries)
+            run.request = request_of(run_id, entries)
             await run.has_mail.wait()  # what was sent before it was claimed comes before its first step
             finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
@@ -342,6 +350,8 @@ class StoredEngine:
             standing = Standing(stand=Stand.FAILED, reason=f"{name}: {message}")
         slim, bodies = taken_out([entry], run_id)
         await ledger.write(Write(entries=slim, bodies=bodies, taken=run.taken(), standing=standing))
+        if standing.stand is Stand.FINISHED and run_id in self._waiters:
+            run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
         return standing
 
     def _is_leaving(self, run: Carried) -> bool:
@@ -356,7 +366,7 @@ class StoredEngine:
             return []
         left = inbox.drain()
         self._inboxes.retire(inbox.identity)
-        self._tell(run.lease.run_id)
+        self._tell(run.lease.run_id, run.finish)
         return left
 
     async def _release(self, lease: Lease, standing: Standing, *, wait_s: float = 0.0) -> None:
@@ -445,11 +455,10 @@ class StoredEngine:
         first = max(0, record.entries - 1)
         entries = await self._store.read(run_id, after=first)
         (last,) = await read_whole(run_id, entries[-1:], partial(self._store.body, run_id), first=first)
-        if not isinstance(last, Ended):
-            raise JournalCorruptError(f"run {run_id}: it has ended, but its last entry is {type(last).__name__}")
-        if last.finish is not None:
-            finish: Finish = read_value(last.finish, Finish, f"run {run_id}, entry {record.entries - 1}")
+        finish = finish_of(last, run_id)
+        if finish is not None:
             return finish
+        assert isinstance(last, Ended)
         raise RunFailedError(run_id, last.error, last.message) from self._causes.get(run_id)
 
     def _status(self, record: RunRecord) -> RunStatus:
@@ -468,9 +477,9 @@ class StoredEngine:
         while len(self._causes) > _CAUSES:
             self._causes.popitem(last=False)
 
-    def _tell(self, run_id: str) -> None:
+    def _tell(self, run_id: str, finish: Finish | None = None) -> None:
         for waiter in self._waiters.get(run_id, ()):
-            _set(waiter)
+            _set(waiter, finish)
 
     def _tell_strangers(self) -> None:
         """Let those look again who wait for a run that another worker carries."""
@@ -482,15 +491,6 @@ class StoredEngine:
             raise EngineClosedError()
 
 
-def _set(waiter: asyncio.Future[None]) -> None:
+def _set(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:
     if not waiter.done():
-        waiter.set_result(None)
-
-
-def _request(run_id: str, entries: Sequence[Entry]) -> RunRequest:
-    """What the run was started with."""
-    if not entries or not isinstance(entries[0], Started):
-        found = type(entries[0]).__name__ if entries else "nothing"
-        raise JournalCorruptError(f"run {run_id}, entry 0: a run begins with `started`, not {found}")
-    request: RunRequest = read_value(entries[0].request, RunRequest, f"run {run_id}, entry 0")
-    return request
+        waiter.set_result(finish)

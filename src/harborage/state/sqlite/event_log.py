@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from harborage.events.errors import LogClosedError, SequenceTakenError
 from harborage.events.log import Logged
 from harborage.identity import Identity, require_triple
-from harborage.state.sqlite.connection import repeated, statements
+from harborage.state.sqlite.connection import statements
 from harborage.state.sqlite.database import Database
-from harborage.state.sqlite.stations import Transaction
+from harborage.state.sqlite.stations import Rows, Transaction
 
 __all__ = ["SQLiteEventLog"]
 
 T = TypeVar("T")
-
-_MOST_ROWS: Final = 8
 
 
 class SQLiteEventLog:
@@ -25,7 +23,7 @@ class SQLiteEventLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._sql = statements("events")
-        self._add = [repeated(self._sql["add"], rows) for rows in range(1, _MOST_ROWS + 1)]
+        self._rows = Rows(self._sql["add"], 3)
         self._is_closed = False
 
     async def append(self, events: Sequence[Logged]) -> None:
@@ -69,28 +67,36 @@ class SQLiteEventLog:
         return self._database.read(work)
 
     def _append(self, transaction: Transaction, events: Sequence[Logged]) -> None:
-        execute, changes = transaction.execute, transaction.connection.total_changes
-        for some in _of_one_session(events):
-            who = some[0].who
-            session: Any = self._session(transaction, who)
+        sessions: dict[Identity, int] = {}
+        values: list[Any] = []
+        for who, sequence, data in events:
+            session = sessions.get(who)
             if session is None:
-                session = execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
-            before = changes()
-            values: list[Any] = []
-            for _, sequence, data in some:
-                values += (session, sequence, data)
-            execute(self._add[len(some) - 1], values)
-            if changes() != before + len(some):
-                self._check(transaction, session, some)
+                session = sessions[who] = self._opened(transaction, who)
+            values += (session, sequence, data)
+        changes = transaction.connection.total_changes
+        before = changes()
+        for sql, some in self._rows.portions(values):
+            transaction.execute(sql, some)
+        if changes() != before + len(events):
+            self._check(transaction, sessions, events)
 
-    def _check(self, transaction: Transaction, session: int, events: Sequence[Logged]) -> None:
+    def _opened(self, transaction: Transaction, who: Identity) -> int:
+        """The number of the session; it gets one with its first event."""
+        session = self._session(transaction, who)
+        if session is None:
+            made: Any = transaction.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id)).get
+            session = int(made)
+        return session
+
+    def _check(self, transaction: Transaction, sessions: Mapping[Identity, int], events: Sequence[Logged]) -> None:
         """Accept events that are kept by now, if need be from an earlier try.
 
         Raises:
             SequenceTakenError: the number of one of them is another's.
         """
         for who, sequence, data in events:
-            if transaction.execute(self._sql["under"], (session, sequence)).get != data:
+            if transaction.execute(self._sql["under"], (sessions[who], sequence)).get != data:
                 raise SequenceTakenError(who.session_id, sequence)
 
     def _last(self, transaction: Transaction, session: int) -> int:
@@ -106,12 +112,3 @@ class SQLiteEventLog:
     def _session(self, transaction: Transaction, who: Identity) -> int | None:
         number: Any = transaction.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).get
         return None if number is None else int(number)
-
-
-def _of_one_session(events: Sequence[Logged]) -> Iterator[Sequence[Logged]]:
-    """Neighbours of one session, in portions that one statement takes."""
-    first = 0
-    for at in range(1, len(events) + 1):
-        if at == len(events) or at - first == _MOST_ROWS or events[at].who != events[first].who:
-            yield events[first:at]
-            first = at

@@ -7,28 +7,67 @@ fail. What is done twice that way is plain SQL, and the first time left nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
 
-from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.connection import repeated, statements
 from harborage.state.sqlite.failures import failure
 from harborage.state.sqlite.lane import Call
 
-__all__ = ["Reader", "Transaction", "Writer"]
+__all__ = ["Reader", "Rows", "Transaction", "Writer"]
+
+_MOST_ROWS: Final = 8  # each number of rows is a statement to keep ready, and there is room for a hundred
+
+
+class Rows:
+    """An INSERT of one row of values, as the statements that insert several at once."""
+
+    __slots__ = ("_statements", "_width")
+
+    def __init__(self, sql: str, width: int) -> None:
+        self._statements = [repeated(sql, rows) for rows in range(1, _MOST_ROWS + 1)]
+        self._width = width
+
+    def portions(self, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+        """The statements that insert these values, row by row, each with those it takes."""
+        most = _MOST_ROWS * self._width
+        for first in range(0, len(values), most):
+            some = values[first : first + most]
+            yield self._statements[len(some) // self._width - 1], some
 
 
 class Transaction:
-    """What a piece of work gets: `execute` as SQLite's connection has it; `tell` lets all processes look for news."""
+    """What a piece of work gets: `execute` as SQLite's connection has it; `tell` lets all processes look for news.
 
-    __slots__ = ("connection", "execute", "is_told")
+    Rows that nothing in the transaction reads may be left to its end with `add_later`, where those of all work share
+    their statements: each statement costs more than its rows.
+    """
+
+    __slots__ = ("_later", "connection", "execute", "is_told")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.is_told = False
+        self._later: dict[Rows, list[Any]] = {}
+
+    def add_later(self, rows: Rows, values: Sequence[Any]) -> None:
+        """Insert rows at the end of the transaction, or when `add_now` is called: their values, row by row."""
+        waiting = self._later.get(rows)
+        if waiting is None:
+            self._later[rows] = [*values]
+        else:
+            waiting += values
+
+    def add_now(self) -> None:
+        """Insert what was left for later."""
+        for rows, values in self._later.items():
+            for sql, some in rows.portions(values):
+                self.execute(sql, some)
+        self._later.clear()
 
     def tell(self) -> None:
         """Once this is committed, everybody shall look for what has changed."""
@@ -81,6 +120,7 @@ class Writer(_Station):
         try:
             for call in calls:
                 self._perform(call, transaction)
+            transaction.add_now()
             changes: Any = execute(self._tell).get if transaction.is_told else None
             execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - told to the callers

@@ -24,14 +24,13 @@ from harborage.state.runs import (
     check_bodies,
     check_body,
 )
-from harborage.state.sqlite.connection import repeated, statements
-from harborage.state.sqlite.stations import Transaction
+from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.stations import Rows, Transaction
 from harborage.state.sqlite.times import micros, moment
 
 __all__ = ["RunTables"]
 
 _NO_RUN: Final = 0
-_MOST_ROWS: Final = 8
 
 
 class RunTables:
@@ -41,7 +40,10 @@ class RunTables:
         self._sql = {**statements("runs"), **statements("queue")}
         # Every step of every run asks for these.
         self._extend = self._sql["extend"]
-        self._add_entries = [repeated(self._sql["add_entry"], rows) for rows in range(1, _MOST_ROWS + 1)]
+        self._extend_known = self._sql["extend_known"]
+        self._entry_rows = Rows(self._sql["add_entry"], 4)
+        # Of runs that are written here: their number, and how many entries they had when this was last heard of.
+        self._extents: dict[str, tuple[int, int]] = {}
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -76,26 +78,49 @@ class RunTables:
         """
         if write.bodies:
             check_bodies(write)
-        run_id, worker, fence = lease
-        count = len(write.entries)
-        held: Any = transaction.execute(self._extend, (count, now, run_id, worker, fence)).get
-        if held is None:
-            raise LeaseLostError(run_id, worker, fence)
-        number, entries = held
-        self._fill(transaction, number, entries - count, write)
+        run_id = lease.run_id
+        number, before = self._extended(transaction, lease, len(write.entries), now)
+        self._fill(transaction, number, before, write)
         if write.taken:
             transaction.execute(self._sql["take_controls"], (write.taken, run_id))
         if write.standing is not None:
             self._stand(transaction, run_id, write.standing, now)
 
+    def _extended(self, transaction: Transaction, lease: Lease, count: int, now: int) -> tuple[int, int]:
+        """The number of a run that gets so many entries more, and how many it had.
+
+        What is known from the last time spares the database an answer, and half of what this costs. It may be wrong,
+        after a transaction that was taken back or when another process had the run: then nothing matches it.
+
+        Raises:
+            LeaseLostError: the worker does not hold the run.
+        """
+        known = self._extents.get(lease.run_id)
+        if known is not None:
+            transaction.execute(self._extend_known, (count, now, *lease, *known))
+            if transaction.connection.changes() == 1:
+                number, before = known
+                self._extents[lease.run_id] = number, before + count
+                return known
+            del self._extents[lease.run_id]
+        held: Any = transaction.execute(self._extend, (count, now, *lease)).get
+        if held is None:
+            raise LeaseLostError(*lease)
+        number, entries = held
+        self._extents[lease.run_id] = number, entries
+        return number, entries - count
+
     def release(self, transaction: Transaction, lease: Lease, standing: Standing, now: int) -> None:
         """Give a run back; a lease that was lost is nothing to give back."""
+        self._extents.pop(lease.run_id, None)
         if transaction.execute(self._sql["is_held"], lease).get:
             self._stand(transaction, lease.run_id, standing, now, is_given_back=True)
 
     def forget(self, transaction: Transaction, run_id: str) -> None:
         """Drop a run, and the bodies that only it names."""
         execute, sql = transaction.execute, self._sql
+        transaction.add_now()
+        self._extents.pop(run_id, None)
         number: Any = execute(sql["drop_run"], (run_id,)).get
         if number is None:
             return
@@ -109,13 +134,10 @@ class RunTables:
 
     def _fill(self, transaction: Transaction, number: int, before: int, write: Write) -> None:
         execute = transaction.execute
-        entries = write.entries
-        for first in range(0, len(entries), _MOST_ROWS):
-            some = entries[first : first + _MOST_ROWS]
-            values: builtins.list[Any] = []
-            for position, data in enumerate(some, before + first + 1):
-                values += (number, position, crc32(data), data)
-            execute(self._add_entries[len(some) - 1], values)
+        values: builtins.list[Any] = []
+        for position, data in enumerate(write.entries, before + 1):
+            values += (number, position, crc32(data), data)
+        transaction.add_later(self._entry_rows, values)
         for digest, body in write.bodies.items():
             execute(self._sql["add_body"], (digest, body))
             execute(self._sql["name_body"], (number, digest))
@@ -135,6 +157,7 @@ class RunTables:
         )
         transaction.execute(self._sql["stand"], values)
         if stand.is_final:
+            self._extents.pop(run_id, None)
             transaction.execute(self._sql["wake_waiting"], (run_id,))
         transaction.tell()
 

@@ -18,6 +18,11 @@ UPDATE harborage_standings SET entries = entries + :count, updated_at = :now
 WHERE run_id = :run_id AND owner = :worker AND fence = :fence
 RETURNING number, entries;
 
+-- name: extend_known
+-- Nothing is changed: the worker does not hold the run, or the run is not as it was known.
+UPDATE harborage_standings SET entries = entries + :count, updated_at = :now
+WHERE run_id = :run_id AND owner = :worker AND fence = :fence AND number = :number AND entries = :before;
+
 -- name: add_entry
 INSERT INTO harborage_entries (run, position, crc, data) VALUES (:run, :position, :crc, :data);
 
