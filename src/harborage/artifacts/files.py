@@ -19,7 +19,7 @@ from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore
-from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, describe, plain_source, require_scope
+from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope
 
 __all__ = ["FileArtifactStore", "make"]
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _THREADS = 8
 
 
-class FileArtifactStore:
+class FileArtifactStore(ArtifactStore):
     """Artifacts below `root`, a folder that is made when it is missing.
 
     Besides what the port names, every method raises StorageError when the medium refuses (no space, no right,
@@ -82,25 +82,6 @@ class FileArtifactStore:
             return self._folder.put(ref, owned)
 
         return await self._run(put)
-
-    async def put_text(
-        self,
-        scope: ArtifactScope,
-        text: str,
-        *,
-        mime_type: str = "",
-        filename: str = "",
-        namespace: str = "",
-        source: Mapping[str, Any] | None = None,
-    ) -> ArtifactRef:
-        return await self.put_bytes(
-            scope,
-            text.encode(),
-            mime_type=mime_type or TEXT_MIME_TYPE,
-            filename=filename,
-            namespace=namespace,
-            source=source,
-        )
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         self._check(scope, "artifacts.get")

@@ -14,7 +14,6 @@ from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import StoreClosedError
 from harborage.artifacts.store import ArtifactStore
 from harborage.artifacts.values import (
-    TEXT_MIME_TYPE,
     ArtifactRef,
     ArtifactScope,
     candidate_ids,
@@ -35,7 +34,7 @@ class _Stored(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class MemoryArtifactStore:
+class MemoryArtifactStore(ArtifactStore):
     """Artifacts in dictionaries by session, scope and id, for one event loop."""
 
     def __init__(self) -> None:
@@ -67,25 +66,6 @@ class MemoryArtifactStore:
         )
         self._check(scope, "artifacts.put")  # it may have been closed while a large body was hashed
         return self._insert(ref, owned)
-
-    async def put_text(
-        self,
-        scope: ArtifactScope,
-        text: str,
-        *,
-        mime_type: str = "",
-        filename: str = "",
-        namespace: str = "",
-        source: Mapping[str, Any] | None = None,
-    ) -> ArtifactRef:
-        return await self.put_bytes(
-            scope,
-            text.encode(),
-            mime_type=mime_type or TEXT_MIME_TYPE,
-            filename=filename,
-            namespace=namespace,
-            source=source,
-        )
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         self._check(scope, "artifacts.get")

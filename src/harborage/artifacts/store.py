@@ -9,7 +9,7 @@ import builtins
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from harborage.artifacts.values import ArtifactRef, ArtifactScope
+from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope
 
 __all__ = ["ArtifactStore"]
 
@@ -57,8 +57,18 @@ class ArtifactStore(Protocol):
         namespace: str = "",
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """As `put_bytes` with the UTF-8 form of `text`; `mime_type` falls back to `text/plain; charset=utf-8`."""
-        ...
+        """As `put_bytes` with the UTF-8 form of `text`; `mime_type` falls back to `text/plain; charset=utf-8`.
+
+        A driver that inherits from this protocol has it from here.
+        """
+        return await self.put_bytes(
+            scope,
+            text.encode(),
+            mime_type=mime_type or TEXT_MIME_TYPE,
+            filename=filename,
+            namespace=namespace,
+            source=source,
+        )
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         """The bytes, or None when there is no such artifact in exactly this scope.

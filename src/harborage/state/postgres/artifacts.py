@@ -13,11 +13,11 @@ from harborage.artifacts import (
     ArtifactCorruptError,
     ArtifactRef,
     ArtifactScope,
+    ArtifactStore,
     StoreClosedError,
 )
 from harborage.artifacts.digest import sha256_of
 from harborage.artifacts.values import (
-    TEXT_MIME_TYPE,
     candidate_ids,
     describe,
     plain_source,
@@ -33,7 +33,7 @@ __all__ = ["PostgresArtifacts"]
 _SQL = read_statements(PACKAGE, "statements/artifacts.sql")
 
 
-class PostgresArtifacts:
+class PostgresArtifacts(ArtifactStore):
     """`ArtifactStore` over one database, which stays its owner's to close.
 
     Besides what the port names, every method raises DatabaseError when the database refuses, and reads raise
@@ -73,25 +73,6 @@ class PostgresArtifacts:
         while (kept := await self._database.run(work)) is None:
             continue
         return kept
-
-    async def put_text(
-        self,
-        scope: ArtifactScope,
-        text: str,
-        *,
-        mime_type: str = "",
-        filename: str = "",
-        namespace: str = "",
-        source: Mapping[str, Any] | None = None,
-    ) -> ArtifactRef:
-        return await self.put_bytes(
-            scope,
-            text.encode(),
-            mime_type=mime_type or TEXT_MIME_TYPE,
-            filename=filename,
-            namespace=namespace,
-            source=source,
-        )
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         self._check(scope, "artifacts.get")
