@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 from harborage import CallContext, CallTool, Decision, Finish, FinishReason, RunContext, SideEffect, tool
 from harborage.app import Agent
@@ -54,15 +55,21 @@ class Shopkeeper:
         if run.control.cancelled:
             return Finish(FinishReason.CANCELLED, "Stopped.")
         calls = [(step.action, step.observation) for step in steps if isinstance(step.action, CallTool)]
-        if calls and calls[-1][0].tool == "look" and calls[-1][1] < ENOUGH:
-            item = json.loads(calls[-1][0].args)["item"]
+        last, found = calls[-1] if calls else (None, None)
+        if last is not None and last.tool == "look" and isinstance(found, int) and found < ENOUGH:
+            item = json.loads(last.args)["item"]
             return CallTool("order", json.dumps({"item": item, "count": 20}).encode())
         seen = {json.loads(call.args)["item"] for call, _ in calls if call.tool == "look"}
         for item in STOCK:
             if item not in seen:
                 return CallTool("look", json.dumps({"item": item}).encode())
-        placed = [observation for call, observation in calls if call.tool == "order"]
-        return Finish(FinishReason.GOAL, "\n".join(placed))
+        orders = [observation for call, observation in calls if call.tool == "order"]
+        return Finish(FinishReason.GOAL, "\n".join(placed_or_why_not(order) for order in orders))
+
+
+def placed_or_why_not(order: Any) -> str:
+    """What came of an order: the supplier's answer, or why there is none."""
+    return order if isinstance(order, str) else f"not ordered: {order['error']}"
 
 
 agent = Agent(name="orders", planner=Shopkeeper(), tools=[look, order])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harborage import Identity, SideEffect, tool
 from harborage.app import load_agent, open_runtime
-from harborage.tools import ToolDescriptor
+from harborage.tools import ToolDescriptor, ToolPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +44,28 @@ async def test_what_runs_out_is_ordered(example: Any) -> None:
     async with open_runtime(replace(agent, tools=tools)) as runtime:
         run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
         assert (await run.result()).payload == "order 1: 20 tea\norder 2: 20 salt\norder 3: 20 oil\norder 4: 20 sugar"
+
+
+async def test_an_order_that_is_not_placed_is_told(example: Any) -> None:
+    """A supplier that refuses, or a rehearsal in which nothing is ordered, is no reason to fail."""
+    module, agent = example
+
+    @tool(name="look", side_effects=SideEffect.READ)
+    async def quick_look(item: str) -> int:
+        """Look."""
+        return int(module.STOCK[item])
+
+    @tool(name="order", side_effects=SideEffect.EXTERNAL, idempotent=True, policy=ToolPolicy(max_retries=0))
+    async def refused(item: str, count: int) -> str:
+        """Order."""
+        raise ValueError(f"{item} is sold out")
+
+    tools: list[ToolDescriptor] = [quick_look, refused]
+    async with open_runtime(replace(agent, tools=tools)) as runtime:
+        run = await runtime.start("Order what runs out", who=Identity("acme", "ada", "s1"))
+        lines = str((await run.result()).payload).splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("not ordered: ") and "is sold out" in line for line in lines)
 
 
 def test_the_supplier_takes_a_key_once(example: Any) -> None:
