@@ -16,7 +16,7 @@ from harborage.runtime.pauses import Pause, PauseDecision
 from harborage.testing.simulation import Answer, Faults, Place, Trial, TrialFailedError, crash_test
 from harborage.tools import CallContext, SideEffect, tool
 
-CRASHES = Faults(crash=0.1, most_crashes=4)
+CRASHES = Faults(crash=0.03, most_crashes=20)
 
 
 class Shop:

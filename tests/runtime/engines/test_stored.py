@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from harborage.planner import Finish
-from harborage.runtime.durable import Durable, Engine, RunRequest
+from harborage.identity import Quadruple
+from harborage.planner import Finish, FinishReason, PauseReason
+from harborage.runtime.durable import Durable, Engine, Hold, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.runs import Claim
 from harborage.state.storage import Storage, open_storage
@@ -101,7 +102,7 @@ class Behind(MemoryRuns):
 
 
 async def test_a_clock_that_is_ahead_makes_no_work() -> None:
-    """A worker that thinks a run is due looks again a little later, not at once and for ever."""
+    """A worker that thinks a run is due looks again at once, then a little later, and not without end."""
     clock = FakeClock()
     runs = Behind(clock)
     engine = StoredEngine(runs, runs, Coordinator(clock=clock), clock=clock)
@@ -112,9 +113,52 @@ async def test_a_clock_that_is_ahead_makes_no_work() -> None:
     serving = asyncio.create_task(engine.serve(program, EffectTable({})))
     await settle()
     looks = runs.looks
-    assert looks == 1
+    assert looks == 2
     await clock.run_for(1)
     assert looks < runs.looks < 50
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await engine.aclose()
+
+
+class Slow(MemoryRuns):
+    """A store that takes its time to say when the next parked run is due."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def next_wake(self, *, agent: str = "") -> datetime | None:
+        due = await super().next_wake(agent=agent)
+        if due is not None:
+            self.is_asked.set()
+            await self.may_answer.wait()
+        return due
+
+
+async def test_a_run_that_falls_due_while_its_time_is_asked_for_goes_on_at_once() -> None:
+    """No more time has to pass for that."""
+    clock = FakeClock()
+    runs = Slow(clock)
+    pauses = Coordinator(clock=clock)
+    engine = StoredEngine(runs, runs, pauses, clock=clock, linger=timedelta(0))
+    who = Quadruple("t", "u", "s", "r")
+    deadline = clock.now() + timedelta(hours=1)
+    pause = await pauses.request(PauseRequest(identity=who, reason=PauseReason.AWAIT_INPUT, deadline=deadline))
+
+    async def program(durable: Durable, request: RunRequest) -> Finish:
+        return Finish(FinishReason.GOAL, str((await durable.wait(Hold(pause.token, None))).decision))
+
+    serving = asyncio.create_task(engine.serve(program, EffectTable({})))
+    await engine.start("r", RunRequest(who=who, goal="wait"))
+    await clock.run_for(1)
+    assert runs.is_asked.is_set()
+    await clock.run_for(3600)
+    runs.may_answer.set()
+    await settle()
+    assert (await engine.status("r")).phase is RunPhase.FINISHED
+    assert (await engine.result("r")).payload == "timeout"
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await engine.aclose()

@@ -117,6 +117,7 @@ class StoredEngine:
         self._carried: dict[str, Carried] = {}
         self._causes: OrderedDict[str, Exception] = OrderedDict()
         self._changed = asyncio.Event()
+        self._was_due = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
         self._is_closed = False
@@ -429,9 +430,10 @@ class StoredEngine:
         if self._carried or self._waiters:
             delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
         wake_at = await self._queue.next_wake(agent=self._agent)
-        if wake_at is not None:
-            # Never at once: the store tells what is due by a clock of its own, which may be behind this one.
-            delay_s = min(delay_s, max(_SHORTEST_DOZE_S, (wake_at - self._clock.now()).total_seconds()))
+        left_s = delay_s if wake_at is None else (wake_at - self._clock.now()).total_seconds()
+        # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
+        self._was_due, was_due = left_s <= 0, self._was_due
+        delay_s = min(delay_s, max(left_s, _SHORTEST_DOZE_S if was_due else 0.0))
         timer = self._clock.call_later(delay_s, self._changed.set)
         try:
             await self._changed.wait()
