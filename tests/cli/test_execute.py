@@ -206,7 +206,13 @@ def test_output_that_cannot_be_written_is_an_error(agent_file: Path, more: list[
     command = [sys.executable, "-P", "-c", code, "run", str(agent_file), "say", "hello", *more]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, check=False
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            cwd=agent_file.parent,
         )
     assert done.returncode == 1
     assert done.stderr.endswith("harborage: the output cannot be written: No space left on device\n")
