@@ -133,6 +133,31 @@ async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage
     assert await settle_orphans(storage, clock=clock) == []
 
 
+class Counted:
+    """Runs, and how many of them were read."""
+
+    def __init__(self, runs: Any) -> None:
+        self.runs = runs
+        self.read = 0
+
+    async def list(self, *wanted: Any, **options: Any) -> list[RunRecord]:
+        found: list[RunRecord] = await self.runs.list(*wanted, **options)
+        self.read += len(found)
+        return found
+
+
+async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock: FakeClock) -> None:
+    """However many runs have ended: only those are read that go on, and those that something which waits names."""
+    for index in range(30):
+        await kept(storage, clock, f"over-{index}", Standing(stand=Stand.FINISHED))
+    await kept(storage, clock, "going", Standing(stand=Stand.PARKED, waits_for="over-7"))
+    runs: Any = Counted(storage.runs)
+    looked_at = Storage(state=storage.state, runs=runs, queue=storage.queue, events=storage.events)
+    (wait,) = await waiting(looked_at, clock=clock)
+    assert wait.orphan == "the run that it waits for has ended, and it was not woken"
+    assert runs.read == 2
+
+
 async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: FakeClock) -> None:
     """Nobody answers in vain."""
     await kept(storage, clock, "r", Standing(stand=Stand.FAILED))

@@ -88,8 +88,15 @@ async def survey(places: Places) -> list[Wait]:
     # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
     pauses = await places.pauses.every_open()
     tasks, groups = await _tasks(places)
-    records = [record async for record in _records(places.runs)]
+    records = [record async for record in _going(places.runs)]
     stands = {record.run_id: record.standing.stand for record in records}
+    named = {
+        *(pause.identity.run_id for pause in pauses),
+        *(record.standing.waits_for for record in records),
+        *(run_id for task in tasks for run_id in (task.id, task.parent_task_id or "")),
+        *(group.owner_task_id for group in groups),
+    }
+    stands |= await _ended(places.runs, named - stands.keys())
     found = [
         *_runs(records, stands, pauses, now),
         *(of_pause(pause, stands=stands, now=now) for pause in pauses),
@@ -212,12 +219,20 @@ async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:
     return tasks, groups
 
 
-async def _records(runs: RunStore) -> AsyncIterator[RunRecord]:
+async def _going(runs: RunStore) -> AsyncIterator[RunRecord]:
+    """The runs that have not ended; of those that have there may be any number."""
+    going = RunFilter(stands=tuple(stand for stand in Stand if not stand.is_final))
     after = ""
-    while page := await runs.list(RunFilter(), after=after, limit=_PAGE):
+    while page := await runs.list(going, after=after, limit=_PAGE):
         for record in page:
             yield record
         after = page[-1].run_id
+
+
+async def _ended(runs: RunStore, named: Iterable[str]) -> dict[str, Stand]:
+    """How those stand that something which waits names, and that are over; what is not kept is not among them."""
+    found = [await _record(runs, run_id) for run_id in named]
+    return {record.run_id: record.standing.stand for record in found if record is not None}
 
 
 async def _record(runs: RunStore, run_id: str) -> RunRecord | None:
