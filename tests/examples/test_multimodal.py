@@ -47,12 +47,12 @@ async def test_the_model_gets_the_picture_itself(tmp_path: Path) -> None:
     assert refs[1].id in texts
 
 
-def test_the_command_line_attaches_it() -> None:
+def test_the_command_line_attaches_it(tmp_path: Path) -> None:
     """`--attach` hands the picture to the run, whose tool sees it."""
     words = [str(EXAMPLES / "multimodal.py"), QUESTION, "--attach", str(PICTURE), "--model", f"script:{SCRIPT}"]
     command = "import sys; from harborage.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", command, "run", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", command, "run", *words], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "2.5 at 11 and at 12" in done.stdout
