@@ -55,7 +55,7 @@ types: $(VENV)/.ready ## check types
 
 check: lint types test ## lint, types and tests: what CI runs
 
-bench: $(VENV)/.ready ## measure speed, as ratios against a bare loop in the same run
+bench: $(VENV)/.ready ## measure speed beside a bare loop in the same run; fails when a promised ratio is missed
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.ready ## write docs/reference again from the code

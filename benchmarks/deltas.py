@@ -1,7 +1,8 @@
-"""Side by side: a streamed answer through the driver, and through the least that reads one.
+"""Streamed answers: from a model to a reader of the run's events, and from a server through a provider's driver.
 
-The bare loop is an HTTP client, a split on blank lines, one typed decode a piece and an append. Both read the same
-3,000 pieces from the same server, which is a process of its own, so that only the reading counts.
+The bare side of the first is a generator, a queue and a reader. That of the second is an HTTP client, a split on blank
+lines, one typed decode a piece and an append; both read the same 3,000 pieces from the same server, which is a process
+of its own, so that only the reading counts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from contextlib import asynccontextmanager
 import httpx2
 import msgspec
 
-from benchmarks.agents import WHO
+from benchmarks.agents import WHO, streaming_runtime
 from benchmarks.measure import Row, in_turn
+from harborage import EventType
 from harborage.identity import bound
 from harborage.llm import ChatMessage, CompleteRequest, ConfigSnapshot, Content, Deps, Role
 from harborage.llm.openai_compat import make
@@ -25,11 +27,48 @@ __all__ = ["streamed_deltas"]
 
 _PIECES = 3000
 _WORD = "word "
-_LIMIT = 4.0
+_LIMIT = 3.0
 
 
 async def streamed_deltas() -> list[Row]:
-    """CPU per piece of a streamed answer, with a listener, beside the bare loop."""
+    """CPU per piece of a streamed answer: at a reader of the run's events, and out of a driver."""
+    return [await _to_reader(), await _from_server()]
+
+
+async def _to_reader() -> Row:
+    async with streaming_runtime([_WORD] * _PIECES) as rt:
+
+        async def ours() -> None:
+            run = await rt.start("go", who=WHO)
+            seen = 0
+            async for event in run.events():
+                seen += event.type == EventType.LLM_COMPLETION_CHUNK
+            assert seen >= _PIECES, seen
+
+        mine, theirs = await in_turn(ours, _queued)
+    name = "delta, from the model to a reader of the run"
+    return Row(name=name, unit="µs CPU", ours=mine / _PIECES * 1e6, bare=theirs / _PIECES * 1e6, limit=_LIMIT)
+
+
+async def _queued() -> None:
+    queue: asyncio.Queue[str | None] = asyncio.Queue(256)
+
+    async def answer() -> None:
+        for _ in range(_PIECES):
+            await asyncio.sleep(0)
+            await queue.put(_WORD)
+        await queue.put(None)
+
+    task = asyncio.create_task(answer())
+    seen = 0
+    while await queue.get() is not None:
+        seen += 1
+    await task
+    assert seen == _PIECES
+
+
+async def _from_server() -> Row:
+    """CPU per piece out of the driver, with a listener, beside the bare reader."""
     async with _server() as url:
         driver = make(ConfigSnapshot(provider="vllm", model="m", base_url=url), Deps(artifacts=None, bus=None))
         client = httpx2.AsyncClient(timeout=None)
@@ -56,8 +95,8 @@ async def streamed_deltas() -> list[Row]:
             await driver.close()
             await client.aclose()
     per_piece = 1e6 / _PIECES
-    name = "piece of a streamed answer"
-    return [Row(name=name, unit="µs CPU", ours=mine * per_piece, bare=theirs * per_piece, limit=_LIMIT)]
+    name = "delta, from a server out of its driver"
+    return Row(name=name, unit="µs CPU", ours=mine * per_piece, bare=theirs * per_piece, limit=_LIMIT)
 
 
 class _Delta(msgspec.Struct):

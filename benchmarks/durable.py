@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 
 async def durable_steps() -> list[Row]:
     """Steps of a lone run and of 50 runs at once, on SQLite and, where one can be started, on Postgres; then what it
-    takes to carry a long run on, and to keep 10,000 that wait."""
+    takes to carry a long run on, and to keep 2,000 that wait."""
     rows: list[Row] = []
     async with _sqlite() as place:
         rows += await _measured(place)

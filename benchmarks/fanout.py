@@ -27,21 +27,18 @@ async def nap() -> str:
 
 
 class _FanOut:
-    """Calls as many naps at once as the goal says, then finishes."""
+    """Calls fifty naps at once, then finishes."""
 
     async def next(self, run: RunContext) -> Decision:
         assert run.trajectory is not None
-        width = int(run.goal)
-        if run.trajectory.steps or not width:
+        await asyncio.sleep(0)
+        if run.trajectory.steps:
             return Finish(FinishReason.GOAL)
-        return CallParallel(tuple(CallTool("nap") for _ in range(width)))
+        return CallParallel(tuple(CallTool("nap") for _ in range(_WIDTH)))
 
 
 async def tool_fan_out() -> list[Row]:
-    """Wall time of a decision that calls fifty 10 ms tools at once, beside the ideal: fifty such sleeps in one gather.
-
-    What a run costs before and after is measured by runs that only finish, and left out.
-    """
+    """Wall time of a run that calls fifty 10 ms tools at once, beside fifty such sleeps in one gather."""
 
     async def ideal() -> None:
         await asyncio.gather(*(asyncio.sleep(_TOOL_S) for _ in range(_WIDTH)))
@@ -49,15 +46,10 @@ async def tool_fan_out() -> list[Row]:
     async with Runtime(planner=_FanOut(), tools=[nap]) as rt:
 
         async def fan_out() -> None:
-            await (await rt.start(str(_WIDTH), who=WHO)).result()
-
-        async def finish() -> None:
-            await (await rt.start("0", who=WHO)).result()
+            await (await rt.start("rest", who=WHO)).result()
 
         mine, theirs = await in_turn(fan_out, ideal, rounds=25, clock=time.perf_counter)
-        idle, _ = await in_turn(finish, ideal, rounds=25, clock=time.perf_counter)
-    net = mine - idle
-    return [Row(name="50-way fan-out of 10 ms tools", unit="ms wall", ours=net * 1e3, bare=theirs * 1e3, limit=1.3)]
+    return [Row(name="50-way fan-out of 10 ms tools", unit="ms wall", ours=mine * 1e3, bare=theirs * 1e3, limit=1.5)]
 
 
 async def event_fan_out() -> list[Row]:

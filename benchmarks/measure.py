@@ -33,6 +33,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """How many times the bare loop."""
         return None if not self.bare else self.ours / self.bare
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether the row promises something that it does not keep."""
+        return (
+            (self.limit is not None and (self.ratio is None or self.ratio > self.limit))
+            or (self.most is not None and self.ours > self.most)
+            or (self.least is not None and self.ours < self.least)
+        )
+
 
 async def in_turn(
     ours: Callable[[], Awaitable[object]],
