@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events.errors import BusClosedError
-from harborage.events.event import Event, SafePayload, validate_event
+from harborage.events.event import Event, validate_event
 from harborage.events.fanout import BusConfig, FanOut
 from harborage.events.filters import Cursor, Filter, matches, require_scope
 from harborage.events.intake import admin_audit, redacted
@@ -97,8 +97,7 @@ class MemoryEventBus(EventBus):
         if self._is_closed:
             raise BusClosedError()
         validate_event(event)
-        if not isinstance(event.payload, SafePayload):
-            event = redacted(self._redactor, event, self._tell)
+        event = redacted(self._redactor, event, self._tell)
         return self._tell(event)
 
     def subscribe(self, filter: Filter) -> Subscription:

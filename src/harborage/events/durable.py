@@ -13,7 +13,7 @@ from harborage.clock import SYSTEM_CLOCK, Timer, Timers
 from harborage.concurrency import Crew
 from harborage.events.bus import EventBus, MemoryEventBus
 from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
-from harborage.events.event import Event, SafePayload, validate_event
+from harborage.events.event import Event, validate_event
 from harborage.events.fanout import BusConfig, FanOut
 from harborage.events.filters import Cursor, Filter, matches
 from harborage.events.intake import admin_audit, redacted
@@ -149,8 +149,7 @@ class DurableEventBus(EventBus):
         if self._is_closed:
             raise BusClosedError()
         validate_event(event)
-        if not isinstance(event.payload, SafePayload):
-            event = redacted(self._redactor, event, self._tell)
+        event = redacted(self._redactor, event, self._tell)
         return self._stamped(event)
 
     def _stamped(self, event: Event) -> Event:

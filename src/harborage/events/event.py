@@ -7,7 +7,7 @@ A payload class says by its base whether the bus may deliver it as it is (`SafeP
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -54,7 +54,12 @@ class Payload(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
 
 
 class SafePayload(Payload, frozen=True):
-    """A body that holds no secrets by construction: delivered as the typed object, never redacted."""
+    """A body that holds no secrets by construction: delivered as the typed object.
+
+    Fields named in `free_text` may quote anything (a model, an error); the bus redacts these and leaves the rest.
+    """
+
+    free_text: ClassVar[tuple[str, ...]] = ()
 
 
 class PlainPayload(Payload, frozen=True, rename=_plain_key):

@@ -6,6 +6,9 @@ Pure but for the redactor that is handed in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
 
 from harborage.events.errors import RedactionFailedError
 from harborage.events.event import Event, RedactedMap, SafePayload
@@ -21,18 +24,40 @@ __all__ = ["admin_audit", "redacted"]
 def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) -> Event:
     """`event` without its secrets. When that fails, `tell` gets a notice of it that holds nothing of the payload.
 
+    A safe payload stays the typed object that it is; only its free text is redacted.
+
     Raises:
         RedactionFailedError: no safe copy could be made.
     """
+    payload = event.payload
+    if isinstance(payload, SafePayload) and not payload.free_text:
+        return event
     try:
-        out = redactor.redact(event.payload)
+        if isinstance(payload, SafePayload):
+            out: Any = _free_text_redacted(redactor, payload)
+        else:
+            out = redactor.redact(payload)
     except Exception as error:
         reason = str(error) if isinstance(error, RedactionFailedError) else type(error).__name__
         failed = AuditRedactionFailedPayload(event.type, reason)
         tell(Event(EventType.AUDIT_REDACTION_FAILED, event.identity, failed, extra=event.extra))
         raise RedactionFailedError(f"events: publish redaction failed: {event.type}: {reason}") from error
-    payload = out if isinstance(out, SafePayload) else RedactedMap(out if isinstance(out, dict) else {"value": out})
-    return Event(event.type, event.identity, payload, event.occurred_at, extra=event.extra)
+    if out is payload and isinstance(out, SafePayload):
+        return event
+    safe = out if isinstance(out, SafePayload) else RedactedMap(out if isinstance(out, dict) else {"value": out})
+    return Event(event.type, event.identity, safe, event.occurred_at, extra=event.extra)
+
+
+def _free_text_redacted(redactor: Redactor, payload: SafePayload) -> SafePayload:
+    """The payload with its free text redacted; the same object when nothing changed."""
+    changes: dict[str, Any] = {}
+    for name in payload.free_text:
+        before = getattr(payload, name)
+        if before:
+            after = redactor.redact(before)
+            if after != before:
+                changes[name] = after
+    return replace(payload, **changes) if changes else payload
 
 
 def admin_audit(filter: Filter, subscriber_id: int) -> Event:

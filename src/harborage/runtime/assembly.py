@@ -133,7 +133,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
     deps = Deps(artifacts=artifacts, bus=bus, clock=clock)
     has_tools = bool(setup.tools or options.built_in)
-    mind = await open_mind(setup.mind, deps, closers, setup.summariser, hearing=hearing, has_tools=has_tools)
+    mind = await open_mind(
+        setup.mind, deps, closers, setup.summariser, redactor=redactor, hearing=hearing, has_tools=has_tools
+    )
     state = None if storage is None else storage.state
     parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state)
     tasks = setup.tasks

@@ -13,9 +13,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harborage.errors import HarborageError
+from harborage.events import Redactor
 from harborage.llm import ConfigSnapshot, Deps, LLMClient, ToolsUnsupportedError
 from harborage.planner import FactoryDeps, Planner, PlannerConfig, Summariser, TrajectorySummariser, resolve
 from harborage.runtime.agent.hearing import Hearing
+from harborage.runtime.agent.reasoning import RedactingClient
 
 __all__ = ["Mind", "MindError", "ModelChoice", "Thought", "mind_of", "open_mind"]
 
@@ -86,12 +88,14 @@ async def open_mind(
     closers: list[Callable[[], Awaitable[None]]],
     summariser: Summariser | None,
     *,
+    redactor: Redactor,
     hearing: Hearing | None = None,
     has_tools: bool = False,
 ) -> Mind:
     """A planner as it is, or the one over a model that is opened now; what has to be closed is added to `closers`.
 
-    What is asked of the model is heard by `hearing`, if there is one. With `has_tools` the model must take some.
+    `redactor` takes secrets out of the model's reasoning. What is asked of the model is heard by `hearing`, if there is
+    one. With `has_tools` the model must take some.
 
     Raises:
         LLMError: the model cannot be opened, or is known to take no tools; the text names the setting and the fix.
@@ -100,6 +104,7 @@ async def open_mind(
     if not isinstance(who, Thought):
         return Mind(planner=who, summariser=summariser)
     client, window = await _opened(who.model, deps, closers, has_tools=has_tools)
+    client = RedactingClient(client, redactor)
     if hearing is not None:
         client = hearing.wrap(client)
     planner = await resolve(who.config, FactoryDeps(llm=client))

@@ -20,8 +20,10 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     artifact store. `max_spawn_depth`: how deep tasks may spawn tasks. `granted_scopes`: what the runs of this runtime
     may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
     then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
-    which it is summarised; 0 switches that off, None leaves it to the model's window. `built_in`: the built-in tools
-    that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all branches from running.
+    which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where that window is
+    unknown, no model is asked for summaries: a history that the model finds too long is shortened by arithmetic.
+    `built_in`: the built-in tools that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all
+    branches from running.
     `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run that only waits stays in memory,
     where there is a storage to fold it from again. The `…_driver` names say which part is opened where none is given;
     a blank `artifact_driver` means where the storage is: in a folder beside its file, or in the database itself, and in

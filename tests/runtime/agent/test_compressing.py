@@ -18,10 +18,12 @@ from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse, ContextOverflowError, ContextWindowExceededError, Role
 from harborage.planner import (
     CallTool,
+    CompressionRunner,
     Finish,
     FinishReason,
     PlannerError,
     RunContext,
+    Step,
     Trajectory,
     TrajectorySummary,
 )
@@ -32,6 +34,8 @@ from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import MemoryJournal
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.testing.planners import RecordingPlanner
 from harborage.testing.provider_rules import check_request
@@ -41,6 +45,7 @@ pytestmark = pytest.mark.anyio
 
 ME = Identity("t", "u", "s")
 Runtimes = Callable[..., Awaitable[Any]]
+ROOMY = 1_000_000
 TOO_LONG = ContextWindowExceededError(900, 1_000, 0.05, 950)
 REFUSED = ContextOverflowError("peer: status 400: too long", status=400)
 GOAL = Finish(FinishReason.GOAL, "done")
@@ -76,9 +81,9 @@ def replayed(request: CompleteRequest) -> int:
 async def test_a_history_that_does_not_fit_is_summarised_and_asked_about_again(
     runtimes: Runtimes, error: Exception
 ) -> None:
-    """Though there is no budget: the runner makes the summary, and the model gets a shorter, legal prompt."""
+    """Though its budget is not used up: the runner makes the summary, and the model gets a shorter, legal prompt."""
     llm, summariser = ScriptedLLM([NOTE, NOTE, error, "done"]), Summariser()
-    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=0)
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     assert (await bench.run()).payload == "done"
     assert summariser.asked == [2]
     assert [replayed(request) for request in llm.requests] == [0, 1, 2, 0]
@@ -88,11 +93,27 @@ async def test_a_history_that_does_not_fit_is_summarised_and_asked_about_again(
     assert (told.steps_before, told.steps_after) == (2, 2)
 
 
+async def test_a_budget_of_nothing_never_asks_the_summariser(runtimes: Runtimes) -> None:
+    """A history that the model finds too long is folded; on a bare run loop the run ends with the model's error."""
+    summariser = Summariser()
+    llm = ScriptedLLM([NOTE, TOO_LONG, "done"])
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=0)
+    assert (await bench.run()).payload == "done"
+    assert "Made without a model: 1 steps" in user_text(llm.requests[-1])
+    base = RunContext(quadruple=ME.with_run("r"), goal="g", trajectory=Trajectory(steps=[Step(action=CallTool("a"))]))
+    loop = RunLoop(InboxRegistry(), Coordinator())
+    spec = RunSpec(planner=ReActPlanner(ScriptedLLM([TOO_LONG])), base=base, compression=CompressionRunner(summariser))
+    with pytest.raises(PlannerStepError) as caught:
+        await loop.run(spec)
+    assert caught.value.__cause__ is TOO_LONG
+    assert summariser.asked == []
+
+
 @pytest.mark.parametrize("summariser", [None, Summariser(LookupError("no model"))])
 async def test_without_anybody_who_could_summarise_it_is_folded(runtimes: Runtimes, summariser: Any) -> None:
     """By arithmetic, which cannot fail; both are told."""
     llm = ScriptedLLM([NOTE, TOO_LONG, "done"])
-    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser)
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     assert (await bench.run()).payload == "done"
     assert "Made without a model: 1 steps" in user_text(llm.requests[-1])
     assert len(bench.told.payloads(TrajectoryCompressedPayload)) == 1
@@ -102,7 +123,7 @@ async def test_without_anybody_who_could_summarise_it_is_folded(runtimes: Runtim
 async def test_it_happens_again_when_the_history_has_grown_again(runtimes: Runtimes) -> None:
     """As often as there are new steps to shorten, once for each step."""
     llm, summariser = ScriptedLLM([NOTE, TOO_LONG, NOTE, NOTE, TOO_LONG, "done"]), Summariser()
-    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser)
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     assert (await bench.run()).payload == "done"
     assert summariser.asked == [1, 3]
     assert "Note: short 2" in user_text(llm.requests[-1])
@@ -116,7 +137,7 @@ async def test_it_happens_again_when_the_history_has_grown_again(runtimes: Runti
 async def test_what_cannot_be_helped_fails_the_run(runtimes: Runtimes, lines: list[Any], asked: int) -> None:
     """With the model's own error, after one more attempt where there was anything to shorten."""
     llm = ScriptedLLM(lines)
-    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=Summariser())
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=Summariser(), token_budget=ROOMY)
     with pytest.raises(RunFailedError) as caught:
         await bench.run()
     assert isinstance(caught.value.__cause__, PlannerStepError)
@@ -128,7 +149,7 @@ async def test_another_error_shortens_nothing(runtimes: Runtimes) -> None:
     """Only an overflow is answered so."""
     summariser = Summariser()
     llm = ScriptedLLM([NOTE, ConnectionError("gone"), "done"])
-    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser)
+    bench = await runtimes(ReActPlanner(llm), tools=[note], summariser=summariser, token_budget=ROOMY)
     with pytest.raises(RunFailedError):
         await bench.run()
     assert summariser.asked == []
@@ -145,7 +166,7 @@ async def test_an_overflow_that_a_planner_wraps_is_known(runtimes: Runtimes) -> 
                 raise PlannerError("my model failed") from REFUSED
             return Finish(FinishReason.GOAL, run.trajectory.summary.note)
 
-    bench = await runtimes(Wraps(), tools=[note], summariser=Summariser())
+    bench = await runtimes(Wraps(), tools=[note], summariser=Summariser(), token_budget=ROOMY)
     assert (await bench.run()).payload == "short 1"
 
 
@@ -164,7 +185,7 @@ async def test_the_step_begins_again(runtimes: Runtimes) -> None:
 
     again = calls_tools((DECLARATIVE_ACTION_TOOL_NAME, {}))
     llm = ScriptedLLM([again, again, overflows, "done"])
-    bench = await runtimes(ReActPlanner(llm), tools=[act], summariser=Summariser())
+    bench = await runtimes(ReActPlanner(llm), tools=[act], summariser=Summariser(), token_budget=ROOMY)
     await bench.run()
     tiers = [one.tier for one in bench.told.payloads(RepairGuidanceInjectedPayload)]
     # The counters are those of the step; the summary has taken the report of the last one away only from the prompt.

@@ -37,6 +37,7 @@ async def shortened(
 ) -> bool:
     """Summarise a history that the model has found too long; whether that made it shorter.
 
+    With a token budget of 0 the runner is never asked: the history is folded, or stays as it is where none is folded.
     Where histories are not folded, it takes a runner, and happens once a run like every compression there.
 
     Raises:
@@ -45,6 +46,8 @@ async def shortened(
     is_summarised = trajectory.summary is not None
     if not trajectory.steps or (is_summarised and len(trajectory.steps) <= trajectory.steps_summarised):
         return False
+    if context.budget.token_budget <= 0:
+        compression = None
     if not services.folds:
         if compression is None or is_summarised:
             return False

@@ -121,14 +121,11 @@ class Doubts:
             waiting.close()
 
     def _shown(self, args: bytes) -> Any:
-        """The arguments for human eyes; only their length where nobody can take the secrets out."""
-        redactor = self._services.redactor
+        """The arguments for human eyes; only their length where they are no JSON."""
         try:
-            if redactor is not None:
-                return redactor.redact(codec.decode(args))
+            return self._services.redactor.redact(codec.decode(args))
         except msgspec.DecodeError:
-            pass
-        return {"_length": len(args)}
+            return {"_length": len(args)}
 
     def _tell(self, executor: CatalogToolExecutor, who: Quadruple, call: StepCall, answer: ToolOutcome | Doubt) -> None:
         tool = executor.tool(call.payload.tool)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from harborage.concurrency import Crew
-from harborage.events import Event, EventType
+from harborage.events import Event, EventType, Redactor
 from harborage.planner import ArtifactManifestEntry, CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.runtime.agent.reasoning import without_secrets
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.exchanges import Transcript
 from harborage.runtime.steering.run_spec import ToolExecutor
@@ -47,20 +48,24 @@ class LiveRun(msgspec.Struct, kw_only=True):
 
 
 class StepNotes:
-    """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself."""
+    """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself.
 
-    __slots__ = ("_emit", "has_announced", "pending", "preamble", "reasoning")
+    Reasoning is kept without secrets, so that neither the record nor a later prompt holds them.
+    """
 
-    def __init__(self, emit: Callable[[Event], None] | None) -> None:
+    __slots__ = ("_emit", "_redactor", "has_announced", "pending", "preamble", "reasoning")
+
+    def __init__(self, emit: Callable[[Event], None] | None, redactor: Redactor) -> None:
         self._emit = emit
+        self._redactor = redactor
         self.reasoning = ""
         self.preamble = ""
         self.pending: tuple[ToolCallDeferred, ...] | None = None
         self.has_announced = False
 
     def on_reasoning(self, text: str) -> None:
-        """Keep the step's reasoning."""
-        self.reasoning = text
+        """Keep the step's reasoning, redacted."""
+        self.reasoning = without_secrets(self._redactor, text)
 
     def on_assistant_content(self, text: str) -> None:
         """Keep the prose that came with the decision."""

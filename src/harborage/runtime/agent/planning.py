@@ -70,7 +70,7 @@ def recall(live: LiveRun, planned: Planned) -> None:
 
 
 async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
-    notes = StepNotes(live.base.emit)
+    notes = StepNotes(live.base.emit, services.redactor)
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary

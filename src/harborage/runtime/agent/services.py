@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
-from harborage.events import Event, EventBus, EventType, Payload, Redactor
+from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.approval import ApprovalGate
@@ -22,6 +22,10 @@ from harborage.tasks import TaskRegistry
 __all__ = ["AgentServices"]
 
 
+def _default_redactor() -> Redactor:
+    return REDACTOR_DRIVERS.factory("patterns")()
+
+
 class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     """What effects need. `pause_ttl` is how long a pause may stay open, `approval_ttl` how long a call that waits for a
     yes; None lets it wait for ever.
@@ -30,8 +34,9 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `announces` makes the runtime publish decisions, finishes and planner errors that the planner itself did not.
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
-    used twice. `redactor` takes secrets out of what a person is shown. `hearing` hears what planners ask of their
-    models, for the record. `begin_child` starts the run of a spawned task, unless it was started before.
+    used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
+    `hearing` hears what planners ask of their models, for the record. `begin_child` starts the run of a spawned task,
+    unless it was started before.
     """
 
     pauses: PauseCoordinator
@@ -51,7 +56,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = False
     keys_pauses: bool = False
     hearing: Hearing | None = None
-    redactor: Redactor | None = None
+    redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
