@@ -210,3 +210,28 @@ def test_many_threads_share_one_runtime() -> None:
         for thread in threads:
             thread.join(10)
     assert answers == {f"s{index}": f"s{index}" for index in range(16)}
+
+
+async def test_a_caller_whose_own_loop_is_running_uses_it_as_any_other() -> None:
+    """As in a notebook: the whole block works in a thread with a running loop, its end and a second `close` as well."""
+    asyncio.get_running_loop()
+    with opened(ADD, GOAL) as rt:
+        run = rt.start("sum", who=ME)
+        assert [event.type for event in run.events()][-1] == "task.completed"
+        assert run.result() == GOAL
+    rt.close()
+    with pytest.raises(RuntimeClosedError):
+        rt.start("late", who=ME)
+
+
+async def test_with_a_running_loop_a_run_that_goes_on_ends_with_the_block() -> None:
+    """Leaving the block while a run waits ends it, and the thread, without help of the caller's loop."""
+    with opened(ASK, GOAL) as rt:
+        run = rt.start("wait", who=ME)
+        assert waiting(run).reason is PauseReason.AWAIT_INPUT
+
+
+async def test_with_a_running_loop_what_cannot_be_opened_says_so_and_leaves_nothing() -> None:
+    """The error of opening comes out as it is, and the thread has ended."""
+    with pytest.raises(GatedToolUnknownError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
+        pass

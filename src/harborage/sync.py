@@ -33,8 +33,21 @@ class _LoopThread:
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._door = threading.Lock()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="harborage", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="harborage", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        """Run the loop until it is stopped, then end what is left on it.
+
+        All on this thread: a caller's own may have a running loop, as in a notebook, and then cannot run another.
+        """
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_let_go(asyncio.all_tasks(self._loop)))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and wait for its result; interrupting the wait cancels the work.
@@ -76,9 +89,6 @@ class _LoopThread:
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(_let_go(asyncio.all_tasks(self._loop)))
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
 
 
 class Run:
