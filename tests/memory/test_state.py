@@ -1,0 +1,90 @@
+"""How a session's memory changes: no turn is lost, doubled or summarised twice, whatever fails when."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harborage import codec
+from harborage.memory import Memory, MemoryHealth, MemoryStrategy, Turn
+from harborage.memory.state import (
+    MemoryState,
+    added,
+    attempted,
+    failed,
+    patch_of,
+    recovered,
+    recovery_failed,
+    restored,
+    summarised,
+)
+
+_ROLLING = Memory(tokens=0, backlog=1_000)
+
+
+def _named(*turns: Turn) -> str:
+    return ",".join(turn.user_message for turn in turns)
+
+
+@given(st.lists(st.sampled_from(["ok", "fail", "recover", "recover_fail"]), max_size=60))
+def test_every_turn_is_in_exactly_one_place(moves: list[str]) -> None:
+    """Whatever fails and recovers in which order, each turn is kept, waits, or is in the summary, once and in order."""
+    state = MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY)
+    for number, move in enumerate(moves):
+        if move in ("ok", "fail"):
+            turn = Turn(user_message=f"{number}", assistant_response="a", key=f"{number}")
+            state = added(added(state, turn, _ROLLING).state, turn, _ROLLING).state
+            if batch := state.batch:
+                told = ",".join(one for one in (state.summary, _named(*batch)) if one)
+                state = (summarised(state, batch, told) if move == "ok" else failed(state, _ROLLING)).state
+        elif state.health is MemoryHealth.DEGRADED:
+            state = attempted(state).state
+            told = ",".join(one for one in (state.summary, _named(*state.backlog[0])) if one)
+            state = (recovered(state, state.backlog[0], told) if move == "recover" else recovery_failed(state)).state
+        waiting = [turn for batch in state.backlog for turn in batch]
+        places = [state.summary, _named(*waiting, *state.pending, *state.turns)]
+        expected = [f"{n}" for n, one in enumerate(moves[: number + 1]) if one in ("ok", "fail")]
+        assert ",".join(place for place in places if place) == ",".join(expected)
+        assert len(state.turns) <= 4
+        assert (state.health is MemoryHealth.DEGRADED) == bool(state.backlog)
+
+
+def test_a_batch_that_another_process_summarised_is_left_alone() -> None:
+    """A summary of turns that are not the oldest pending ones any more changes nothing."""
+    turns = tuple(Turn(user_message=f"{n}", assistant_response="a") for n in range(2))
+    state = MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY, pending=turns[1:])
+    assert summarised(state, turns[:1], "old").state is state
+    assert failed(MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY), _ROLLING).reason == ""
+
+
+def test_a_rolling_summary_heeds_its_budget() -> None:
+    """Turns that do not fit into the budget wait for the summary, even a single one that is too large alone."""
+    config = Memory(tokens=10)
+    state = MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY)
+    for n in range(3):
+        state = added(state, Turn(user_message=f"user {n:03}", assistant_response="answered"), config).state
+    assert [len(state.turns), len(state.pending)] == [1, 2]
+    state = added(state, Turn(user_message="x" * 100, assistant_response="y"), config).state
+    assert [len(state.turns), len(state.pending)] == [0, 4]
+
+
+def test_a_stored_memory_comes_back_as_it_was() -> None:
+    """The JSON has strategy, turns and summary, and what is owed; defaults are left out."""
+    turn = Turn(user_message="u", assistant_response="a", key="r1")
+    state = MemoryState(
+        strategy=MemoryStrategy.ROLLING_SUMMARY,
+        turns=(turn,),
+        summary="s",
+        pending=(turn,),
+        backlog=((turn,),),
+        failures=3,
+        health=MemoryHealth.DEGRADED,
+        keys=("r1",),
+    )
+    assert restored(codec.encode(state), _ROLLING) == state
+    plain = MemoryState(strategy=MemoryStrategy.TRUNCATION, turns=(Turn(user_message="u", assistant_response="a"),))
+    assert codec.decode(codec.encode(plain)) == {
+        "strategy": "truncation",
+        "turns": [{"user_message": "u", "assistant_response": "a"}],
+    }
+    assert patch_of(state).summary == ""
