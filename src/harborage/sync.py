@@ -119,9 +119,9 @@ class Run:
         """The open pauses of this run."""
         return self._thread.call(self._run.waiting())
 
-    def events(self, *, children: bool = True) -> Iterator[Event]:
-        """The run's events from beginning to end, as they come."""
-        stream = self._run.events(children=children)
+    def events(self, *, children: bool = True, after: int = 0) -> Iterator[Event]:
+        """The run's events from beginning to end, as they come, from behind the number `after` on."""
+        stream = self._run.events(children=children, after=after)
         try:
             while (event := self._thread.call(_next(stream))) is not None:
                 yield event

@@ -17,7 +17,6 @@ from harborage.events import (
     Event,
     EventType,
     Filter,
-    Lost,
     MemoryEventBus,
     Subscription,
     TaskPausedPayload,
@@ -126,50 +125,39 @@ def test_a_full_queue_loses_its_oldest_event(make_bus: MakeBus) -> None:
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
     _fill(bus, 10)
-    assert _sequences(reader.drain()) == [7, 8, 9, 10]
+    assert _sequences(reader.drain()[1:]) == [7, 8, 9, 10]
 
 
-def test_a_reader_is_told_what_it_lost(make_bus: MakeBus, clock: FakeClock) -> None:
-    """After the window the next event brings a notice with the range and the number of lost events."""
+async def test_a_reader_is_told_what_it_lost_before_it_reads_on(make_bus: MakeBus) -> None:
+    """The next thing it reads says from where to where and how many, though no further event comes."""
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
-    _fill(bus, 24)
-    clock.advance(2)
-    _fill(bus, 1)
-    *kept, notice = reader.drain()
-    assert _sequences(kept) == [23, 24, 25]
-    assert notice.type == EventType.BUS_DROPPED
-    assert notice.identity == WHO
-    assert notice.sequence == 26
-    assert notice.payload == BusDroppedPayload(1, 25, 21, reader.id)
+    _fill(bus, 25)
+    notice = await anext(reader)
+    assert (notice.type, notice.identity, notice.sequence) == (EventType.BUS_DROPPED, WHO, 21)
+    assert notice.payload == BusDroppedPayload(1, 21, 21, reader.id)
+    assert notice.occurred_at is not None
+    assert _sequences(reader.drain()) == [22, 23, 24, 25]
 
 
-def test_a_notice_may_push_out_an_event_which_counts_later(make_bus: MakeBus, clock: FakeClock) -> None:
-    """The event that makes room for a notice is told of in the next one."""
-    bus = make_bus(subscriber_buffer_size=4)
+async def test_each_loss_is_told_of_at_its_place(make_bus: MakeBus) -> None:
+    """A reader that falls behind again is told again; between two losses it reads what it was left."""
+    bus = make_bus(subscriber_buffer_size=2)
     reader = bus.subscribe(MINE)
-    _fill(bus, 5)
-    clock.advance(1)
-    _fill(bus, 1)
-    assert _sequences(reader.drain()) == [4, 5, 6, 7]
-    clock.advance(1)
-    _fill(bus, 1)
-    event, notice = reader.drain()
-    assert event.sequence == 8
-    assert notice.payload == BusDroppedPayload(3, 7, 1, reader.id)
+    for _ in range(3):
+        _fill(bus, 3)
+        seen = [await anext(reader) for _ in range(2)]
+        assert [event.type for event in seen] == [EventType.BUS_DROPPED, EventType.TASK_PAUSED]
+    assert _sequences(reader.drain()) == [9]
 
 
-async def test_a_notice_comes_at_most_once_a_window(make_bus: MakeBus, clock: FakeClock) -> None:
-    """The first notice comes no earlier than one window after subscribing, the others one window apart."""
-    bus = make_bus(subscriber_buffer_size=4, drop_window_s=1.0)
-    start = clock.now()
-    bus.subscribe(MINE)
-    for _ in range(14):
-        _fill(bus, 9)
-        clock.advance(0.25)
-    notices = [event for event in await bus.replay(Cursor(), MINE) if event.type == EventType.BUS_DROPPED]
-    times = [event.occurred_at for event in notices if event.occurred_at is not None]
-    assert [(at - start).total_seconds() for at in times] == [1.0, 2.0, 3.0]
+async def test_a_loss_is_told_of_after_the_stream_was_cancelled(make_bus: MakeBus) -> None:
+    """What is left to read after the end begins with what is not."""
+    bus = make_bus(subscriber_buffer_size=2)
+    reader = bus.subscribe(MINE)
+    _fill(bus, 3)
+    reader.cancel()
+    assert [event.type async for event in reader] == ["bus.dropped", "task.paused", "task.paused"]
 
 
 def test_nothing_lost_means_no_notice(make_bus: MakeBus, clock: FakeClock) -> None:
@@ -182,37 +170,17 @@ def test_nothing_lost_means_no_notice(make_bus: MakeBus, clock: FakeClock) -> No
         assert all(event.type == EventType.TASK_PAUSED for event in reader.drain())
 
 
-async def test_a_notice_is_for_its_reader_alone_but_can_be_replayed(make_bus: MakeBus, clock: FakeClock) -> None:
-    """Other readers do not see it; it has a number of its own in the window."""
+async def test_a_notice_is_for_its_reader_alone(make_bus: MakeBus) -> None:
+    """Other readers do not see it, and no replay has it: it takes no place in the window."""
     bus = make_bus(subscriber_buffer_size=2)
     slow, quick, admin = bus.subscribe(MINE), bus.subscribe(MINE), bus.subscribe(Filter(admin=True))
     for _ in range(3):
         _fill(bus, 1)
-        quick.drain()
+        assert [event.type for event in quick.drain()] == ["task.paused"]
         admin.drain()
-    clock.advance(1)
-    _fill(bus, 1)
-    assert [event.type for event in quick.drain()] == ["task.paused"]
     assert EventType.BUS_DROPPED in [event.type for event in slow.drain()]
-    told = [event.payload for event in await bus.replay(Cursor(), MINE) if event.type == EventType.BUS_DROPPED]
-    assert [payload.subscriber_id for payload in told if isinstance(payload, BusDroppedPayload)] == [slow.id]
-
-
-def test_a_notice_that_is_lost_is_told_of_by_the_next(make_bus: MakeBus, clock: FakeClock) -> None:
-    """A notice that is pushed out unread hands on what it would have told."""
-    bus = make_bus(subscriber_buffer_size=1)
-    reader = bus.subscribe(MINE)
-    _fill(bus, 3)
-    clock.advance(1)
-    _fill(bus, 1)
-    clock.advance(1)
-    _fill(bus, 1)
-    (notice,) = reader.drain()
-    assert isinstance(notice.payload, BusDroppedPayload)
-    assert notice.payload.from_seq == 1
-    assert notice.payload.dropped_count == 5
-    assert reader.lost is not None
-    assert reader.lost.count == 1
+    assert admin.drain() == []
+    assert {event.type for event in await bus.replay(Cursor(), MINE)} == {"task.paused"}
 
 
 STEPS = st.lists(
@@ -230,7 +198,7 @@ STEPS = st.lists(
 def test_the_stream_and_its_notices_account_for_every_event(capacity: int, steps: list[tuple[str, int]]) -> None:
     """Whatever the pace of reading, each event was either read or lies in a range that the reader was told of."""
     clock = FakeClock()
-    config = BusConfig(subscriber_buffer_size=capacity, drop_window_s=1.0, idle_timeout_s=1e6)
+    config = BusConfig(subscriber_buffer_size=capacity, idle_timeout_s=1e6)
     bus = MemoryEventBus(config=config, clock=clock)
     reader = bus.subscribe(MINE)
     read: list[Event] = []
@@ -244,25 +212,30 @@ def test_the_stream_and_its_notices_account_for_every_event(capacity: int, steps
         else:
             read += _read(reader, amount)
     read += reader.drain()
-    _check_account(bus, reader.lost, read)
+    _check_account(bus, read)
 
 
 def _read(reader: Subscription, amount: int) -> list[Event]:
     """Up to `amount` events, without a loop."""
-    return [reader._queue.popleft() for _ in range(min(amount, len(reader)))]
+    read: list[Event] = []
+    while len(reader) and len(read) < amount:
+        with pytest.raises(StopIteration) as one:
+            reader.__anext__().send(None)
+        read.append(one.value.value)
+    return read
 
 
-def _check_account(bus: MemoryEventBus, lost: Lost | None, read: list[Event]) -> None:
+def _check_account(bus: MemoryEventBus, read: list[Event]) -> None:
     sequences = _sequences(read)
     assert sequences == sorted(set(sequences))
     told = [event.payload for event in read if isinstance(event.payload, BusDroppedPayload)]
-    ranges = [(notice.from_seq, notice.to_seq, notice.dropped_count) for notice in told]
-    if lost is not None:
-        ranges.append((lost.from_seq, lost.to_seq, lost.count))
-    everything = [event.sequence for event in bus._ring.after(0) if event.identity == WHO]
-    missing = set(everything) - set(sequences)
-    assert sum(count for _, _, count in ranges) == len(missing)
-    assert all(any(low <= sequence <= high for low, high, _ in ranges) for sequence in missing)
+    got = {event.sequence for event in read if event.type != EventType.BUS_DROPPED}
+    missing = {event.sequence for event in bus._ring.after(0) if event.identity == WHO} - got
+    assert sum(notice.dropped_count for notice in told) == len(missing)
+    for notice in told:
+        between = {number for number in missing if notice.from_seq <= number <= notice.to_seq}
+        assert len(between) == notice.dropped_count
+        assert not got & set(range(notice.from_seq, notice.to_seq + 1))
 
 
 # Idling.
@@ -331,8 +304,8 @@ def test_a_queue_that_stays_full_is_no_sign_of_life(make_bus: MakeBus, clock: Fa
     assert reader.is_closed
     events = reader.drain()
     assert events[-1].type == EventType.BUS_SUBSCRIPTION_IDLE_CLOSED
-    assert events[-2].type == EventType.BUS_DROPPED
-    assert len(events) == 4
+    assert events[0].type == EventType.BUS_DROPPED
+    assert len(events) == 5
     assert _sequences(events) == sorted(_sequences(events))
 
 
@@ -386,15 +359,9 @@ def test_looking_never_happens_more_often_than_ten_times_a_second(make_bus: Make
 
 @pytest.mark.parametrize("offset", [0.1, 0.3, 0.7, 1.1, 2.2, 1e6 + 0.1])
 def test_odd_times_make_nobody_wait_longer(make_bus: MakeBus, clock: FakeClock, offset: float) -> None:
-    """Neither an idle reader nor a notice is late because of how floats round."""
+    """An idle reader is not let go of late because of how floats round."""
     bus = make_bus(subscriber_buffer_size=1)
     clock.advance(offset)
-    slow = bus.subscribe(MINE)
-    _fill(bus, 2)
-    clock.advance(1)
-    _fill(bus, 1)
-    assert slow.drain()[-1].type == EventType.BUS_DROPPED
-    clock.advance(120)
     idle = bus.subscribe(MINE)
     _fill(bus, 1)
     clock.advance(60)

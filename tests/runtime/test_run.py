@@ -307,27 +307,11 @@ async def test_leaving_the_stream_frees_its_place(runtimes: Runtimes) -> None:
         await stream.aclose()
 
 
-async def test_a_slow_reader_is_told_what_it_lost(runtimes: Runtimes) -> None:
-    """It finds a notice in the place of what is gone, and the end all the same."""
-    config = BusConfig(subscriber_buffer_size=8, drop_window_s=1e-6)
-    bus = MemoryEventBus(config=config)
-    bench = await runtimes([CALL] * 30 + [GOAL], tools=[note], bus=bus)
-    bench.told.cancel()
-    run = await bench.start()
-    stream = run.events()
-    first = await anext(stream)
-    await bench.end(run)
-    rest = [event async for event in stream]
-    assert first.type == "task.spawned"
-    assert rest[-1].type == "task.completed"
-    assert "bus.dropped" in [event.type for event in rest]
-
-
 async def test_events_of_a_run_nobody_remembers_come_to_an_end(runtimes: Runtimes) -> None:
-    """A reader who comes when the bus has forgotten it all does not wait for ever."""
+    """A reader who comes when the bus has forgotten it all is told so, and does not wait for ever."""
     bench = await runtimes([GOAL], bus=MemoryEventBus(config=BusConfig(replay_buffer_size=4)))
     run = await bench.start()
     await bench.end(run)
     for _ in range(3):
         await bench.run("other")
-    assert [event async for event in run.events()] == []
+    assert [event.type async for event in run.events()] == ["bus.dropped"]

@@ -16,6 +16,7 @@ from harborage.events.intake import admin_audit, redacted
 from harborage.events.redaction import PatternRedactor, Redactor
 from harborage.events.ring import Ring
 from harborage.events.subscription import Subscription
+from harborage.identity import Identity, Quadruple
 
 __all__ = ["BusConfig", "EventBus", "MemoryEventBus"]
 
@@ -64,6 +65,10 @@ class EventBus(Protocol):
             BusClosedError, ReplayUnavailableError, IdentityScopeRequiredError, CursorTooOldError: in this order.
         """
         ...
+
+    def place(self, who: Identity | Quadruple) -> int:
+        """The number of a recent event of the session, 0 where none is known: what is published next is above it."""
+        return 0
 
     async def aclose(self) -> None:
         """End every stream. Closing twice does nothing."""
@@ -116,6 +121,9 @@ class MemoryEventBus(EventBus):
         if filter.admin:
             self._tell(admin_audit(filter, 0))
         return [event for event in self._ring.after(cursor.sequence) if matches(filter, event)]
+
+    def place(self, who: Identity | Quadruple) -> int:
+        return self._sequence
 
     async def aclose(self) -> None:
         self._is_closed = True

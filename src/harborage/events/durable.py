@@ -23,7 +23,7 @@ from harborage.events.redaction import PatternRedactor, Redactor
 from harborage.events.stored import decode_event, encode_event
 from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
-from harborage.identity import Identity
+from harborage.identity import Identity, Quadruple
 
 __all__ = ["UNKEPT", "DurableEventBus", "make"]
 
@@ -117,6 +117,9 @@ class DurableEventBus(EventBus):
             self._tell(admin_audit(filter, 0))
         await self._keeper.settle(who)
         return [event for event in await self._read(who, cursor.sequence) if matches(filter, event)]
+
+    def place(self, who: Identity | Quadruple) -> int:
+        return self._keeper.place(who)
 
     def behind(self, who: Identity, then: Callable[[], None]) -> None:
         """Call `then` when readers have been handed what this process told of the session so far; often that is now.

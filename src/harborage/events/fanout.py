@@ -1,8 +1,8 @@
 """Handing events to readers: who may read what, what a slow reader loses, and when an idle one is let go.
 
-Every bus has one of these. It keeps no events and numbers none: what becomes of a notice that it writes itself is the
-bus's business. No background task: idle readers are found when events are handed out, and by one timer that is armed
-only while some reader has events to read.
+Every bus has one of these. It keeps no events and numbers none: what becomes of the notice that an idle reader was let
+go is the bus's business. No background task: idle readers are found when events are handed out, and by one timer that
+is armed only while some reader has events to read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from harborage.clock import Timer, Timers
 from harborage.events.errors import BusConfigError, SubscriberLimitReachedError
 from harborage.events.event import Event
 from harborage.events.filters import Filter, require_scope
-from harborage.events.payloads.runtime import BusDroppedPayload, BusSubscriptionIdleClosedPayload
-from harborage.events.subscription import Lost, Subscription
+from harborage.events.payloads.runtime import BusSubscriptionIdleClosedPayload
+from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
 
 __all__ = ["BusConfig", "FanOut", "SessionKey"]
@@ -36,7 +36,6 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_subscribers_per_session: int = 16
     subscriber_buffer_size: int = 256
     idle_timeout_s: float = 60.0
-    drop_window_s: float = 1.0
     replay_buffer_size: int = 10_000
 
     def __post_init__(self) -> None:
@@ -45,7 +44,7 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             BusConfigError: names the first field that is out of bounds.
         """
-        for field in ("max_subscribers_per_session", "subscriber_buffer_size", "idle_timeout_s", "drop_window_s"):
+        for field in ("max_subscribers_per_session", "subscriber_buffer_size", "idle_timeout_s"):
             if not getattr(self, field) > 0:
                 raise BusConfigError(field)
         if self.replay_buffer_size < 0:
@@ -53,7 +52,7 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FanOut:
-    """The readers of one bus. `finish` makes of a notice the event that is handed out.
+    """The readers of one bus. `finish` makes of the notice to an idle reader the event that is handed out.
 
     Readers are kept by the triple they may see, beside the admins who see everything: handing out looks at no others.
     With `reaps_idle` a reader that leaves its events unread for too long is let go.
@@ -106,7 +105,8 @@ class FanOut:
             self._last_id,
             filter,
             capacity=self._config.subscriber_buffer_size,
-            now=self._clock.monotonic(),
+            at=self._clock.monotonic(),
+            now=self._clock.now,
             on_close=self._forget,
         )
         if filter.admin:
@@ -145,16 +145,8 @@ class FanOut:
 
     def _enqueue(self, reader: Subscription, event: Event, now: float) -> None:
         reader.offer(event, now)
-        if (lost := reader.lost) is not None and _has_passed(self._config.drop_window_s, reader.told_at, now):
-            self._tell_lost(reader, lost, event, now)
         if not self.is_watching and self._reaps_idle:
             self._watch(now)
-
-    def _tell_lost(self, reader: Subscription, lost: Lost, trigger: Event, now: float) -> None:
-        """Tell this reader alone what it lost; the notice may itself push out an event, which counts anew."""
-        reader.mark_told(now)
-        payload = BusDroppedPayload(lost.from_seq, lost.to_seq, lost.count, reader.id)
-        reader.offer(self._finish(Event(EventType.BUS_DROPPED, trigger.identity, payload)), now)
 
     def _all(self) -> list[Subscription]:
         return [*chain.from_iterable(self.readers.values()), *self.admins]
@@ -181,8 +173,6 @@ class FanOut:
     def _close_idle(self, reader: Subscription, now: float) -> None:
         payload = BusSubscriptionIdleClosedPayload(reader.id, now - reader.clean_at)
         closing = Event(EventType.BUS_SUBSCRIPTION_IDLE_CLOSED, reader.filter.identity, payload)
-        if (lost := reader.lost) is not None:
-            self._tell_lost(reader, lost, closing, now)
         reader.offer(self._finish(closing), now)
         reader.cancel()
 

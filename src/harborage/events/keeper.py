@@ -19,7 +19,7 @@ from harborage.events.event import Event
 from harborage.events.fanout import SessionKey
 from harborage.events.log import EventLog, Logged
 from harborage.events.stored import decode_event
-from harborage.identity import Identity
+from harborage.identity import Identity, Quadruple
 
 __all__ = ["Keeper"]
 
@@ -163,6 +163,11 @@ class Keeper:
         line = self._lines.setdefault((who.tenant_id, who.user_id, who.session_id), _Line(who))
         if line.last is None:
             line.last = sequence
+
+    def place(self, who: Identity | Quadruple) -> int:
+        """The highest number of the session that is known here; 0 when none is."""
+        line = self._lines.get((who.tenant_id, who.user_id, who.session_id))
+        return 0 if line is None or line.last is None else line.last
 
     async def catch_up(self, sessions: Iterable[SessionKey]) -> None:
         """Tell what other processes have kept of these sessions since this one last looked."""

@@ -1,14 +1,15 @@
 """One reader's end of the bus: a bounded queue that forgets its oldest event, and remembers what it forgot.
 
-A publisher never waits for a reader. This file keeps the queue and its bookkeeping; numbering notices and deciding
-when a reader is idle is the bus's business.
+A publisher never waits for a reader. This file keeps the queue and its bookkeeping, and says at its place what is
+missing; deciding when a reader is idle is the bus's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -17,16 +18,23 @@ import msgspec
 from harborage.events.event import Event
 from harborage.events.filters import Filter
 from harborage.events.payloads.runtime import BusDroppedPayload
+from harborage.events.types import EventType
+from harborage.identity import Quadruple
 
 __all__ = ["Lost", "Subscription"]
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What a reader missed: `count` events, all of them between two sequence numbers (inclusive)."""
+    """What a reader missed: `count` events, those with a number between two sequence numbers (inclusive).
+
+    `who` is whose the last of them was. Where none had a number, `to_seq` is how far the reader got, and `from_seq` one
+    more.
+    """
 
     from_seq: int
     to_seq: int
     count: int
+    who: Quadruple
 
 
 class Subscription:
@@ -35,21 +43,31 @@ class Subscription:
     Ends after `cancel` or after the bus closed, once the queued events are read. Several tasks may read one
     subscription; each event goes to one of them. As a context manager it cancels itself.
 
-    Never: slows a publisher. A reader that falls behind loses its oldest events and is told so (`bus.dropped`).
+    Never: slows a publisher. A reader that falls behind loses its oldest events. Before it reads on it gets a
+    `bus.dropped` notice in their place, whose sequence is that of the last one it lost.
     """
 
-    __slots__ = ("_capacity", "_on_close", "_queue", "_ready", "_run", "_types", "clean_at", "filter", "id",
-                 "is_closed", "lost", "told_at")  # fmt: skip
+    __slots__ = ("_capacity", "_now", "_on_close", "_queue", "_reached", "_ready", "_run", "_types", "clean_at",
+                 "filter", "id", "is_closed", "lost")  # fmt: skip
 
     def __init__(
-        self, id: int, filter: Filter, *, capacity: int, now: float, on_close: Callable[[Subscription], None]
+        self,
+        id: int,
+        filter: Filter,
+        *,
+        capacity: int,
+        at: float,
+        now: Callable[[], datetime],
+        on_close: Callable[[Subscription], None],
     ) -> None:
         self.id = id
         self.filter = filter
         self.is_closed = False
         self.lost: Lost | None = None
-        self.clean_at = now
-        self.told_at = now
+        self.clean_at = at
+        self._now = now
+        # The number of the last event that left the queue, read or lost.
+        self._reached = 0
         self._types = frozenset(filter.types)
         self._run = "" if filter.admin else filter.run
         self._capacity = capacity
@@ -75,12 +93,19 @@ class Subscription:
                 raise StopAsyncIteration
             self._ready.clear()
             await self._ready.wait()
-        return queue.popleft()
+        if self.lost is not None:
+            return self._notice(self.lost)
+        event = queue.popleft()
+        if event.sequence:
+            self._reached = event.sequence
+        return event
 
     def drain(self) -> list[Event]:
-        """Everything that is queued right now; never waits."""
-        events = list(self._queue)
+        """Everything that there is to read right now; never waits."""
+        events = [] if self.lost is None else [self._notice(self.lost)]
+        events += self._queue
         self._queue.clear()
+        self._reached = max([self._reached, *(event.sequence for event in events)])
         return events
 
     def cancel(self) -> None:
@@ -105,38 +130,32 @@ class Subscription:
             return False
         return not self._run or event.identity.run_id == self._run
 
-    def offer(self, event: Event, now: float) -> None:
+    def offer(self, event: Event, at: float) -> None:
         """Queue `event`; a full queue loses its oldest one for it."""
         queue = self._queue
         if len(queue) < self._capacity:
-            self.clean_at = now
+            self.clean_at = at
         else:
-            self.lost = _with_loss(self.lost, queue.popleft(), event.sequence or _last_number(queue))
+            self._lose(queue.popleft())
         queue.append(event)
         self._ready.set()
-
-    def mark_told(self, now: float) -> None:
-        """The reader is being told what it lost so far: count anew."""
-        self.lost = None
-        self.told_at = now
 
     def close(self) -> None:
         """End the stream without telling the bus."""
         self.is_closed = True
         self._ready.set()
 
+    def _lose(self, event: Event) -> None:
+        lost = self.lost or Lost(self._reached + 1, self._reached, 0, event.identity)
+        first, last = lost.from_seq, lost.to_seq
+        if number := event.sequence:
+            first = min(number, first) if first <= last else number
+            last = max(number, last)
+            self._reached = number
+        self.lost = Lost(first, last, lost.count + 1, event.identity)
 
-def _last_number(queue: Iterable[Event]) -> int:
-    """The highest number in the queue: where the reader got to, when an event without a number comes."""
-    return max((event.sequence for event in queue), default=0)
-
-
-def _with_loss(lost: Lost | None, event: Event, at: int) -> Lost:
-    """`lost` and one more: `event`, pushed out by the event numbered `at`. One without a number counts where it was."""
-    first, count = event.sequence or at, 1
-    # A notice that is itself pushed out hands on what it would have told, so that no loss goes untold.
-    if isinstance(event.payload, BusDroppedPayload):
-        first, count = event.payload.from_seq, 1 + event.payload.dropped_count
-    if lost is None:
-        return Lost(first, at, count)
-    return Lost(min(first, lost.from_seq), at, lost.count + count)
+    def _notice(self, lost: Lost) -> Event:
+        """Tell the reader what it lost; from here on it is counted anew."""
+        self.lost = None
+        payload = BusDroppedPayload(lost.from_seq, lost.to_seq, lost.count, self.id)
+        return Event(EventType.BUS_DROPPED, lost.who, payload, self._now(), lost.to_seq)

@@ -57,12 +57,14 @@ def to_wire(event: Event) -> dict[str, Any]:
 def event_frame(event: Event) -> bytes:
     """One event of a server-sent event stream; its id is the sequence number, which a client sends back to resume.
 
-    An event without a number has no id, so that the client's place stays that of the last one that had.
+    A notice to one reader, and an event without a number, has no id, so that the client's place stays that of the last
+    one that had.
 
     Raises:
         InvalidEventError, UnserializableError: as for `encode_wire`.
     """
-    place = b"id: %d\n" % event.sequence if event.sequence else b""
+    has_place = event.sequence and not event.type.startswith("bus.")
+    place = b"id: %d\n" % event.sequence if has_place else b""
     return b"event: %s\n%sdata: %s\n\n" % (event.type.encode(), place, encode_wire(event))
 
 

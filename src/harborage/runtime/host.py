@@ -237,7 +237,8 @@ class Runtime:
             priority=priority,
             input_artifact_ids=tuple(input_artifacts),
         )
-        return self._handle(await self._start(parts, wanted, _Asked(deadline, max_steps)), scope)
+        since = parts.bus.place(who)
+        return self._handle(await self._start(parts, wanted, _Asked(deadline, max_steps)), scope, since)
 
     async def fork(
         self,
@@ -276,7 +277,8 @@ class Runtime:
             query=goal or fork.request.goal,
             input_artifact_ids=fork.request.input_artifact_ids,
         )
-        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope)
+        since = parts.bus.place(wanted.identity)
+        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -325,9 +327,9 @@ class Runtime:
             raise RuntimeClosedError()
         return self._open[0]
 
-    def _handle(self, who: Quadruple, scope: Scope) -> Run:
+    def _handle(self, who: Quadruple, scope: Scope, since: int = 0) -> Run:
         parts = self._parts
-        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope)
+        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since)
 
     def _note_spawned(self, task: Task) -> None:
         self._spawned[task.id] = task

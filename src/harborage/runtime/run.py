@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
-from harborage.events import Cursor, Event, EventBus, EventType, Filter, typed_event
-from harborage.events.payloads import TaskSpawnedPayload
+from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.planner import Finish
-from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
+from harborage.runtime.durable import Engine, RunStatus
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseFilter
+from harborage.runtime.run_events import RunEvents
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.rejection import emit_rejection
 
 __all__ = ["Run"]
-
-_ENDS = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})
 
 
 class Run:
@@ -30,13 +28,22 @@ class Run:
     """
 
     def __init__(
-        self, who: Quadruple, engine: Engine, bus: EventBus, pauses: PauseCoordinator, *, scope: Scope = Scope.ADMIN
+        self,
+        who: Quadruple,
+        engine: Engine,
+        bus: EventBus,
+        pauses: PauseCoordinator,
+        *,
+        scope: Scope = Scope.ADMIN,
+        since: int = 0,
     ) -> None:
         self.who = who
         self.scope = scope
         self._engine = engine
         self._bus = bus
         self._pauses = pauses
+        # A number that all events of the run are above: where its stream begins to look.
+        self._since = since
 
     @property
     def id(self) -> str:
@@ -65,49 +72,20 @@ class Run:
         mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
         return list((await self._pauses.list(mine, page_size=200, who=who)).rows)
 
-    async def events(self, *, children: bool = True) -> AsyncIterator[Event]:
+    def events(self, *, children: bool = True, after: int = 0) -> AsyncGenerator[Event, None]:
         """The run's events from beginning to end, with those of the tasks it spawned unless `children` is False.
 
-        The last one says how the run's task ended. A reader that is too slow finds a `bus.dropped` notice in the place
-        of what it lost; of a run that ended long ago the stream holds what the bus still remembers.
+        A reader that lost its connection goes on with `after`: the highest `sequence` it has seen.
+
+        The last one says how the run's task ended; where that was never told, the stream ends with the run. A reader
+        that is too slow misses nothing that the bus still remembers: it is read again. In the place of what it does not
+        remember stands a `bus.dropped` notice, streamed pieces of an answer included; of what it forgot before this
+        reader came, the notice counts at most so many.
+
+        Raises:
+            BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
         """
-        tree = {self.id}
-        everything = Filter.of(self.who.identity)
-        subscription = self._bus.subscribe(everything)
-        seen = 0
-        try:
-            # Asked before the replay: the last event of a run that is over is in it, or is forgotten.
-            is_over = await self._has_ended()
-            for event in map(typed_event, await self._bus.replay(Cursor(self.who.session_id, 0), everything)):
-                seen = event.sequence
-                if _belongs(event, tree, children):
-                    yield event
-                    if self._is_end(event):
-                        return
-            if is_over:
-                return
-            async for told in subscription.events():
-                event = typed_event(told)
-                is_notice = event.type == EventType.BUS_DROPPED
-                # What has no number was told beside the record, so it was in no replay.
-                is_new = not event.sequence or event.sequence > seen
-                if is_notice or (is_new and _belongs(event, tree, children)):
-                    yield event
-                    if self._is_end(event):
-                        return
-        finally:
-            subscription.cancel()
-
-    async def _has_ended(self) -> bool:
-        """Whether the run is over, so that nothing follows what the bus still remembers of it."""
-        try:
-            status = await self._engine.status(self.id)
-        except RunNotFoundError:
-            return True
-        return status.phase.is_final
-
-    def _is_end(self, event: Event) -> bool:
-        return event.type in _ENDS and getattr(event.payload, "task_id", "") == self.id
+        return RunEvents(self.who, self._engine, self._bus, since=self._since, after=after, children=children).stream()
 
     async def cancel(self, *, hard: bool = False) -> bool:
         """End the run: softly after the planner's next answer, `hard` at once, the call in flight included."""
@@ -158,14 +136,6 @@ class Run:
         except SteeringError as error:
             await emit_rejection(self._bus, self.who, type, self.scope, error)
             raise
-
-
-def _belongs(event: Event, tree: set[str], children: bool) -> bool:
-    """Whether the event is about a run of the tree; a spawn below one of them grows the tree."""
-    payload = event.payload
-    if children and isinstance(payload, TaskSpawnedPayload) and payload.parent_task_id in tree:
-        tree.add(payload.task_id)
-    return event.identity.run_id in tree or getattr(payload, "task_id", "") in tree
 
 
 def _answer(token: str, reason: str, args: dict[str, Any] | None) -> dict[str, Any] | None:

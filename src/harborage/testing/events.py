@@ -44,7 +44,6 @@ class EventRecorder:
         """
         for event in self._subscription.drain():
             self._take(event)
-        assert self._subscription.lost is None, "EventRecorder lost events: raise BusConfig.subscriber_buffer_size"
         return list(self._events)
 
     @property

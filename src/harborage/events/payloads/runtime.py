@@ -55,7 +55,11 @@ class RuntimeRunCancelledPayload(SafePayload, frozen=True):
 
 
 class BusDroppedPayload(SafePayload, frozen=True):
-    """One reader was too slow: `dropped_count` events between the two sequence numbers never reached it."""
+    """One reader was too slow: `dropped_count` events between the two sequence numbers never reached it.
+
+    Where none of them had a number, `to_seq` is how far the reader got, and `from_seq` one more. What a bus forgot
+    before the reader came has `subscriber_id` 0, and `dropped_count` is then the most that it can be.
+    """
 
     from_seq: int
     to_seq: int
