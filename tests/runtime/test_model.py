@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from harborage.identity import Identity
-from harborage.llm import ConfigSnapshot, Deps, ModelProfile, ToolsUnsupportedError, UnknownModelStringError
+from harborage.llm import (
+    CompleteRequest,
+    CompleteResponse,
+    ConfigSnapshot,
+    Deps,
+    ModelProfile,
+    ToolsUnsupportedError,
+    UnknownModelStringError,
+)
 from harborage.planner import Finish, FinishReason, PlannerConfig
 from harborage.planner.finish import FinishPlanner
 from harborage.runtime.host import Runtime, RuntimeClosedError
@@ -79,7 +87,7 @@ async def test_instructions_and_guidance_reach_the_prompt() -> None:
 
 async def test_the_runtime_limits_the_steps() -> None:
     """The reference planner's own lower limit does not end a run before the one that the runtime was given."""
-    script = [calls_tools(("add", {"a": n, "b": 0})) for n in range(15)] + [says("done")]
+    script = [calls_tools(("add", {"a": n, "b": 0})) for n in range(15)] + [says("done")] * 2
     async with Runtime(model=ScriptedLLM(script), tools=[add]) as runtime:
         assert (await finish(runtime))[1].payload == "done"
     async with Runtime(model=ScriptedLLM(script), planner=PlannerConfig(max_steps=3), tools=[add]) as runtime:
@@ -87,6 +95,32 @@ async def test_the_runtime_limits_the_steps() -> None:
     assert result.reason is FinishReason.NO_PATH
     assert result.metadata is not None
     assert result.metadata["max_steps_exceeded"] is True
+
+
+async def test_a_run_over_a_model_ends_at_its_step_limit_with_what_it_has() -> None:
+    """After its last step the model may only answer; the run has no path, an event says why, and nothing failed."""
+
+    def turn(request: CompleteRequest) -> CompleteResponse:
+        return says("so far 1") if request.tool_choice == "none" else calls_tools(("add", {"a": 1, "b": 0}))
+
+    for limits in ({"options": RuntimeOptions(max_steps=4)}, {"planner": PlannerConfig(max_steps=4)}):
+        client = ScriptedLLM([turn] * 9)
+        async with Runtime(model=client, tools=[add], **limits) as runtime:
+            run, result = await finish(runtime)
+            kinds = [event.type async for event in run.events()]
+            record = await run.history()
+            assert (await runtime.replay(record)).is_same
+        assert (result.reason, result.payload) == (FinishReason.NO_PATH, "so far 1"), limits
+        assert len(client.requests) == 5
+        assert kinds.count("planner.max_steps_exceeded") == 1
+        assert kinds.index("planner.max_steps_exceeded") < kinds.index("planner.finish")
+        assert "planner.error" not in kinds
+
+
+async def test_a_single_step_is_enough_for_an_answer() -> None:
+    """The limit ends only a run that goes on: one whose first answer is final has reached its goal."""
+    async with Runtime(model=ScriptedLLM(["hi"]), options=RuntimeOptions(max_steps=1)) as runtime:
+        assert (await finish(runtime))[1].reason is FinishReason.GOAL
 
 
 async def test_a_history_that_outgrows_its_budget_is_summarised_by_the_model() -> None:

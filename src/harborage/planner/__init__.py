@@ -41,6 +41,7 @@ from harborage.planner.context import (
     RepairCounters,
     RunContext,
     effective_reasoning_replay,
+    ends_at_step_limit,
 )
 from harborage.planner.decisions import (
     ABSOLUTE_MAX_PARALLEL,
@@ -239,6 +240,7 @@ __all__ = [
     "decision_kind",
     "default_token_estimator",
     "effective_reasoning_replay",
+    "ends_at_step_limit",
     "extract_answer",
     "hints_from_config",
     "materialize_input_content",

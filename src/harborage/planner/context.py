@@ -40,6 +40,7 @@ __all__ = [
     "RepairCounters",
     "RunContext",
     "effective_reasoning_replay",
+    "ends_at_step_limit",
 ]
 
 OnChunk: TypeAlias = Callable[[str, bool, ChunkKind], None]
@@ -91,7 +92,8 @@ class RunContext(msgspec.Struct, kw_only=True):
 
     `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
     `input_artifacts` are what the user attached, the same at every step. A callback that is None is not wanted;
-    `on_chunk` set means that the answer is streamed. `emit` publishes an event under this run's identity.
+    `on_chunk` set means that the answer is streamed. `steps_left` is how many steps the run's own cap leaves, negative
+    where there is none; at 0 only a finish is accepted. `emit` publishes an event under this run's identity.
     """
 
     quadruple: Quadruple
@@ -111,6 +113,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     session_artifacts: Sequence[ArtifactManifestEntry] = ()
     control: ControlSignals = ControlSignals()
     budget: Budget = Budget()
+    steps_left: int = -1
     clock: Callable[[], datetime] | None = None
     emit: Callable[[Event], None] | None = None
     reasoning_replay: ReasoningReplayMode | str | None = None
@@ -143,6 +146,11 @@ class Planner(Protocol):
             Exception: the planner failed, and with it the run. None is no decision.
         """
         ...
+
+
+def ends_at_step_limit(planner: object) -> bool:
+    """Whether a planner says that it finishes when it is called once more after its last step; most do not."""
+    return getattr(planner, "ends_at_step_limit", False) is True
 
 
 def effective_reasoning_replay(run: RunContext, configured: ReasoningReplayMode | str) -> ReasoningReplayMode:

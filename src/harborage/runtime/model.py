@@ -69,9 +69,9 @@ def mind_of(planner: Planner | PlannerConfig | None, model: ModelChoice | None, 
 
 
 def _instructed(config: PlannerConfig, instructions: str) -> PlannerConfig:
-    """The configuration with the instructions before its own guidance, and without a step limit of the planner's own.
+    """The configuration with the instructions before its own guidance; the steps of a run are limited by the runtime.
 
-    That limit, which is lower than a runtime's, would end runs before the one that the runtime was given.
+    The planner's own default, which is lower, would end runs before the limit that the runtime was given.
     """
     guidance = "\n\n".join(text for text in (instructions, config.extra_guidance) if text)
     return msgspec.structs.replace(

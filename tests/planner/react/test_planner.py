@@ -134,8 +134,8 @@ async def test_the_model_is_asked_under_the_identity_of_the_run(make_run):
 
 
 async def test_a_cancelled_run(make_run, told):
-    """A run that was cancelled finishes so, before its deadline and its steps are looked at, without a word."""
-    planner = ReActPlanner(silent(), max_steps=1)
+    """A run that was cancelled finishes so, before its deadline is looked at, without a word."""
+    planner = ReActPlanner(silent(), max_steps=6)
     run = make_run(
         control=ControlSignals(cancelled=True),
         trajectory=taken(5),
@@ -146,6 +146,17 @@ async def test_a_cancelled_run(make_run, told):
     assert decision == Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": "r-1"})
     assert told == []
     assert planner.steps_taken == 0
+
+
+async def test_a_stopped_run_without_steps_asks_no_model(make_run, told):
+    """The step cap is looked at first; a run that is cancelled or past its deadline spends nothing on a last answer."""
+    for stop in (
+        {"control": ControlSignals(cancelled=True)},
+        {"budget": Budget(deadline=make_run().now() - timedelta(1))},
+    ):
+        decision = await ReActPlanner(silent(), max_steps=3).next(make_run(trajectory=taken(3), **stop))
+        assert (decision.reason, decision.payload) == ("no_path", None), stop
+    assert [event.type for event in told] == ["planner.max_steps_exceeded"] * 2
 
 
 @pytest.mark.parametrize(("offset_s", "reason"), [(-1, "deadline_exceeded"), (0, "deadline_exceeded"), (1, "goal")])
@@ -160,28 +171,57 @@ async def test_the_deadline(make_run, told, offset_s, reason):
         assert decision.metadata["run_id"] == "r-1"
 
 
-@pytest.mark.parametrize(("steps", "limit"), [(12, 0), (12, -4), (3, 3), (4, 3)])
-async def test_too_many_steps(make_run, told, steps, limit):
-    """At the limit the run ends and an event says so; a limit that is not positive means twelve."""
-    planner = ReActPlanner(silent(), max_steps=limit)
-    decision = await planner.next(make_run(trajectory=taken(steps)))
-    assert decision == Finish(
-        FinishReason.NO_PATH,
-        None,
-        {
-            "max_steps_exceeded": True,
-            "max_steps": limit if limit > 0 else 12,
-            "steps_observed": steps,
-            "last_tool": f"t{steps - 1}",
-            "run_id": "r-1",
-            "via": "react.maxStepsExceeded",
-        },
-    )
-    (event,) = told
-    assert event.type == "planner.max_steps_exceeded"
-    assert (event.payload.max_steps, event.payload.steps_observed) == (limit if limit > 0 else 12, steps)
-    assert event.payload.last_tool == f"t{steps - 1}"
-    assert planner.steps_taken == 0
+async def test_too_many_steps(make_run, told):
+    """At the limit the model may only answer, an event says so, and the run ends; without a positive limit it is 12."""
+    for steps, limit in ((12, 0), (12, -4), (3, 3), (4, 3)):
+        told.clear()
+        llm = ScriptedLLM(["as far as I got"])
+        planner = ReActPlanner(llm, max_steps=limit)
+        decision = await planner.next(make_run(trajectory=taken(steps)))
+        cap = limit if limit > 0 else 12
+        assert decision == Finish(
+            FinishReason.NO_PATH,
+            "as far as I got",
+            {
+                "max_steps_exceeded": True,
+                "max_steps": cap,
+                "steps_observed": steps,
+                "last_tool": f"t{steps - 1}",
+                "run_id": "r-1",
+                "via": "react.maxStepsExceeded",
+            },
+        ), (steps, limit)
+        (event,) = told
+        assert event.type == "planner.max_steps_exceeded"
+        assert (event.payload.max_steps, event.payload.steps_observed) == (cap, steps)
+        assert event.payload.last_tool == f"t{steps - 1}"
+        assert planner.steps_taken == 0
+        assert len(llm.requests) == 1
+
+
+async def test_the_last_turn_may_call_nothing(make_run, catalog):
+    """Tools stay declared, because providers want them beside a history of calls, and are forbidden."""
+    llm = ScriptedLLM([calls_tools(("a", {}))])
+    notes = []
+    run = make_run(trajectory=taken(3), catalog=catalog(Tool("a")), on_reasoning=notes.append)
+    decision = await ReActPlanner(llm, max_steps=3).next(run)
+    assert (decision.reason, decision.payload) == ("no_path", None)
+    assert decision.metadata["calls_not_made"] == ["a"]
+    (request,) = llm.requests
+    assert request.tool_choice == "none"
+    assert [one.name for one in request.tools][-1] == "a"
+    assert not request.parallel_tool_calls
+    assert "no tool is called any more" in request.messages[-1].content.text
+    assert notes == [""]
+
+
+async def test_the_runs_own_limit_counts_too(make_run, told):
+    """Without steps left the run ends, whatever the planner's own cap; with some it goes on."""
+    planner = ReActPlanner(ScriptedLLM(["one", "two"]), max_steps=99)
+    assert (await planner.next(make_run(trajectory=taken(3), steps_left=1))).reason == "goal"
+    decision = await planner.next(make_run(trajectory=taken(3), steps_left=0))
+    assert (decision.reason, decision.payload, decision.metadata["max_steps"]) == ("no_path", "two", 3)
+    assert planner.ends_at_step_limit
 
 
 async def test_one_step_below_the_limit(make_run):
@@ -195,7 +235,7 @@ async def test_too_many_steps_without_a_tool_or_a_listener(make_run):
     """Where the last step called no single tool there is none to name; without a listener the finish is the same."""
     trajectory = taken(3)
     trajectory.steps[-1] = Step(action=CallParallel((CallTool("a"),)))
-    decision = await ReActPlanner(silent(), max_steps=3).next(make_run(trajectory=trajectory, emit=None))
+    decision = await ReActPlanner(ScriptedLLM(["x"]), max_steps=3).next(make_run(trajectory=trajectory, emit=None))
     assert "last_tool" not in decision.metadata
     assert decision.metadata["max_steps_exceeded"] is True
 
@@ -203,7 +243,7 @@ async def test_too_many_steps_without_a_tool_or_a_listener(make_run):
 async def test_calls_that_nobody_will_make_are_named(make_run):
     """Where the limit ends a run with calls still waiting, the finish says which."""
     run = make_run(trajectory=taken(3), pending_tool_calls=(ToolCallDeferred("a"), ToolCallDeferred("b")))
-    decision = await ReActPlanner(silent(), max_steps=3).next(run)
+    decision = await ReActPlanner(ScriptedLLM(["x"]), max_steps=3).next(run)
     assert decision.metadata["calls_not_made"] == ["a", "b"]
 
 

@@ -236,6 +236,21 @@ async def test_a_planner_that_never_finishes_is_stopped() -> None:
     assert script.asked.count("plan") == 3
 
 
+async def test_a_planner_with_a_last_word_is_called_once_more() -> None:
+    """Out of steps it may finish, and do nothing else: any other decision is not carried out."""
+    for last, is_end in ((Finish(FinishReason.NO_PATH), True), (CALL, False), (ASK, False)):
+        script = Script([CALL, CALL, last, CALL])
+        if is_end:
+            finish, _ = await carry(script, max_steps=2, has_last_word=True)
+            assert finish is last
+        else:
+            with pytest.raises(MaxStepsExceededError, match="2 steps"):
+                await carry(script, max_steps=2, has_last_word=True)
+        assert script.asked.count("plan") == 3, last
+        assert script.asked.count(CALL) == 2, last
+        assert "pause.request" not in script.asked
+
+
 @pytest.mark.parametrize("finishes", [True, False])
 async def test_a_soft_cancel_gives_the_planner_one_call(finishes: bool) -> None:
     """It may end well; else it is ended."""

@@ -12,16 +12,17 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from harborage.events import DecisionPayload, EventType, MaxStepsExceededPayload
+from harborage.events import DecisionPayload, EventType
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
 from harborage.planner.cancellation import raise_if_cancelled
 from harborage.planner.config import PlannerConfig
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
 from harborage.planner.emission import publish
-from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
+from harborage.planner.enums import ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.react.discovery import discovered_tools
+from harborage.planner.react.ending import answer_only, has_steps, out_of_steps, stopped
 from harborage.planner.react.feedback import (
     apply_declarative_outcome,
     dispatches_declarative_action,
@@ -61,7 +62,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class ReActPlanner:
     """Asks a model with native tool calls for each step. One instance serves any number of runs at once.
 
-    `max_steps` is the length of a history at which a run ends with `no_path`. `repair_attempts`,
+    `max_steps` is the length of a history at which a run ends with `no_path`, after a last turn in which the model may
+    only answer; a run that may take fewer steps ends when it has used those. `repair_attempts`,
     `max_consecutive_arg_failures` and `arg_fill_enabled` bound how often an answer that means no decision is asked for
     again within its step; with `arg_fill_enabled=False` it fails the run instead. `prompt_builder` replaces the
     built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and `system_prompt_extra`.
@@ -103,6 +105,11 @@ class ReActPlanner:
         self._steps_taken = 0
 
     @property
+    def ends_at_step_limit(self) -> bool:
+        """True: asked once more when the run has used its steps, it finishes."""
+        return True
+
+    @property
     def steps_taken(self) -> int:
         """How many decisions this instance has given, over all runs; runs it ended at a limit do not count."""
         return self._steps_taken
@@ -123,7 +130,9 @@ class ReActPlanner:
         """
         raise_if_cancelled()
         require_identity(run, "the react planner")
-        ended = self._ended(run)
+        if not has_steps(run, self._max_steps):
+            return await self._out_of_steps(run)
+        ended = stopped(run)
         if ended is not None:
             return ended
         has_bumped = apply_declarative_outcome(run)
@@ -131,43 +140,13 @@ class ReActPlanner:
         self._steps_taken += 1
         return decision
 
-    def _ended(self, run: RunContext) -> Finish | None:
-        """How the run ends without asking the model, if it does."""
-        run_id = run.quadruple.run_id
-        if run.control.cancelled:
-            return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": run_id})
-        deadline = run.budget.deadline
-        if deadline is not None and run.now() >= deadline:
-            metadata = {"deadline": deadline.isoformat(), "run_id": run_id, "via": "react.deadlineExceeded"}
-            return Finish(FinishReason.DEADLINE_EXCEEDED, None, metadata)
-        steps = 0 if run.trajectory is None else len(run.trajectory.steps)
-        return self._out_of_steps(run, steps) if steps >= self._max_steps else None
-
-    def _out_of_steps(self, run: RunContext, steps: int) -> Finish:
-        assert run.trajectory is not None
-        last = run.trajectory.steps[-1].action
-        last_tool = last.tool if isinstance(last, CallTool) else ""
-        exceeded = MaxStepsExceededPayload(
-            identity=run.quadruple,
-            max_steps=self._max_steps,
-            steps_observed=steps,
-            last_tool=last_tool,
-            occurred_at=run.now(),
-        )
-        publish(run, EventType.PLANNER_MAX_STEPS_EXCEEDED, exceeded)
-        metadata: dict[str, object] = {
-            "max_steps_exceeded": True,
-            "max_steps": self._max_steps,
-            "steps_observed": steps,
-            "run_id": run.quadruple.run_id,
-            "via": "react.maxStepsExceeded",
-        }
-        if last_tool:
-            metadata["last_tool"] = last_tool
-        if run.pending_tool_calls:
-            # The model asked for these, and nobody will make them; the run must not end as if they had been made.
-            metadata["calls_not_made"] = [call.name for call in run.pending_tool_calls]
-        return Finish(FinishReason.NO_PATH, None, metadata)
+    async def _out_of_steps(self, run: RunContext) -> Finish:
+        """The finish of a run without steps, with what its model has to say at the end; a stopped run is not asked."""
+        answer = None
+        if stopped(run) is None:
+            answer = await ask(run, self._client, answer_only(self._request(run)))
+            _note(run, answer)
+        return out_of_steps(run, self._max_steps, answer)
 
     def _queued(self, run: RunContext, has_bumped: bool) -> Decision:
         """The call that waits longest, made without asking the model."""
@@ -186,10 +165,7 @@ class ReActPlanner:
             run.on_pending_tool_calls(answer.projected.pending)
         _count(run, decision, answer.repaired, has_bumped)
         _announce(run, decision, response.reasoning)
-        if run.on_reasoning is not None:
-            run.on_reasoning(response.reasoning)
-        if run.on_assistant_content is not None:
-            run.on_assistant_content(response.content)
+        _note(run, response)
         return decision
 
     def _request(self, run: RunContext) -> CompleteRequest:
@@ -252,6 +228,13 @@ def _count(run: RunContext, decision: Decision, repaired: RepairSignals, has_bum
     # What the last declarative action reported would be forgotten by the very call that tries it again.
     if not (has_bumped and dispatches_declarative_action(decision)):
         update_counters(run.repair_counters, decision, repaired)
+
+
+def _note(run: RunContext, response: CompleteResponse) -> None:
+    if run.on_reasoning is not None:
+        run.on_reasoning(response.reasoning)
+    if run.on_assistant_content is not None:
+        run.on_assistant_content(response.content)
 
 
 def _announce(run: RunContext, decision: Decision, reasoning: str) -> None:

@@ -135,6 +135,7 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
     context.trajectory = run.trajectory
     context.control = run.signals
     context.pending_tool_calls = run.pending
+    context.steps_left = run.max_steps - run.steps
     context.on_reasoning = notes.on_reasoning
     context.on_assistant_content = notes.on_assistant_content
     context.on_pending_tool_calls = notes.on_pending_tool_calls

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from harborage.concurrency import Crew
-from harborage.planner import Finish, FinishReason, Trajectory
+from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.dispatch.dispatch import dispatch
@@ -63,6 +63,7 @@ class AgentProgram:
             trajectory=Trajectory(query=request.query or request.goal),
             task_id=request.task_id,
             max_steps=request.max_steps if request.max_steps > 0 else DEFAULT_MAX_STEPS,
+            has_last_word=ends_at_step_limit(live.planner),
             gated_tools=self._gated_tools,
             is_parallel_atomic=self._is_parallel_atomic,
         )

@@ -11,7 +11,7 @@ from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.errors import MaxStepsExceededError
 from harborage.runtime.steering.state import Cancelling, RunState
 
-__all__ = ["GO", "Gate", "Go", "Stop", "gate", "steering_finish"]
+__all__ = ["GO", "Gate", "Go", "Stop", "gate", "steering_finish", "too_many_steps"]
 
 
 class Go(msgspec.Struct, frozen=True):
@@ -46,11 +46,14 @@ def gate(run: RunState) -> Gate:
         return Hold(run.pause.token, run.pause.deadline)
     if run.cancelling is Cancelling.TOLD:
         return Stop(steering_finish(run, FinishReason.CANCELLED, "cancel_ignored"))
-    if run.steps >= run.max_steps:
-        raise MaxStepsExceededError(
-            f"{run.max_steps} steps without a finish; raise max_steps or let the planner finish"
-        )
+    if run.steps >= run.max_steps + run.has_last_word:
+        raise too_many_steps(run)
     return GO
+
+
+def too_many_steps(run: RunState) -> MaxStepsExceededError:
+    """The error of a run whose planner has used up its steps."""
+    return MaxStepsExceededError(f"{run.max_steps} steps without a finish; raise max_steps or let the planner finish")
 
 
 def steering_finish(run: RunState, reason: FinishReason, why: str, **more: Any) -> Finish:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 from harborage.planner import Decision, Finish, RequestPause
 from harborage.runtime.steering.apply import Observed, arrived, paused, remember, settle, steered, told
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError
-from harborage.runtime.steering.gate import Go, Stop, gate
+from harborage.runtime.steering.gate import Go, Stop, gate, too_many_steps
 from harborage.runtime.steering.state import RunState, SteerRequest
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
         match decision:
             case Finish():
                 return decision
+            case _ if run.steps > run.max_steps:
+                raise too_many_steps(run)
             case RequestPause():
                 run = paused(run, await io.step("pause.request", decision))
             case _:

@@ -15,7 +15,7 @@ from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import Crew
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
-from harborage.planner import Finish, RunContext, Trajectory
+from harborage.planner import Finish, RunContext, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
@@ -150,6 +150,7 @@ class RunLoop:
             trajectory=base.trajectory if base.trajectory is not None else Trajectory(query=base.query),
             task_id=spec.task_id,
             max_steps=spec.max_steps if spec.max_steps > 0 else DEFAULT_MAX_STEPS,
+            has_last_word=ends_at_step_limit(spec.planner),
             signals=base.control,
             pending=tuple(base.pending_tool_calls),
         )

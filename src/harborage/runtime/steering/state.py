@@ -97,13 +97,17 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunState(msgspec.Struct, kw_only=True):
-    """One run between two steps. `steps` counts planner calls; waiting costs none."""
+    """One run between two steps. `steps` counts planner calls; waiting costs none.
+
+    With `has_last_word` the planner is called once more when its steps are used up, and must finish then.
+    """
 
     who: Quadruple
     goal: str
     trajectory: Trajectory
     task_id: str = ""
     max_steps: int = 64
+    has_last_word: bool = False
     gated_tools: frozenset[str] = frozenset()
     is_parallel_atomic: bool = False
     steps: int = 0
