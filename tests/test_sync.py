@@ -16,7 +16,7 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.approvals import GatedToolUnknownError
 from harborage.runtime.durable import RunFailedError, RunNotFoundError, RunPhase
 from harborage.runtime.host import RuntimeClosedError
-from harborage.runtime.steering import SteeringError
+from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import tool
 
@@ -78,7 +78,7 @@ def test_every_control_goes_through() -> None:
     with opened(ASK, ASK, tells) as rt:
         run = rt.start("g", who=ME)
         waiting(run)
-        assert run.prioritize(3)
+        assert rt.run(run.id, who=ME, scope=Scope.ADMIN).prioritize(3)
         assert run.approve()
         while not run.waiting():
             pass

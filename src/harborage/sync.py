@@ -20,6 +20,7 @@ from harborage.planner import Finish
 from harborage.runtime import host
 from harborage.runtime.durable import RunStatus
 from harborage.runtime.pauses import Pause
+from harborage.runtime.steering.controls import Scope
 
 __all__ = ["Run", "Runtime"]
 
@@ -206,15 +207,15 @@ class Runtime:
             raise host.RuntimeClosedError()
         return Run(self._thread.call(self._runtime.start(goal, who=who, **more)), self._thread)
 
-    def run(self, run_id: str, *, who: Identity) -> Run:
-        """The handle on a run that was started before.
+    def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
+        """The handle on a run that was started before; `scope` is what it may do.
 
         Raises:
             RunNotFoundError: no such run, or another owner's.
         """
         if self._thread is None:
             raise host.RuntimeClosedError()
-        return Run(self._thread.call(self._runtime.run(run_id, who=who)), self._thread)
+        return Run(self._thread.call(self._runtime.run(run_id, who=who, scope=scope)), self._thread)
 
 
 async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:

@@ -23,6 +23,7 @@ MAX_POSITIONAL = 6
 # Who may start a bare task: each awaits what it starts. Everybody else asks a Crew or opens a TaskGroup.
 TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/parallel.py", "harborage/runtime/engines/")
 PRINTERS = ("harborage/cli/",)
+PLAIN = frozenset({"bool", "str", "int", "float", "bytes", "timedelta"})
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
 
 
@@ -120,6 +121,81 @@ def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
     return ((call.lineno, "print()") for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print")
 
 
+def discarded_values(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Defaults behind `or`, which replace an object that was given and is empty: a registry, a mapping, a list.
+
+    A default that is itself an empty literal replaces nothing but such a value; of plain values the falsy one may stand
+    for "not given".
+    """
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for function in functions(tree):
+        given = function.args
+        objects = {
+            one.arg
+            for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)
+            if not type_names(one.annotation) & PLAIN
+        }
+        for node in own_nodes(function):
+            if not isinstance(node, ast.BoolOp) or not isinstance(node.op, ast.Or) or is_condition(node, parents):
+                continue
+            first, default = node.values[0], node.values[-1]
+            is_object = isinstance(first, ast.Name) and first.id in objects and not is_empty(default)
+            if is_object or is_made(default):
+                yield node.lineno, f"`{ast.unparse(node)}`: an empty object counts as given; ask `is None`"
+
+
+def own_nodes(function: Function) -> Iterator[ast.AST]:
+    """What is inside a function and in no function inside it."""
+    open_nodes: list[ast.AST] = [*function.body]
+    while open_nodes:
+        node = open_nodes.pop()
+        yield node
+        open_nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, Function)]
+
+
+def type_names(annotation: ast.expr | None) -> set[str]:
+    """The names of the types that an annotation allows, without their parameters."""
+    match annotation:
+        case ast.BinOp(left=left, right=right):
+            return type_names(left) | type_names(right)
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[inner, *_])):
+            return type_names(inner)
+        case ast.Subscript(value=value):
+            return type_names(value)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return {name}
+        case _:
+            return set()
+
+
+def is_condition(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether only the truth of an expression counts where it stands."""
+    parent = parents[node]
+    while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        node, parent = parent, parents[parent]
+    if isinstance(parent, ast.Call):
+        return isinstance(parent.func, ast.Name) and parent.func.id in {"bool", "any", "all"}
+    return isinstance(parent, ast.comprehension) or getattr(parent, "test", None) is node
+
+
+def is_empty(default: ast.expr) -> bool:
+    """Whether a default is an empty literal."""
+    match default:
+        case ast.Dict(keys=[]) | ast.Tuple(elts=[]) | ast.List(elts=[]) | ast.Constant(value="" | b"" | 0):
+            return True
+        case _:
+            return False
+
+
+def is_made(default: ast.expr) -> bool:
+    """Whether a default calls a class."""
+    match default:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name.lstrip("_")[:1].isupper()
+        case _:
+            return False
+
+
 def broken(modules: Modules, rule: Rule, *, spared: tuple[str, ...] = ()) -> list[str]:
     """Where a rule is broken, as `file:line what`. A spared path is a file or, with a slash at its end, a folder."""
     return [
@@ -145,6 +221,7 @@ def test_files_are_short(root: Path, modules: Modules) -> None:
         pytest.param(global_statements, (), id="no global statement"),
         pytest.param(unowned_tasks, TASK_OWNERS, id="every task has an owner"),
         pytest.param(swallowed_failures, (), id="no failure is swallowed"),
+        pytest.param(discarded_values, (), id="an empty object is not replaced by a default"),
         pytest.param(prints, PRINTERS, id="only the command line prints"),
     ],
 )
@@ -170,6 +247,11 @@ def test_the_package_keeps_the_rule(modules: Modules, rule: Rule, spared: tuple[
         (swallowed_failures, "try: f()\nexcept: ..."),
         (swallowed_failures, "try: f()\nexcept asyncio.CancelledError: 'never mind'"),
         (swallowed_failures, "with contextlib.suppress(Exception): f()"),
+        (discarded_values, "def f(inboxes: Inboxes | None):\n  self.inboxes = inboxes or Inboxes()"),
+        (discarded_values, "def f(*, given: Mapping[str, int] | None):\n  return use(given or DEFAULTS)"),
+        (discarded_values, "def f(given):\n  def g(): return given\n  return given or g()"),
+        (discarded_values, "def f(self):\n  return self.found or kinds.Directory()"),
+        (discarded_values, "async def f(given: Annotated[list[str], Parameter()]):\n  x = [given or DEFAULTS]"),
         (prints, "def f(): print('hello')"),
     ],
 )
@@ -187,6 +269,11 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
         (unowned_tasks, "async def f():\n  async with asyncio.TaskGroup() as group:\n    group.create_task(g())"),
         (swallowed_failures, "try: f()\nexcept ValueError: pass"),
         (swallowed_failures, "try: f()\nexcept Exception as error: log(error)"),
+        (discarded_values, "def f(inboxes: Inboxes | None):\n  x = Inboxes() if inboxes is None else inboxes"),
+        (discarded_values, "def f(name: str, limit: int | None):\n  return name or DEFAULT, limit or 3"),
+        (discarded_values, "def f(given: Mapping[str, int] | None):\n  return {**BASE, **(given or {})}"),
+        (discarded_values, "def f(a: list[int], b: list[int]):\n  if a or b: return bool(a or b)"),
+        (discarded_values, "def f(a: list[int], b):\n  return [x for x in a if x or not (b or a)]"),
         (prints, "def f(console): console.print('hello')"),
     ],
 )

@@ -48,6 +48,7 @@ from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseState
+from harborage.runtime.steering import Scope
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.tools import ToolPolicy, tool
@@ -293,7 +294,8 @@ async def play(script: list[tuple[str, Any]], *, closes: bool, turns: int) -> st
     player = Player()
     async with player.rt:
         idle = len(asyncio.all_tasks())
-        player.run = await player.rt.start("g", who=ME, deadline=player.clock.now() + timedelta(seconds=DEADLINE_S))
+        deadline = player.clock.now() + timedelta(seconds=DEADLINE_S)
+        player.run = await player.rt.start("g", who=ME, deadline=deadline, scope=Scope.ADMIN)
         result = asyncio.ensure_future(player.run.result())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         for what, how in script:

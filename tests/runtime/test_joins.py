@@ -169,11 +169,12 @@ def test_all_are_merged_by_index() -> None:
         (n_of(2), [Done(1), Done(2), Done(3)], [2, 0, 1], [2, 0]),
         (n_of(2), [Cancelled(), Done(2), Done(3)], [2, 1, 0], [2, 1]),
         (n_of(3), [Done(1), FAILED, Done(3)], [2, 1, 0], [2, 0]),
-        (n_of(2), [Done(1), Done(2), Done(3)], [], [0, 1]),
+        (n_of(2), [Done(1), Done(2), Done(3)], None, [0, 1]),
+        (n_of(2), [Done(1), Done(2), Done(3)], [], []),
     ],
 )
 def test_contests_are_merged_as_they_finished(
-    join: JoinSpec, outcomes: list[BranchOutcome[int]], finished: list[int], merged: list[int]
+    join: JoinSpec, outcomes: list[BranchOutcome[int]], finished: list[int] | None, merged: list[int]
 ) -> None:
     """The earliest successes count, no more than were asked for; fewer mean that the join was not met."""
     assert merge(join, outcomes, finished=finished) == merged

@@ -142,7 +142,8 @@ async def test_pausing_parks_it_at_the_next_boundary(runtimes: Runtimes) -> None
 async def test_its_priority_is_its_tasks(runtimes: Runtimes) -> None:
     """An admin may change it."""
     bench, run, _ = await begun(runtimes, GOAL)
-    await run.prioritize(9)
+    admin = await bench.rt.run(run.id, who=ME, scope=Scope.ADMIN)
+    await admin.prioritize(9)
     await settle()
     assert (await bench.rt.tasks.get(run.id, who=ME)).priority == 9
     await run.resume()
@@ -157,6 +158,23 @@ async def test_it_is_cancelled_while_it_waits(runtimes: Runtimes, hard: bool, wh
     assert (await bench.end(run)).metadata["steering_reason"] == why
     assert await run.waiting() == []
     assert (await bench.rt.tasks.get(run.id, who=ME)).error.code == "cancelled"
+
+
+async def test_a_handle_is_an_owners_unless_more_is_asked_for(runtimes: Runtimes) -> None:
+    """Of a run that was started, found or forked; what takes an admin is refused, and says what it takes."""
+    bench, run, _ = await begun(runtimes, GOAL)
+    found = await bench.rt.run(run.id, who=ME)
+    forked = await bench.rt.fork(run.id, at=1, who=ME)
+    for one in (run, found, forked):
+        assert one.scope is Scope.OWNER_USER
+        with pytest.raises(ScopeMismatchError, match="PRIORITIZE takes scope admin; the caller has owner_user"):
+            await one.prioritize(1)
+    admins = [
+        await bench.rt.start("g", who=ME, scope=Scope.ADMIN),
+        await bench.rt.run(run.id, who=ME, scope=Scope.ADMIN),
+        await bench.rt.fork(run.id, at=1, who=ME, scope=Scope.ADMIN),
+    ]
+    assert [await one.prioritize(1) for one in admins] == [True] * 3
 
 
 VERBS: dict[str, tuple[Callable[[Any], Awaitable[Any]], str]] = {
@@ -232,13 +250,13 @@ async def test_a_control_that_cannot_be_applied_fails_alone(runtimes: Runtimes) 
     await run.resume()
     await run.message("still here")
     assert await bench.end(run) == GOAL
-    assert ("RESUME", "failed", "no_outstanding_pause") in bench.controls
+    assert ("RESUME", "failed", "already_resumed") in bench.controls
     told = [one.control.user_messages for one in planner.contexts]
     assert ("still here",) in told
     lines = bench.rt.control_history(who=ME)
     assert [(line.type, type(line.err).__name__) for line in lines] == [
         ("RESUME", "NoneType"),
-        ("RESUME", "NoOutstandingPauseError"),
+        ("RESUME", "AlreadyResumedError"),
         ("USER_MESSAGE", "NoneType"),
     ]
 

@@ -93,13 +93,15 @@ async def choose_model(
         AgentNotReadyError: there is none; the text says how to come by one.
     """
     for variable, model, package in _BY_KEY:
-        if environ.get(variable, "").strip() and (not package or (installed or _is_installed)(package)):
+        if environ.get(variable, "").strip() and (
+            not package or (_is_installed if installed is None else installed)(package)
+        ):
             return ChosenModel(model, f"{variable} is set")
     address = ollama_address(environ)
-    models = await (ollama or ask_ollama)(address)
+    models = await (ask_ollama if ollama is None else ollama)(address)
     if models:
         return ChosenModel(f"ollama:{models[0]}", f"Ollama answers at {address}")
-    if (embedded or has_embedded)():
+    if (has_embedded if embedded is None else embedded)():
         return ChosenModel("local:", "no provider's key is set and no Ollama answers")
     raise AgentNotReadyError(_NOTHING)
 

@@ -141,7 +141,9 @@ def _spawned(view: View, run: RunSeen, handle: Any) -> list[Text]:
 
 def _called(run: RunSeen, done: Done) -> list[Text]:
     outcome = codec.decode(bytes(done.result), ToolOutcome)
-    call = run.calls.pop(done.position, None) or Call(_tag(run, done.position), done.name[len(_TOOL) :], done.at)
+    call = run.calls.pop(done.position, None)
+    if call is None:
+        call = Call(_tag(run, done.position), done.name[len(_TOOL) :], done.at)
     run.since = done.at
     took = duration((done.at - call.began).total_seconds())
     match outcome.status:

@@ -42,6 +42,7 @@ from harborage.events import DurableEventBus, Event, Filter, Subscription, typed
 from harborage.runtime.durable import RunFailedError, RunPhase
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Entry
+from harborage.runtime.steering.controls import Scope
 
 __all__ = ["Session", "Stage", "Wishes"]
 
@@ -164,11 +165,18 @@ class Session:
 
     async def _run(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
         wishes = self._wishes
+        # Whoever sits at the terminal owns the database as well, so the whole keyboard works, priorities included.
+        scope = Scope.ADMIN
         if wishes.record is not None:
-            return await runtime.run(wishes.record.run_id, who=wishes.who)
+            return await runtime.run(wishes.record.run_id, who=wishes.who, scope=scope)
         deadline = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
         return await runtime.start(
-            wishes.goal, who=wishes.who, deadline=deadline, input_artifacts=artifacts, max_steps=wishes.max_steps
+            wishes.goal,
+            who=wishes.who,
+            deadline=deadline,
+            input_artifacts=artifacts,
+            max_steps=wishes.max_steps,
+            scope=scope,
         )
 
     def _open(

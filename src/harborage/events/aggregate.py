@@ -46,7 +46,7 @@ async def aggregate(
         ReplayUnavailableError: in this order.
     """
     _require_window(window, bucket)
-    asker = who or effective_quadruple()
+    asker = effective_quadruple() if who is None else who
     if asker is None:
         raise IdentityRequiredError("events: aggregate: identity required, none given")
     allowed = bus_filter(query, asker, current_scopes() if scopes is None else scopes)

@@ -53,7 +53,7 @@ class PostureDesk:
             IdentityRequiredError: nobody asks.
         AdminScopeRequiredError: somebody asks about another tenant without the `admin` scope.
         """
-        asking = who or effective_quadruple()
+        asking = effective_quadruple() if who is None else who
         require_triple(asking, "llm.posture")
         assert asking is not None
         if tenant and tenant != asking.tenant_id:

@@ -56,7 +56,7 @@ class CompressionRunner:
         if summariser is None:
             raise InvalidConfigError("CompressionRunner needs a summariser; leave the runner out to never compress")
         self._summariser = summariser
-        self._estimator = token_estimator or default_token_estimator
+        self._estimator = default_token_estimator if token_estimator is None else token_estimator
 
     async def maybe_compress(self, run: RunContext, trajectory: Trajectory | None, *, again: bool = False) -> None:
         """Stamp `trajectory.summary` if the history is larger than `run.budget.token_budget`.

@@ -30,7 +30,7 @@ def mechanical_fold(trajectory: Trajectory) -> TrajectorySummary:
     It is bounded however long the history is, equal for equal histories, and builds on the summary there is. Each
     output appears with its size and hash, so that what was cut can be recognised. Never: fails.
     """
-    earlier = trajectory.summary or TrajectorySummary()
+    earlier = TrajectorySummary() if trajectory.summary is None else trajectory.summary
     first = trajectory.steps_summarised if trajectory.summary is not None else 0
     return TrajectorySummary(
         goals=_ends(_unique([*earlier.goals, *_goals(trajectory, first)])),

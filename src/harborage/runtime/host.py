@@ -123,7 +123,7 @@ class Runtime:
             summariser=summariser,
             handles=handles,
             clock=clock,
-            logger=logger or logging.getLogger("harborage"),
+            logger=logging.getLogger("harborage") if logger is None else logger,
         )
         self._open: tuple[Assembly, Crew] | None = None
         self._spawned: dict[str, Task] = {}
@@ -211,12 +211,12 @@ class Runtime:
         deadline: datetime | None = None,
         input_artifacts: Iterable[str] = (),
         max_steps: int = 0,
-        scope: Scope = Scope.ADMIN,
+        scope: Scope = Scope.OWNER_USER,
     ) -> Run:
         """Start a run towards `goal`; returns at once with its handle.
 
         `deadline` is absolute, `input_artifacts` are ids in the artifact store, `max_steps` 0 means the runtime's own
-        limit, `scope` is what the handle may do.
+        limit, `scope` is what the handle may do: an owner steers the run, an admin also changes its priority.
 
         Raises:
             RuntimeClosedError: outside `async with`.
@@ -250,7 +250,7 @@ class Runtime:
         live: bool = False,
         max_steps: int = 0,
         session: str = "",
-        scope: Scope = Scope.ADMIN,
+        scope: Scope = Scope.OWNER_USER,
     ) -> Run:
         """Start a new run out of the first steps of another of `who`: step `at`, counted from 1, is decided anew.
 
@@ -302,8 +302,10 @@ class Runtime:
             artifacts = self._open[0].artifacts
         return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)
 
-    async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.ADMIN) -> Run:
+    async def run(self, run_id: str, *, who: Identity, scope: Scope = Scope.OWNER_USER) -> Run:
         """The handle on a run of `who`, such as one that another part of the program started.
+
+        `scope` is what it may do, as for `start`.
 
         Raises:
             RunNotFoundError: no such run, or another owner's.

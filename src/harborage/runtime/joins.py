@@ -109,7 +109,7 @@ def merge(
     outcomes: Sequence[BranchOutcome[Any]],
     *,
     branches: Sequence[CallTool] = (),
-    finished: Sequence[int] = (),
+    finished: Sequence[int] | None = None,
 ) -> list[int]:
     """The branches whose outcomes make the joined result, by index, in its order.
 
@@ -119,7 +119,7 @@ def merge(
     """
     needed = successes_needed(join)
     if needed is not None:
-        arrivals = finished or range(len(outcomes))
+        arrivals = range(len(outcomes)) if finished is None else finished
         return [index for index in arrivals if isinstance(outcomes[index], Done)][:needed]
     if join.kind == JoinKind.KEYED:
         return _keyed(join.merge_keys, branches)

@@ -60,7 +60,7 @@ def mind_of(planner: Planner | PlannerConfig | None, model: ModelChoice | None, 
     if planner is None or isinstance(planner, PlannerConfig):
         if model is None:
             raise MindError("nobody decides: give a planner of your own, or a model such as model='openai:gpt-5'")
-        return Thought(model=model, config=_instructed(planner or PlannerConfig(), instructions))
+        return Thought(model=model, config=_instructed(PlannerConfig() if planner is None else planner, instructions))
     if model is not None:
         raise MindError("a planner of your own brings its own model: leave `model` out, or give a PlannerConfig")
     if instructions:
@@ -108,7 +108,9 @@ async def open_mind(
     if hearing is not None:
         client = hearing.wrap(client)
     planner = await resolve(who.config, FactoryDeps(llm=client))
-    return Mind(planner=planner, summariser=summariser or TrajectorySummariser(client), window=window)
+    return Mind(
+        planner=planner, summariser=TrajectorySummariser(client) if summariser is None else summariser, window=window
+    )
 
 
 async def _opened(

@@ -34,7 +34,7 @@ class Run:
         bus: EventBus,
         pauses: PauseCoordinator,
         *,
-        scope: Scope = Scope.ADMIN,
+        scope: Scope = Scope.OWNER_USER,
         since: int = 0,
     ) -> None:
         self.who = who
@@ -126,7 +126,7 @@ class Run:
         return await self._send(ControlType.REJECT, _answer(token, reason, None))
 
     async def prioritize(self, priority: int) -> bool:
-        """Change the priority of the run's task; needs the admin scope."""
+        """Change the priority of the run's task; takes a handle with `scope=Scope.ADMIN`."""
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
     async def _send(self, type: ControlType, payload: dict[str, Any] | None = None) -> bool:

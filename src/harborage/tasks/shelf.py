@@ -207,7 +207,9 @@ class Shelf:
             await self._store.delete(session.with_run(""), OWED_KIND)
 
     def _list(self, place: Quadruple, kind: str) -> Directory:
-        found = self._lists.pop((place, kind), None) or Directory(self._store, place, kind)
+        found = self._lists.pop((place, kind), None)
+        if found is None:
+            found = Directory(self._store, place, kind)
         self._lists[place, kind] = found
         while len(self._lists) > _MOST_LISTS:
             del self._lists[next(iter(self._lists))]

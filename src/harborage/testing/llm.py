@@ -60,7 +60,7 @@ class ScriptedLLM:
         self, script: Iterable[LLMLine] = (), *, by_text: Mapping[str, Iterable[LLMLine]] | None = None, piece: int = 8
     ) -> None:
         self._script = tuple(script)
-        self._by_text = {text: tuple(lines) for text, lines in (by_text or {}).items()}
+        self._by_text = {text: tuple(lines) for text, lines in ({} if by_text is None else by_text).items()}
         self._piece = max(1, piece)
         self._scripts: dict[Quadruple, tuple[LLMLine, ...]] = {}
         self._lines: dict[Quadruple, int] = {}
@@ -133,13 +133,16 @@ def says(content: str, *, reasoning: str = "") -> CompleteResponse:
 
 
 def calls_tools(
-    *calls: tuple[str, Mapping[str, Any] | bytes], content: str = "", reasoning: str = "", ids: Sequence[str] = ()
+    *calls: tuple[str, Mapping[str, Any] | bytes],
+    content: str = "",
+    reasoning: str = "",
+    ids: Sequence[str] | None = None,
 ) -> CompleteResponse:
     """An answer that calls tools, each given by its name and its arguments; ids are `call-0`, `call-1`, … unless given.
 
     Like those of some real providers, these ids begin anew with every answer.
     """
-    named = ids or [f"call-{at}" for at in range(len(calls))]
+    named = [f"call-{at}" for at in range(len(calls))] if ids is None else ids
     made = tuple(
         ToolCallStructured(
             id=call_id, name=name, args=args if isinstance(args, bytes) else codec.encode(args), index=at

@@ -46,7 +46,7 @@ class ScriptedPlanner:
 
     def __init__(self, script: Iterable[Line], *, by_query: Mapping[str, Iterable[Line]] | None = None) -> None:
         self._script = tuple(script)
-        self._by_query = {query: tuple(lines) for query, lines in (by_query or {}).items()}
+        self._by_query = {query: tuple(lines) for query, lines in ({} if by_query is None else by_query).items()}
         self._calls: dict[Quadruple, int] = {}
 
     @property

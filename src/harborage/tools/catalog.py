@@ -110,7 +110,7 @@ class ToolCatalog:
         Raises:
             ToolFilterInvalidError: its search is not a regular expression.
         """
-        wanted = filter or CatalogFilter()
+        wanted = CatalogFilter() if filter is None else filter
         modes = wanted.loading_modes or (Loading.ALWAYS,)
         pattern = _compiled(wanted.search)
         return sorted(

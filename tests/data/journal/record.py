@@ -49,6 +49,7 @@ from harborage.runtime.journal import FORMAT_VERSION
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.run import Run
+from harborage.runtime.steering import Scope
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import Line, ScriptedPlanner
@@ -222,7 +223,8 @@ async def record(scene: Scene) -> Recorded:
                 run_id = (await rt.start("golden", who=ME)).id
                 await stage.held.wait()
         async with stage.runtime(storage, clock) as rt:
-            run = await rt.run(run_id, who=ME) if run_id else await rt.start("golden", who=ME)
+            run_id = run_id or (await rt.start("golden", who=ME)).id
+            run = await rt.run(run_id, who=ME, scope=Scope.ADMIN)
             if scene.drive is not None:
                 await scene.drive(run, stage)
             try:

@@ -147,9 +147,23 @@ async def test_controls_of_a_batch_build_on_each_other(served: Callable[..., Age
     """A pause opened by the first is settled by the third; what fails between them is passed over."""
     services = served()
     outcomes = await apply(services, control("PAUSE"), control("PRIORITIZE"), control("RESUME"), control("RESUME"))
-    assert [one.error for one in outcomes] == ["", "payload_invalid", "", "no_outstanding_pause"]
+    assert [one.error for one in outcomes] == ["", "payload_invalid", "", "already_resumed"]
     assert outcomes[0].opened is not None
     assert outcomes[2].settled_token == outcomes[0].opened.token
+
+
+async def test_a_second_answer_of_a_batch_comes_too_late(served: Callable[..., AgentServices]) -> None:
+    """Whatever it says: the pause was settled by the first. One for a pause opened in between is in time."""
+    for second in ("RESUME", "APPROVE", "REJECT"):
+        services = served(binds_answers=True)
+        pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
+        sent = ["RESUME", second, "PAUSE", second]
+        outcomes = await apply(services, *map(control, sent), pause=pause)
+        assert [one.error for one in outcomes] == ["", "already_resumed", "", ""], second
+        again = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/1")
+        named = [control(second, {"token": token}) for token in (again.token, "another")]
+        outcomes = await apply(services, control("RESUME"), *named, pause=again)
+        assert [one.error for one in outcomes] == ["", "already_resumed", "no_outstanding_pause"], second
 
 
 @pytest.mark.parametrize("keys_pauses", [True, False])

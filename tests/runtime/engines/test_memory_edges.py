@@ -305,6 +305,7 @@ async def test_controls_that_no_run_took_are_reported(world: World) -> None:
     async with served(engine, acts_and_waits, world):
         for run_id in ("ends", "stays"):
             await engine.start(run_id, request(run_id))
+        assert len(inboxes) == 2, "the registry that was given is the one that is used, empty as it was"
         await settle()
         await engine.send("ends", cancel("ends", "one"))
         world.gate.set()

@@ -41,6 +41,7 @@ from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, his
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.steering import Scope
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
@@ -171,7 +172,7 @@ async def lived(words: Sequence[str], beside: Sequence[tuple[int, str]], answers
     """The record of a run that said these words; what waits is answered in turn."""
     runtime, speaker = speaking(words, beside)
     async with asyncio.timeout(60), runtime:
-        speaker.run = run = await runtime.start("the goal", who=ME)
+        speaker.run = run = await runtime.start("the goal", who=ME, scope=Scope.ADMIN)
         left = list(answers)
         while not (await run.status()).phase.is_final:
             for pause in await run.waiting():

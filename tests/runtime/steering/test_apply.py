@@ -87,6 +87,8 @@ def changes(type: ControlType, payload: dict[str, Any] | None) -> dict[str, Any]
         case "REDIRECT" if isinstance(given.get("goal"), str) and given["goal"]:
             goal = given["goal"]
             return {"goal": goal, "signals": ControlSignals(redirect_goal=goal), "notes": [("redirect", payload, 0)]}
+        case "PAUSE":
+            return {"signals": ControlSignals(pause_requested=True)}
         case "CANCEL":
             hard = given.get("hard") is True
             return {

@@ -319,6 +319,25 @@ async def test_pause_is_binding(bench: Any) -> None:
     assert await bench.end(task) is GOAL
 
 
+async def test_a_planner_sees_once_that_a_pause_was_requested(bench: Any) -> None:
+    """In its first context after a PAUSE was applied, and in no other."""
+    for sent in (["PAUSE", "RESUME"], ["PAUSE"], []):
+        planner = Stops(CALL, CALL, GOAL)
+        task = bench.begin(planner)
+        await planner.asked()
+        for kind in sent:
+            bench.send(kind)
+        planner.may_answer.set()
+        if sent == ["PAUSE"]:
+            await bench.paused()
+            bench.send("APPROVE")
+        for _ in range(2):
+            await planner.asked()
+            planner.may_answer.set()
+        assert await bench.end(task) is GOAL
+        assert [one.control.pause_requested for one in planner.contexts] == [False, bool(sent), False], sent
+
+
 async def test_pause_and_resume_at_one_boundary_leave_nothing_behind(bench: Any) -> None:
     """They are applied in order."""
     planner = Stops(CALL, GOAL)

@@ -119,7 +119,7 @@ class Replaying:
                 (answer.reasoning if kind == _REASONING else answer.content)(piece)
             if exchange.failure is not None:
                 raise _error(exchange.failure)
-        return _response(exchange.answer or Answer(), wanted.ids)
+        return _response(Answer() if exchange.answer is None else exchange.answer, wanted.ids)
 
     async def close(self) -> None:
         """Answer nothing any more. Closing twice does nothing."""

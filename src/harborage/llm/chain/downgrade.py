@@ -62,7 +62,9 @@ class Downgrading(Layer):
         return () if profile is None else LADDERS.get(profile.output_mode, ())
 
     def _tell(self, request: CompleteRequest, mode: OutputMode, weaker: OutputMode, error: Exception) -> None:
-        who = effective_quadruple() or Quadruple()
+        who = effective_quadruple()
+        if who is None:
+            who = Quadruple()
         payload = LLMModeDowngradedPayload(
             identity=who,
             model=request.model or self._cfg.model,

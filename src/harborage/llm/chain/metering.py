@@ -28,7 +28,7 @@ class Metered(Layer):
 
     def __init__(self, inner: LLMClient, cfg: ConfigSnapshot, deps: Deps, *, prices: Prices | None = None) -> None:
         super().__init__(inner, cfg, deps)
-        self._prices = prices or Prices(cfg.provider or cfg.driver, base_url=cfg.base_url)
+        self._prices = Prices(cfg.provider or cfg.driver, base_url=cfg.base_url) if prices is None else prices
         self._loading: asyncio.Future[None] | None = None
 
     async def _complete(self, request: CompleteRequest) -> CompleteResponse:
@@ -75,7 +75,9 @@ class Metered(Layer):
         return self._prices.cost(model, answer.usage, self._deps.clock.now()) or answer.cost
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
-        who = effective_quadruple() or Quadruple()
+        who = effective_quadruple()
+        if who is None:
+            who = Quadruple()
         payload = LLMCostRecordedPayload(
             identity=who,
             model=model,

@@ -68,7 +68,9 @@ class Retrying(Layer):
         return max(0, profile.max_retries)
 
     def _tell(self, request: CompleteRequest, attempt: int, retries: int, reason: str) -> None:
-        who = effective_quadruple() or Quadruple()
+        who = effective_quadruple()
+        if who is None:
+            who = Quadruple()
         payload = LLMRetryWithFeedbackPayload(
             identity=who,
             model=request.model or self._cfg.model,

@@ -47,7 +47,7 @@ def adapt_langgraph(
     """
     framework("langgraph.graph.state", "langgraph", "the langgraph adapter")
     shape = read_shape(graph)
-    given = context_for or (lambda who: context)
+    given = (lambda who: context) if context_for is None else context_for
     calls = Calls(shape, given, dict(config or {}))
     turns = _Turns(graph, shape, given, dict(config or {}))
     return adapted(OneTurnPlanner(_NAME, turns.take), calls.tools(), {}, tool_options)

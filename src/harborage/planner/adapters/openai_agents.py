@@ -50,7 +50,7 @@ def adapt_openai_agents(
         InvalidConfigError: `tool_options` name a tool that no agent has.
     """
     roster = read_roster(agent)
-    given = context_for or (lambda who: context)
+    given = (lambda who: context) if context_for is None else context_for
     calls = Calls(roster, given)
     turns = _Turns(roster, given, run_config)
     return adapted(OneTurnPlanner(_NAME, turns.take), calls.tools(), calls.policies(), tool_options)
@@ -63,7 +63,7 @@ class _Turns:
         self._roster = roster
         self._context_for = context_for
         self._agents = framework("agents", "openai-agents", "the openai-agents adapter")
-        self._config = run_config or self._agents.RunConfig()
+        self._config = self._agents.RunConfig() if run_config is None else run_config
 
     async def take(self, run: RunContext, chunks: Chunks) -> Turn:
         agent = self._roster.current(run.trajectory)

@@ -46,7 +46,7 @@ def adapt_pydantic_ai(
         InvalidConfigError: `tool_options` name a tool that the agent does not have.
     """
     framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
-    given = deps_for or (lambda who: deps)
+    given = (lambda who: deps) if deps_for is None else deps_for
     shelf = read_tools(agent, given, deps, model)
     policies: dict[str, GatePolicy] = dict.fromkeys(shelf.held, always_ask)
     turns = _Turns(agent, given, model, usage_limits, shelf)
@@ -74,7 +74,7 @@ class _Turns:
             deps=self._deps_for(run.quadruple),
             model=self._model,
             usage=self._usage(run),
-            usage_limits=self._limits or self._ai.UsageLimits(request_limit=None),
+            usage_limits=self._ai.UsageLimits(request_limit=None) if self._limits is None else self._limits,
             toolsets=self._others(run),
             capabilities=[self._capabilities.ReinjectSystemPrompt(), self._visible(run)],
             infer_name=False,

@@ -95,11 +95,13 @@ class ReActPlanner:
             max_consecutive_arg_failures=max_consecutive_arg_failures,
             arg_fill_enabled=arg_fill_enabled,
         )
-        self._builder = prompt_builder or DefaultPromptBuilder(
-            extra=system_prompt_extra,
-            reasoning_replay=_replay_mode(reasoning_replay),
-            max_tool_examples=max_tool_examples_per_tool,
-        )
+        if prompt_builder is None:
+            prompt_builder = DefaultPromptBuilder(
+                extra=system_prompt_extra,
+                reasoning_replay=_replay_mode(reasoning_replay),
+                max_tool_examples=max_tool_examples_per_tool,
+            )
+        self._builder = prompt_builder
         self._is_parallel = parallel_tool_calls
         self._system_prompt = system_prompt or DEFAULT_SYSTEM_PROMPT
         self._steps_taken = 0

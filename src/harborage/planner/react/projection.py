@@ -138,7 +138,7 @@ class _AwaitArgs(msgspec.Struct):
 
 def _spawn(call: ToolCallStructured) -> SpawnTask:
     args: _SpawnArgs = _decoded(call, _SpawnArgs)
-    spec = args.spec or _Spec()
+    spec = _Spec() if args.spec is None else args.spec
     decision = SpawnTask(
         args.kind or "background",
         SpawnSpec(

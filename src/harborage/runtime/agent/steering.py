@@ -57,10 +57,13 @@ async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, 
         Exception: the first control that failed, where such a control ends the run.
     """
     pause = request.pause
+    settled = ""
     outcomes: list[Steered] = []
     for index, control in enumerate(request.controls):
         _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
         try:
+            if pause is None:
+                _check_settled(control, settled)
             outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
         except Exception as error:
             if isinstance(error, DatabaseError) and services.control_errors is ControlErrors.REJECT:
@@ -74,7 +77,10 @@ async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, 
             continue
         _record(services, who, control, None)
         outcomes.append(outcome)
-        pause = outcome.opened or (None if outcome.settled is not None else pause)
+        if outcome.settled is not None:
+            pause, settled = None, outcome.settled_token
+        elif outcome.opened is not None:
+            pause = outcome.opened
     return outcomes
 
 
@@ -185,6 +191,13 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         settled_payload=settled.payload,
         settled_at=settled.resumed_at,
     )
+
+
+def _check_settled(control: ControlEvent, settled: str) -> None:
+    """Refuse an answer to the pause that an earlier control of the same batch has settled."""
+    token = (control.payload or {}).get("token") or settled
+    if settled and control.type in RESUMES and token == settled:
+        raise AlreadyResumedError(settled)
 
 
 def _check_token(services: AgentServices, control: ControlEvent, pause: OpenPause) -> None:

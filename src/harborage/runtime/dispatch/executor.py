@@ -98,7 +98,7 @@ class CatalogToolExecutor:
         self._artifacts = artifacts
         self._tasks = task_registry
         self._threshold = heavy_threshold if heavy_threshold > 0 else DEFAULT_HEAVY_THRESHOLD
-        self._logger = logger or logging.getLogger(__name__)
+        self._logger = logging.getLogger(__name__) if logger is None else logger
         self._max_depth = max_spawn_depth if max_spawn_depth > 0 else DEFAULT_SPAWN_DEPTH_CAP
         self._clock = clock
         self._stragglers = Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error))

@@ -88,13 +88,13 @@ class MemoryEngine:
         logger: logging.Logger | None = None,
     ) -> None:
         self._pauses = pauses
-        self._inboxes = inboxes or InboxRegistry(clock=clock)
-        self._journal: Journal = journal or MemoryJournal()
+        self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes
+        self._journal: Journal = MemoryJournal() if journal is None else journal
         self._clock = clock
         self._recheck_s = recheck.total_seconds()
         self._keep_finished = keep_finished
         self._refused = refused
-        self._logger = logger or logging.getLogger(__name__)
+        self._logger = logging.getLogger(__name__) if logger is None else logger
         self._runs: dict[str, _Carried] = {}
         self._finished: deque[str] = deque()
         self._work: tuple[Carriage, Crew] | None = None

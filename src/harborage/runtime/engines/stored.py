@@ -108,12 +108,12 @@ class StoredEngine:
         self._pauses = pauses
         self._agent = agent
         self._worker = worker or new_id()
-        self._inboxes = inboxes or InboxRegistry(clock=clock)
+        self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes
         self._clock = clock
         self._linger_s = linger.total_seconds()
         self._recheck_s = recheck.total_seconds()
         self._refused = refused
-        self._logger = logger or logging.getLogger(__name__)
+        self._logger = logging.getLogger(__name__) if logger is None else logger
         self._carried: dict[str, Carried] = {}
         self._causes: OrderedDict[str, Exception] = OrderedDict()
         self._changed = asyncio.Event()
@@ -317,7 +317,7 @@ class StoredEngine:
             await self._release(run.lease, Standing(), wait_s=_HICCUP_S)
         except asyncio.CancelledError:
             self._let_go(run)
-            await self._release(run.lease, run.parked or Standing())
+            await self._release(run.lease, Standing() if run.parked is None else run.parked)
             raise
         else:
             left = self._let_go(run)

@@ -348,7 +348,9 @@ def _call_at(step: _Step, place: Place, tool: str) -> tuple[str, CallMade]:
     """The call of a step at this place, and its key: an approval and the call that it lets through are one."""
     key = tool if place.branch is None else f"{place.at}.{place.branch}"
     known = step.calls.get(key)
-    return key, known or CallMade(tool=tool, branch=place.branch, args=_args(step.step.decision, place))
+    if known is None:
+        known = CallMade(tool=tool, branch=place.branch, args=_args(step.step.decision, place))
+    return key, known
 
 
 def _tool_of(decision: Decision | None, branch: int) -> str:

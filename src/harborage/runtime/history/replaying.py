@@ -158,7 +158,7 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
         mind=replace(mind, model=served) if isinstance(mind, Thought) else mind,
         options=replace(setup.options, records_model=False),
         bus=None,
-        artifacts=artifacts or setup.artifacts,
+        artifacts=setup.artifacts if artifacts is None else artifacts,
         tasks=None,
         journal=None,
         storage=None,

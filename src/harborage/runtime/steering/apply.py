@@ -58,7 +58,9 @@ def _fold(run: RunState, outcome: Steered) -> None:
                 _note(run, "redirect", payload)
         case ControlType.CANCEL:
             _cancel(run, control)
-        case ControlType.PAUSE | ControlType.PRIORITIZE:
+        case ControlType.PAUSE:
+            _signal(run, pause_requested=True)
+        case ControlType.PRIORITIZE:
             pass
         case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
             pass
@@ -110,7 +112,7 @@ def _resolve(
         case PauseDecision.APPROVE | PauseDecision.RESUME:
             answer = {**(payload or {}), "decision": str(decision)}
             run.trajectory.resume_hint = ResumeHint(
-                pause_token=token, resumed_at=at or UNSET_TIME, resume_payload=answer
+                pause_token=token, resumed_at=UNSET_TIME if at is None else at, resume_payload=answer
             )
             # The hint is for the next step alone; the note keeps the answer in the history.
             _note(run, "resumed", answer)
@@ -151,7 +153,7 @@ def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
             llm_observation=for_planner,
             reasoning_trace=planned.reasoning,
             assistant_preamble=planned.preamble,
-            started_at=planned.started_at or UNSET_TIME,
+            started_at=UNSET_TIME if planned.started_at is None else planned.started_at,
             latency_ms=planned.latency_ms,
         )
     )

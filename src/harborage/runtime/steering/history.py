@@ -54,7 +54,7 @@ class ControlHistory:
         Raises:
             IdentityRequiredError: no identity, and sessions of several owners have this id.
         """
-        owner = who or effective_quadruple()
+        owner = effective_quadruple() if who is None else who
         if owner is not None:
             return list(self._rings.get(Identity(owner.tenant_id, owner.user_id, session_id), ()))
         rings = [ring for key, ring in self._rings.items() if key.session_id == session_id]

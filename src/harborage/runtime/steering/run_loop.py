@@ -70,7 +70,7 @@ class RunLoop:
     ) -> None:
         self._registry = _required(registry, "an inbox registry")
         self._history = ControlHistory(max_control_history)
-        self._logger = logger or logging.getLogger(__name__)
+        self._logger = logging.getLogger(__name__) if logger is None else logger
         self._recheck = pause_status_recheck_interval if pause_status_recheck_interval > timedelta() else _RECHECK
         self._services = AgentServices(
             pauses=_required(coordinator, "a pause coordinator"),

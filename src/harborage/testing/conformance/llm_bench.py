@@ -144,7 +144,7 @@ class ProviderBench:
         try:
             with bound(SESSION):
                 async with asyncio.timeout(_PATIENCE_S):
-                    return await (driver or self.driver).complete(request)
+                    return await (self.driver if driver is None else driver).complete(request)
         except TimeoutError as error:
             raise ConformanceError(f"a call did not end within {_PATIENCE_S:g} s") from error
 

@@ -173,5 +173,6 @@ async def open_bench(
     """A bench with a fresh registry; without a redactor of its own it gets the default one."""
     clock = FakeClock() if clock is None else clock
     bus = FaultyBus(MemoryEventBus(config=_ROOM_FOR_ALL, clock=clock))
-    parts = RegistryParts(bus=bus, redactor=redactor or PatternRedactor(), store=store, clock=clock)
+    redactor = PatternRedactor() if redactor is None else redactor
+    parts = RegistryParts(bus=bus, redactor=redactor, store=store, clock=clock)
     return Bench(await open_registry(parts), bus, clock)

@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self, simulation: Simulation, runs: AuditedRuns | None = None) -> None:
         self.simulation = simulation
-        self.runs = runs or AuditedRuns(simulation)
+        self.runs = AuditedRuns(simulation) if runs is None else runs
         self.state = MemoryStateStore(clock=simulation.clock)
         self.events = MemoryEventLog()
         self._chance = simulation.chance("server")

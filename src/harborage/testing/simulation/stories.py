@@ -29,7 +29,7 @@ def play(
     """
 
     async def story(simulation: Simulation) -> frozenset[str]:
-        drawn = traits or drawn_traits(simulation.chance("traits"))
+        drawn = drawn_traits(simulation.chance("traits")) if traits is None else traits
         simulation.note(f"{drawn}")
         simulation.note(f"{simulation.fates.faults}")
         made = town(simulation, drawn)
@@ -38,5 +38,6 @@ def play(
         await check(seen)
         return await marks_of(seen, made.server.runs.claims, made.server.runs.turned_away)
 
-    drawn = faults or drawn_faults(random.Random(f"{seed}/which faults"))
-    return simulate(story, seed, faults=drawn, is_verbose=is_verbose)
+    if faults is None:
+        faults = drawn_faults(random.Random(f"{seed}/which faults"))
+    return simulate(story, seed, faults=faults, is_verbose=is_verbose)

@@ -70,7 +70,7 @@ class Town:
     def __init__(self, simulation: Simulation, traits: Traits, server: Server | None = None) -> None:
         self.simulation = simulation
         self.traits = traits
-        self.server = server or Server(simulation)
+        self.server = Server(simulation) if server is None else server
         self.world = World(simulation)
         self.asked: list[Asked] = []
         self.plans: list[list[Any]] = []

@@ -117,12 +117,15 @@ def crash_test(
     Raises:
         TrialFailedError: at the first story in which `judge` raised, the run failed or hung, or a promise was broken.
     """
-    return [_tried(_Story(agent, goal, outside, answer or _yes), seed, faults, judge) for seed in seeds]
+    return [
+        _tried(_Story(agent, goal, outside, _yes if answer is None else answer), seed, faults, judge) for seed in seeds
+    ]
 
 
 def _tried(story: _Story[Any], seed: int, faults: Faults | None, judge: Callable[[Trial], None] | None) -> Trial:
-    drawn = faults or replace(drawn_faults(random.Random(f"{seed}/which faults")), lose=0.0)
-    outcome = simulate(story.tell, seed, faults=drawn)
+    if faults is None:
+        faults = replace(drawn_faults(random.Random(f"{seed}/which faults")), lose=0.0)
+    outcome = simulate(story.tell, seed, faults=faults)
     if outcome.error is not None:
         raise TrialFailedError(seed, outcome) from outcome.error
     trial = Trial(seed=seed, finish=outcome.result[0], outside=outcome.result[1], outcome=outcome)

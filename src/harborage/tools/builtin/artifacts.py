@@ -59,7 +59,7 @@ def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
             max_bytes: how much to read at once, 65536 unless given, at most 1048576
             offset: the byte to begin at; take next_offset of the last piece to read on
         """
-        artifacts = store or call.artifacts
+        artifacts = call.artifacts if store is None else store
         if artifacts is None:
             raise ArtifactStoreRequiredError
         require_triple(call.who, ARTIFACT_FETCH)

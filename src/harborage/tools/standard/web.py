@@ -77,7 +77,7 @@ def http_get(
 
     `resolve` and `transport` stand in for the system's name lookup and for the network.
     """
-    fetcher = _Fetcher(limits, allow_private, resolve or _looked_up, transport)
+    fetcher = _Fetcher(limits, allow_private, _looked_up if resolve is None else resolve, transport)
 
     async def get(url: str, raw: bool = False) -> WebPage:
         """Read a web page or a text document by its address. HTML comes as readable text with the addresses of links.
