@@ -23,7 +23,8 @@ MAX_POSITIONAL = 6
 # Who may start a bare task: each awaits what it starts. Everybody else asks a Crew or opens a TaskGroup.
 TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/parallel.py", "harborage/runtime/engines/")
 PRINTERS = ("harborage/cli/",)
-PLAIN = frozenset({"bool", "str", "int", "float", "bytes", "timedelta"})
+# Values whose falsy one may mean "not given", and a class that has no empty objects.
+PLAIN = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "Logger"})
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
 
 

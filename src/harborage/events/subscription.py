@@ -146,7 +146,7 @@ class Subscription:
         self._ready.set()
 
     def _lose(self, event: Event) -> None:
-        lost = self.lost or Lost(self._reached + 1, self._reached, 0, event.identity)
+        lost = Lost(self._reached + 1, self._reached, 0, event.identity) if self.lost is None else self.lost
         first, last = lost.from_seq, lost.to_seq
         if number := event.sequence:
             first = min(number, first) if first <= last else number
