@@ -152,9 +152,13 @@ class ParallelBranchObservation(msgspec.Struct, frozen=True, kw_only=True, omit_
 
 
 class ParallelObservation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a finished parallel call leaves in its step: one entry a branch, in branch order."""
+    """What a finished parallel call leaves in its step: one entry a branch, in branch order.
+
+    `error` says why the call as a whole is not done although its branches were run: too few of them succeeded.
+    """
 
     branches: tuple[ParallelBranchObservation, ...] = ()
+    error: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.branches, tuple):

@@ -349,6 +349,7 @@ def _services(
         announces=True,
         folds=True,
         keys_pauses=True,
+        is_recorded=True,
         hearing=hearing,
         redactor=redactor,
         logger=setup.logger,

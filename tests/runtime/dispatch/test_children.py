@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_spawns_without_a_key_are_tasks_and_groups_of_their_own() -> None:
-    """Two spawns of one run, and one of another tenant, do not meet in a group."""
+    """Two spawns of one run, and one of another tenant, do not meet in a task, and each is alone in its group."""
     registry = InProcessTaskRegistry(bus=MemoryEventBus())
     executor = CatalogToolExecutor(ToolCatalog(), None, registry)
     runs = [Quadruple("t", "u", "s", "r"), Quadruple("t", "u", "s", "r"), Quadruple("other", "u", "s", "r")]
@@ -26,8 +26,10 @@ async def test_spawns_without_a_key_are_tasks_and_groups_of_their_own() -> None:
         for run in runs
     ]
     assert {handle["status"] for handle in handles} == {"spawned"}
+    assert all(set(handle) == {"task_id", "kind", "status"} for handle in handles)
     assert len({handle["task_id"] for handle in handles}) == 3
-    assert len({handle["group_id"] for handle in handles}) == 3
+    groups = {(await executor.spawn(run, SpawnTask(), key=""))["group_id"] for run in runs}
+    assert len(groups) == 3
 
 
 async def test_spawns_under_one_key_are_one_task() -> None:

@@ -178,15 +178,17 @@ async def test_all_or_nothing_is_checked_first(refusal: str, names: list[str]) -
         (JoinSpec(JoinKind.ALL), "abc", True),
     ],
 )
-async def test_a_join_that_is_not_met_says_how_it_fell_short(join: JoinSpec, failing: str, is_met: bool) -> None:
-    """With every branch's reason; joins that wait for all are always met."""
+async def test_a_join_that_is_not_met_keeps_what_its_branches_gave(join: JoinSpec, failing: str, is_met: bool) -> None:
+    """A branch that succeeded is answered as done, and the call says which branches failed, by index and tool."""
     answers = {f"tool.{name}": failed(f"no {name}") if name in failing else done(name) for name in "abc"}
-    observed, _ = await dispatch(CallParallel((A, B, C), join), state(), Seam(answers))
-    if is_met:
-        assert len(observed.branches) == 3
-    else:
-        assert observed["error"].startswith("parallel dispatch: ")
-        assert all(f"no {name}" in observed["error"] for name in failing)
+    observed, seen = await dispatch(CallParallel((A, B, C), join), state(), Seam(answers))
+    assert observed == seen
+    assert [one.value for one in observed.branches] == [None if name in failing else name for name in "abc"]
+    assert [one.error for one in observed.branches] == [f"no {name}" if name in failing else "" for name in "abc"]
+    assert bool(observed.error) == (not is_met)
+    if not is_met:
+        assert observed.error.startswith("parallel dispatch: ")
+        assert all(f"branch[{'abc'.index(name)}] tool={name}: no {name}" in observed.error for name in failing)
 
 
 async def test_a_keyed_join_stands_in_the_order_of_its_keys() -> None:

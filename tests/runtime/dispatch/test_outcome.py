@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harborage import codec
-from harborage.planner import CallTool, ParallelBranchObservation, ParallelObservation
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, merged
+from harborage.planner import CallTool, JoinKind, JoinSpec, ParallelBranchObservation, ParallelObservation
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, joined
+from harborage.runtime.parallel import Done, Failed
 
 CALLS = (CallTool("a", call_id="1"), CallTool("b", call_id="2"), CallTool("a"))
 OUTCOMES = (
@@ -44,16 +45,30 @@ def test_an_outcome_is_recorded_as_it_is(outcome: ToolOutcome) -> None:
     assert codec.decode(codec.encode(outcome), ToolOutcome) == outcome
 
 
+BRANCHES = (Done(OUTCOMES[0]), Failed(ToolCallFailedError(OUTCOMES[1])), Done(OUTCOMES[2]))
+
+
 def test_branches_are_matched_by_their_place() -> None:
     """Whole for the history, reduced for the planner; a value or an error, never both."""
-    whole, seen = merged(CALLS, OUTCOMES)
+    outcome = joined(CALLS, JoinSpec(JoinKind.ALL), BRANCHES)
     entry = ParallelBranchObservation
     rest = (entry(call_id="2", tool="b", index=1, error="no"), entry(tool="a", index=2))
-    assert whole == ParallelObservation((entry(call_id="1", tool="a", index=0, value={"big": 1}), *rest))
-    assert seen == ParallelObservation((entry(call_id="1", tool="a", index=0, value={"short": 1}), *rest))
+    whole = ParallelObservation((entry(call_id="1", tool="a", index=0, value={"big": 1}), *rest))
+    assert (outcome.status, outcome.observation) == (OutcomeStatus.DONE, whole)
+    assert outcome.seen == ParallelObservation((entry(call_id="1", tool="a", index=0, value={"short": 1}), *rest))
 
 
 def test_branches_may_stand_in_another_order() -> None:
     """Each keeps its index."""
-    whole, _ = merged(CALLS, OUTCOMES, [2, 0, 1])
-    assert [one.index for one in whole.branches] == [2, 0, 1]
+    outcome = joined(CALLS, JoinSpec(JoinKind.KEYED, merge_keys=("2", "1")), BRANCHES)
+    assert [one.index for one in outcome.observation.branches] == [1, 0, 2]
+
+
+def test_a_join_that_is_not_met_is_no_success() -> None:
+    """Its text is bounded, however much its branches have to say."""
+    long = Failed(ToolCallFailedError(failed("x" * 4_000)))
+    outcome = joined(CALLS, JoinSpec(JoinKind.N, n=3), (BRANCHES[0], long, long))
+    assert outcome.status is OutcomeStatus.FAILED
+    assert outcome.error == outcome.observation.error
+    assert outcome.error.startswith("parallel dispatch: parallel call needs 3 successes, got 1: branch[1] tool=b: x")
+    assert len(outcome.error) < 4_100

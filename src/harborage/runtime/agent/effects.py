@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from harborage.identity import Quadruple
 from harborage.planner import (
     BackgroundMemberOutcome,
     BackgroundResult,
+    CallParallel,
     CallTool,
     ParallelBranchInvalidArgsError,
     RequestPause,
@@ -31,8 +33,9 @@ from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
+from harborage.runtime.dispatch.children import AWAITED, SPAWNED, shown_handle
 from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.executor import CatalogToolExecutor
+from harborage.runtime.dispatch.executor import CatalogToolExecutor, ParallelDispatchError, catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.engines.mailbox import Bridge
@@ -178,11 +181,25 @@ class AgentEffects:
         if executor is None or live.context is None:
             return _Dispatched(None, None, False)
         try:
-            observation, for_planner = await executor.execute_decision(live.context, call.payload)
+            with self._granted(live, call.payload):
+                observation, for_planner = await executor.execute_decision(live.context, call.payload)
         except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
-            observed = {"error": str(error) or type(error).__name__}
+            if isinstance(error, ParallelDispatchError) and error.observation is not None:
+                return _Dispatched(error.observation, error.for_planner, False)
+            observed = failed(str(error) or type(error).__name__).observation
             return _Dispatched(observed, observed, False)
         return _Dispatched(observation, for_planner)
+
+    def _granted(self, live: LiveRun, decision: Any) -> ExitStack:
+        """An executor that asks the gates itself is not asked about what was approved before it saw the decision."""
+        calls = decision.branches if isinstance(decision, CallParallel) else (decision,)
+        grants = ExitStack()
+        for call in calls if self._services.gates else ():
+            gate = self._services.gates.get(call.tool) if isinstance(call, CallTool) else None
+            if gate is not None:
+                who = live.base.quadruple
+                grants.enter_context(gate.granted(ApprovalRequest(tool=call.tool, args=call.args, identity=who)))
+        return grants
 
     async def _dispatched(self, call: StepCall, result: _Dispatched) -> None:
         hook = self._live[call.run_id].on_dispatched
@@ -191,7 +208,7 @@ class AgentEffects:
 
     async def _check(self, call: StepCall) -> str:
         try:
-            self._executor().check(call.payload.branches, self._live[call.run_id].base.catalog)
+            self._executor(call.run_id).check(call.payload.branches, self._live[call.run_id].base.catalog)
         except ParallelBranchInvalidArgsError as error:
             return str(error)
         return ""
@@ -200,17 +217,17 @@ class AgentEffects:
         wanted: CallTool = call.payload
         gate = self._services.gates[wanted.tool]
         live = self._live[call.run_id]
-        objection = withheld(live, wanted.tool) or self._executor().objection(wanted, live.base.catalog)
+        objection = withheld(live, wanted.tool) or self._objection(live, wanted)
         if objection:
             return Approval(refusal=objection)  # nobody is asked about a call that could not be made
-        tool = None if live.base.catalog is None else live.base.catalog.resolve(wanted.tool)
+        tool = self._tool_of(live, wanted.tool)
         request = ApprovalRequest(
             tool=wanted.tool,
             args=wanted.args,
             identity=self._who(call),
             tags=() if tool is None else tool.tags,
             side_effects=None if tool is None else tool.side_effects,
-            key=call.key,
+            key=live.key(call),
         )
         try:
             return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer))
@@ -220,10 +237,27 @@ class AgentEffects:
             else:
                 live.was_cut_at_gate = True  # it may be asked all the same: the store was at it
             raise
-        except DatabaseError:
-            raise  # nobody has refused the call: it asks again once the database serves
         except HarborageError as error:
+            self._reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
             return Approval(refusal=str(error))
+
+    def _objection(self, live: LiveRun, call: CallTool) -> str:
+        """Why a call could not be made whoever allowed it; empty when it could, or when only its executor knows."""
+        executor = self._catalog_executor(live)
+        if executor is not None:
+            return executor.objection(call, live.base.catalog)
+        return "" if live.tool_executor is not None else "this run has no tool executor, so no tool can be called"
+
+    def _tool_of(self, live: LiveRun, name: str) -> Any:
+        if live.base.catalog is not None:
+            return live.base.catalog.resolve(name)
+        executor = self._catalog_executor(live)
+        return None if executor is None else executor.tool(name)
+
+    def _reraise_refusal(self, error: HarborageError) -> None:
+        """A database that refuses a run that is recorded has not failed its step, which is taken again."""
+        if isinstance(error, DatabaseError) and self._services.is_recorded:
+            raise error
 
     def _unanswered(self, call: StepCall) -> None:
         """An earlier process may have asked already: whoever was to answer is told when the run ends."""
@@ -231,18 +265,26 @@ class AgentEffects:
 
     def _answer_due(self, call: StepCall) -> Waiting | None:
         """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
-        pause = self._services.gates[call.payload.tool].idle(call.key)
+        pause = self._services.gates[call.payload.tool].idle(self._live[call.run_id].key(call))
         return None if pause is None else Waiting(pause.deadline)
 
     async def _tool(self, call: StepCall) -> ToolOutcome:
         live = self._live[call.run_id]
         if live.is_rehearsal and (refusal := withheld(live, call.payload.tool)):
             return failed(refusal, OutcomeStatus.REJECTED)
-        return await self._executor().call(live.base.quadruple, call.payload, live.base.catalog, key=call.key)
+        return await self._executor(call.run_id).call(
+            live.base.quadruple,
+            call.payload,
+            live.base.catalog,
+            key=live.key(call),
+            is_recorded=self._services.is_recorded,
+        )
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE:
             return
+        if not self._services.is_recorded:
+            return  # an embedder's loop counts in its own hook
         try:
             await self._services.tasks.increment_tool_count(call.run_id, who=self._who(call))
         except NotFoundError as error:
@@ -250,42 +292,50 @@ class AgentEffects:
             self._services.logger.info("run %s has no task: %s", call.run_id, error)
 
     def _in_doubt(self, call: StepCall) -> Doubt:
-        return self._doubts.verdict(self._executor(), self._who(call), call)
+        return self._doubts.verdict(self._executor(call.run_id), self._who(call), call)
 
     def _unknown(self, call: StepCall) -> ToolOutcome:
-        return self._doubts.report(self._executor(), self._who(call), call)
+        return self._doubts.report(self._executor(call.run_id), self._who(call), call)
 
     def _clear_up(self, call: StepCall) -> Awaitable[ToolOutcome | Doubt]:
-        return self._doubts.clear_up(self._executor(), self._live[call.run_id], call)
+        return self._doubts.clear_up(self._executor(call.run_id), self._live[call.run_id], call)
 
     def _undecided(self, call: StepCall) -> None:
         """An earlier process may have asked a person what became of the call: who was to answer is told."""
         # By the name of the step: a call that is only known from the record comes with what was recorded of it.
-        tool = self._executor().tool(call.name.removeprefix("tool."))
+        tool = self._executor(call.run_id).tool(call.name.removeprefix("tool."))
         if tool is not None and tool.on_unknown is OnUnknown.PAUSE:
             self._live[call.run_id].was_cut_at_gate = True
 
     async def _spawn(self, call: StepCall) -> dict[str, Any]:
         key, spawn = call.payload
-        if self._live[call.run_id].is_rehearsal:
+        live = self._live[call.run_id]
+        if live.is_rehearsal:
             return {"error": NO_TASKS}
+        if not self._services.is_recorded:
+            key = spawn.idempotency_key  # the step is never taken again, and a later run may have the same id
         try:
-            handle = await self._executor().spawn(self._who(call), spawn, key=key)
-        except DatabaseError:
-            raise
+            handle = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key)
         except HarborageError as error:
-            return {"error": str(error)}
+            self._reraise_refusal(error)
+            return failed(str(error)).observation  # type: ignore[no-any-return]
         if self._services.begin_child is not None:
             # Before the spawn is recorded: a task that a record knows of has a run.
             await self._services.begin_child(handle["task_id"], self._who(call))
-        if not spawn.spec.retain_turn:
+        if spawn.spec.retain_turn:
+            live.retained.add(handle["task_id"])
+        else:
             self._follow(call.run_id, handle["group_id"])
-        return {name: handle[name] for name in ("task_id", "kind", "status")}
+        return shown_handle(handle)
 
     def _spawned_before(self, call: StepCall, handle: dict[str, Any]) -> None:
         """A run that is carried on hears of its background groups too, of those that ended meanwhile at once."""
         key, spawn = call.payload
-        if "error" not in handle and not spawn.spec.retain_turn:
+        if "error" in handle:
+            return
+        if spawn.spec.retain_turn:
+            self._live[call.run_id].retained.add(handle["task_id"])
+        else:
             self._follow(call.run_id, spawn.group_id or own_group_id(self._who(call), key))
 
     def _follow(self, run_id: str, group_id: str) -> None:
@@ -294,10 +344,13 @@ class AgentEffects:
         live.crew.start(self._report_back(live, group_id), f"watch {group_id}")
 
     async def _report_back(self, live: LiveRun, group_id: str) -> None:
-        if self._services.tasks is None:
+        tasks = self._services.tasks
+        if tasks is None:
+            tasks = self._executor(live.base.quadruple.run_id).task_registry
+        if tasks is None:
             return
         try:
-            watch = await self._services.tasks.watch_group(live.base.quadruple.identity, group_id)
+            watch = await tasks.watch_group(live.base.quadruple.identity, group_id)
         except GroupNotFoundError:
             return  # of an earlier runtime, whose tasks ended with it
         try:
@@ -312,18 +365,21 @@ class AgentEffects:
     async def _await(self, call: StepCall) -> Any:
         try:
             # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
-            _, seen = await self._executor().awaited(self._who(call), call.payload)
-        except DatabaseError:
-            raise
+            name = SPAWNED if call.payload in self._live[call.run_id].retained else AWAITED
+            _, seen = await self._executor(call.run_id).awaited(self._who(call), call.payload, name)
         except HarborageError as error:
-            return {"error": str(error)}
+            self._reraise_refusal(error)
+            return failed(str(error)).observation
         return seen
 
     def _who(self, call: StepCall) -> Quadruple:
         return self._live[call.run_id].base.quadruple
 
-    def _executor(self) -> CatalogToolExecutor:
-        executor = self._services.executor
+    def _catalog_executor(self, live: LiveRun) -> CatalogToolExecutor | None:
+        return self._services.executor if self._services.executor is not None else catalog_executor(live.tool_executor)
+
+    def _executor(self, run_id: str) -> CatalogToolExecutor:
+        executor = self._catalog_executor(self._live[run_id])
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor

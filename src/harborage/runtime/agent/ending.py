@@ -138,10 +138,15 @@ def refuse(services: AgentServices, control: ControlEvent) -> None:
     services.emit(EventType.CONTROL_REJECTED, control.identity, payload)
 
 
-async def _close_up(services: AgentServices, live: LiveRun) -> None:
-    await live.mailbox.handed_over()
+async def withdraw_unanswered(services: AgentServices, live: LiveRun) -> None:
+    """Settle the approvals that the run asked for and waits for no more."""
     for token in await _unanswered(services, live):
         await withdraw(services, live.base.quadruple, token)
+
+
+async def _close_up(services: AgentServices, live: LiveRun) -> None:
+    await live.mailbox.handed_over()
+    await withdraw_unanswered(services, live)
     for control in live.mailbox.take().controls:
         refuse(services, control)
 

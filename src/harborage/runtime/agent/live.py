@@ -10,6 +10,7 @@ from harborage.concurrency import Crew
 from harborage.events import Event, EventType, Redactor
 from harborage.planner import ArtifactManifestEntry, CompressionRunner, Planner, RunContext, ToolCallDeferred
 from harborage.runtime.agent.reasoning import without_secrets
+from harborage.runtime.effects import StepCall
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.exchanges import Transcript
 from harborage.runtime.steering.run_spec import ToolExecutor
@@ -23,7 +24,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
     that there may be others, from before this process carried it. `transcript` and
     `manifest` are what its record holds of model calls, and of artifacts that its planner was shown. A rehearsal calls
-    no tool that has effects."""
+    no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
+    the tasks that the run spawned to wait for."""
 
     base: RunContext
     planner: Planner
@@ -39,6 +41,12 @@ class LiveRun(msgspec.Struct, kw_only=True):
     transcript: Transcript | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     is_rehearsal: bool = False
+    nonce: str = ""
+    retained: set[str] = msgspec.field(default_factory=set)
+
+    def key(self, call: StepCall) -> str:
+        """The idempotency key of a step; no two runs share one."""
+        return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
 
     def told(self) -> Transcript:
         """The transcript, made when it is first needed: a run without a model has none."""

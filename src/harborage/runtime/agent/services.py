@@ -35,8 +35,9 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
-    `hearing` hears what planners ask of their models, for the record. `begin_child` starts the run of a spawned task,
-    unless it was started before.
+    `hearing` hears what planners ask of their models, for the record. `is_recorded` says that runs are kept and carried
+    on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
+    starts the run of a spawned task, unless it was started before.
     """
 
     pauses: PauseCoordinator
@@ -55,6 +56,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     announces: bool = False
     folds: bool = False
     keys_pauses: bool = False
+    is_recorded: bool = False
     hearing: Hearing | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None

@@ -108,6 +108,7 @@ class ApprovalGate:
         self._clock = clock
         self._recheck_s = recheck_s if recheck_s > 0 else RECHECK_S
         self._waiting: dict[str, WaitingCall] = {}
+        self._granted: list[str] = []
         self._is_closed = False
 
     @property
@@ -140,6 +141,8 @@ class ApprovalGate:
             ApprovalUnrecordedError: approved, but that could not be announced.
         """
         self._check(request)
+        if self._granted and self._takes_grant(request):
+            return request.args
         is_required, reason = await self._ask_policy(request)
         if not is_required:
             return request.args
@@ -156,6 +159,28 @@ class ApprovalGate:
                 # The very cancellation goes on: asyncio.timeout and TaskGroup know only the class itself.
                 raise cancelled from ApprovalCancelledError(pause.token, request.tool)
         return await self._conclude(request, settled)
+
+    @contextmanager
+    def granted(self, request: ApprovalRequest) -> Iterator[None]:
+        """Let the very call of `request`, approved by this gate already, pass it once more without asking again.
+
+        For a loop that asks the gate before it hands a decision to an executor that may ask it, too. What is not used
+        inside the block is void after it.
+        """
+        fingerprint = _fingerprint(request)
+        self._granted.append(fingerprint)
+        try:
+            yield
+        finally:
+            if fingerprint in self._granted:
+                self._granted.remove(fingerprint)
+
+    def _takes_grant(self, request: ApprovalRequest) -> bool:
+        fingerprint = _fingerprint(request)
+        if fingerprint not in self._granted:
+            return False
+        self._granted.remove(fingerprint)
+        return True
 
     async def resolve_approval(
         self,

@@ -25,13 +25,22 @@ from harborage.tasks import (
 )
 
 __all__ = [
+    "AWAITED",
     "DEFAULT_SPAWN_DEPTH_CAP",
+    "SPAWNED",
     "AwaitSelfError",
     "SpawnDepthExceededError",
     "await_task",
+    "shown_handle",
     "spawn_task",
     "task_outcome",
 ]
+
+
+SPAWNED = "_spawn_task"
+"""The name under which the outcome of a child that its spawn waits for is shown and kept."""
+AWAITED = "_await_task"
+"""The name under which the outcome of an awaited task is shown and kept."""
 
 
 class AwaitSelfError(HarborageError):
@@ -53,6 +62,11 @@ async def spawn_task(
     if not spawn.group_id:
         await _seal(registry, group_id, who, is_again=handle.reused)
     return {"task_id": handle.id, "kind": str(spawn.kind or "background"), "status": "spawned", "group_id": group_id}
+
+
+def shown_handle(handle: dict[str, Any]) -> dict[str, Any]:
+    """What the planner is given of a spawned task."""
+    return {name: handle[name] for name in ("task_id", "kind", "status")}
 
 
 async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_again: bool) -> None:

@@ -1,35 +1,35 @@
 """A decision carried out over the durable seam: tools as steps, branches side by side, children by spawn and join.
 
 Pure above `io`. A call that cannot be made, fails or is cut short becomes an observation that the planner can answer;
-the run goes on. Only cancellation of the run itself passes through.
+the run goes on. Only cancellation of the run itself passes through. Every path asks the approval gates first: a run
+over a catalog, and one whose decisions an executor of its own carries out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, assert_never
 
 import msgspec
 
-from harborage.planner import (
-    AwaitTask,
-    CallParallel,
-    CallTool,
-    JoinKind,
-    JoinSpec,
-    ParallelThresholdUnmetError,
-    PlannerError,
-    SpawnTask,
+from harborage.planner import AwaitTask, CallParallel, CallTool, JoinKind, JoinSpec, SpawnTask
+from harborage.runtime.dispatch.outcome import (
+    OutcomeStatus,
+    ToolCallFailedError,
+    ToolOutcome,
+    failed,
+    join_of,
+    joined,
+    kept_or_raised,
 )
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, merged
 from harborage.runtime.durable import Durable
-from harborage.runtime.joins import merge, normalise_join, successes_needed
-from harborage.runtime.parallel import BranchOutcome, Cancelled, Done, Failed
+from harborage.runtime.joins import Done, Failed
 from harborage.runtime.steering.apply import Observed
 from harborage.runtime.steering.arrivals import StepInterruptedError
 from harborage.runtime.steering.state import RunState
 
-__all__ = ["Acting", "Approval", "dispatch"]
+__all__ = ["Acting", "Approval", "carry_out", "dispatch", "dispatch_by_executor"]
 
 Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 """The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
@@ -44,94 +44,143 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 async def dispatch(decision: Acting, run: RunState, io: Durable) -> Observed:
     """Carry `decision` out; returns the observation as it was and as the planner sees it."""
+    outcome = await carry_out(decision, run, io)
+    return outcome.observation, outcome.seen
+
+
+def carry_out(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutcome]:
+    """The outcome of `decision`, whichever of the four kinds it is."""
     match decision:
         case CallTool():
-            outcome = await call_tool(decision, run, io)
-            return outcome.observation, outcome.seen
+            return call_tool(decision, run, io)
         case CallParallel():
-            return await _call_parallel(decision, run, io)
+            return _call_parallel(decision, run, io)
         case SpawnTask():
-            return _both(await _spawn(decision, run, io))
+            return _spawn(decision, run, io)
         case AwaitTask():
-            return _both(await _join(decision.task_id, io))
+            return _join(decision.task_id, io)
         case _ as unreachable:
             assert_never(unreachable)
+
+
+async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Observed:
+    """Carry `decision` out as one step through the run's own tool executor, once its gated calls are approved.
+
+    The executor sees a call only with the arguments it was approved with. A parallel call is made when every gated
+    branch is approved, and else not at all: what its other branches would mean is known to the executor alone.
+    """
+    allowed = await _allowed(decision, run, io) if run.gated_tools else decision
+    if isinstance(allowed, ToolOutcome):
+        return allowed.observation, allowed.seen
+    try:
+        observed: Observed = await io.step("dispatch", allowed)
+    except StepInterruptedError as cut:
+        stopped = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+        return stopped.observation, stopped.seen
+    return observed
 
 
 async def call_tool(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
     """Make one call, after the approval it may need."""
     try:
         if call.tool in run.gated_tools:
-            approval: Approval = await io.step(f"approve.{call.tool}", call)
-            if approval.refusal:
-                return failed(approval.refusal, OutcomeStatus.REJECTED)
-            call = CallTool(call.tool, approval.args, call.call_id)
+            allowed = await _approved(call, io)
+            if isinstance(allowed, ToolOutcome):
+                return allowed
+            call = allowed
         outcome: ToolOutcome = await io.step(f"tool.{call.tool}", call)
     except StepInterruptedError as cut:
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     return outcome
 
 
-async def _call_parallel(decision: CallParallel, run: RunState, io: Durable) -> Observed:
+async def _approved(call: CallTool, io: Durable) -> CallTool | ToolOutcome:
+    """The call as it was approved, or the outcome of one that was refused."""
+    approval: Approval = await io.step(f"approve.{call.tool}", call)
+    if approval.refusal:
+        return failed(approval.refusal, OutcomeStatus.REJECTED)
+    return CallTool(call.tool, approval.args, call.call_id)
+
+
+async def _allowed(decision: Any, run: RunState, io: Durable) -> Any:
+    """The decision with its gated calls as they were approved, or the outcome of one that was refused."""
+    match decision:
+        case CallTool() if decision.tool in run.gated_tools:
+            try:
+                return await _approved(decision, io)
+            except StepInterruptedError as cut:
+                return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+        case CallParallel() if any(call.tool in run.gated_tools for call in decision.branches):
+            return await _allowed_branches(decision, run, io)
+        case _:
+            return decision
+
+
+async def _allowed_branches(decision: CallParallel, run: RunState, io: Durable) -> CallParallel | ToolOutcome:
+    """The parallel call with every gated branch as it was approved, or why it is not made."""
+    join = join_of(decision)
+    if isinstance(join, ToolOutcome):
+        return join  # nobody is asked about a call that could not be made
+    gated = [index for index, call in enumerate(decision.branches) if call.tool in run.gated_tools]
+    asked = [partial(_approved_branch, decision.branches[index]) for index in gated]
+    answers = await io.gather(asked, JoinSpec(JoinKind.ALL))
+    branches = list(decision.branches)
+    refusals: list[str] = []
+    for index, answer in zip(gated, answers, strict=True):
+        if isinstance(answer, Done):
+            branches[index] = answer.value
+        else:
+            error = answer.error if isinstance(answer, Failed) else "cancelled"
+            refusals.append(f"branch[{index}] tool={branches[index].tool}: {error}")
+    if refusals:
+        return failed(f"parallel dispatch: nothing was called: {'; '.join(refusals)}", OutcomeStatus.REJECTED)
+    return msgspec.structs.replace(decision, branches=tuple(branches))
+
+
+async def _approved_branch(call: CallTool, io: Durable) -> CallTool:
     try:
-        join = normalise_join(decision.join, decision.branches)
-    except PlannerError as error:
-        return _both({"error": f"parallel dispatch: {error}"})
+        answer = await _approved(call, io)
+    except StepInterruptedError as cut:
+        answer = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
+    if isinstance(answer, ToolOutcome):
+        raise ToolCallFailedError(answer)
+    return answer
+
+
+async def _call_parallel(decision: CallParallel, run: RunState, io: Durable) -> ToolOutcome:
+    join = join_of(decision)
+    if isinstance(join, ToolOutcome):
+        return join
     if run.is_parallel_atomic:
         refusal: str = await io.step("parallel.check", decision)
         if refusal:
-            return _both({"error": f"parallel dispatch: {refusal}"})
-    branches = await io.gather([partial(_branch, call, run) for call in decision.branches], join)
-    outcomes = [_settled(one) for one in branches]
-    shortfall = _shortfall(join, outcomes)
-    if shortfall is not None:
-        return _both({"error": f"parallel dispatch: {shortfall}"})
-    keyed = merge(join, branches, branches=decision.branches) if join.kind is JoinKind.KEYED else None
-    return merged(decision.branches, outcomes, keyed)
-
-
-def _shortfall(join: JoinSpec, outcomes: list[ToolOutcome]) -> ParallelThresholdUnmetError | None:
-    needed = successes_needed(join)
-    failures = {index: one.error for index, one in enumerate(outcomes) if one.status is not OutcomeStatus.DONE}
-    succeeded = len(outcomes) - len(failures)
-    return None if needed is None or succeeded >= needed else ParallelThresholdUnmetError(needed, succeeded, failures)
+            return failed(f"parallel dispatch: {refusal}")
+    branches: list[Callable[[Durable], Awaitable[ToolOutcome]]] = [
+        partial(_branch, call, run) for call in decision.branches
+    ]
+    return joined(decision.branches, join, await io.gather(branches, join))
 
 
 async def _branch(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
-    outcome = await call_tool(call, run, io)
-    if outcome.status is not OutcomeStatus.DONE:
-        raise ToolCallFailedError(outcome)
-    return outcome
+    return kept_or_raised(await call_tool(call, run, io))
 
 
-def _settled(outcome: BranchOutcome[ToolOutcome]) -> ToolOutcome:
-    match outcome:
-        case Done(value):
-            return value
-        case Failed(ToolCallFailedError() as error):
-            return error.outcome
-        case Failed(error):
-            return failed(f"{type(error).__name__}: {error}")
-        case Cancelled():
-            return failed("cancelled: the call was settled by its other branches", OutcomeStatus.CANCELLED)
-        case _ as unreachable:
-            assert_never(unreachable)
-
-
-async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> Any:
+async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> ToolOutcome:
     child_id = decision.idempotency_key or f"{run.who.run_id}/{run.steps}"
     handle = await io.spawn(child_id, decision)
     if decision.spec.retain_turn and "task_id" in handle:
         return await _join(handle["task_id"], io)
-    return handle
+    return _of_task(handle)
 
 
-async def _join(task_id: str, io: Durable) -> Any:
+async def _join(task_id: str, io: Durable) -> ToolOutcome:
     try:
-        return await io.join(task_id)
+        return _of_task(await io.join(task_id))
     except StepInterruptedError as cut:
-        return {"error": f"cancelled: {cut.reason}"}
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
 
 
-def _both(observation: Any) -> Observed:
-    return observation, observation
+def _of_task(observation: Any) -> ToolOutcome:
+    """The outcome of a spawn or an await; one that could not be done says why, and names no task."""
+    is_refused = isinstance(observation, dict) and "error" in observation and "task_id" not in observation
+    return ToolOutcome(OutcomeStatus.FAILED if is_refused else OutcomeStatus.DONE, observation)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from harborage import codec
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -24,23 +26,40 @@ from harborage.planner import (
     CallParallel,
     CallTool,
     ParallelBranchInvalidArgsError,
-    ParallelBranchObservation,
-    ParallelObservation,
+    ParallelPauseUnsupportedError,
+    RequestPause,
     RunContext,
     SpawnTask,
     ToolCatalogView,
     decision_kind,
 )
-from harborage.runtime.dispatch.children import DEFAULT_SPAWN_DEPTH_CAP, await_task, spawn_task
+from harborage.runtime.dispatch.children import (
+    AWAITED,
+    DEFAULT_SPAWN_DEPTH_CAP,
+    SPAWNED,
+    await_task,
+    shown_handle,
+    spawn_task,
+)
 from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD, Projection, project_observation
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed, unknown
+from harborage.runtime.dispatch.outcome import (
+    OutcomeStatus,
+    ToolOutcome,
+    failed,
+    join_of,
+    joined,
+    kept_or_raised,
+    unknown,
+)
 from harborage.runtime.effects import Doubt
-from harborage.runtime.parallel import BranchResult, ParallelExecutor
+from harborage.runtime.parallel import race
 from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
 from harborage.tasks import TaskRegistry
 from harborage.tools import (
     CallContext,
+    CatalogFilter,
     Invoker,
+    Loading,
     OnUnknown,
     Tool,
     ToolCatalog,
@@ -51,9 +70,10 @@ from harborage.tools import (
     run_with_policy,
 )
 
-__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError"]
+__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor"]
 
 _EXEMPT_TAG = "artifact"
+_NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"
 _DOUBTS = {
     OnUnknown.RETRY: Doubt.REPEAT,
     OnUnknown.PROBE: Doubt.CLEAR_UP,
@@ -61,6 +81,14 @@ _DOUBTS = {
     OnUnknown.PAUSE: Doubt.CLEAR_UP,
 }
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def catalog_executor(executor: object) -> CatalogToolExecutor | None:
+    """`executor` if its decisions are carried out as this module does; None for one with a way of its own."""
+    if not isinstance(executor, CatalogToolExecutor):
+        return None
+    is_own = type(executor).execute_decision is not CatalogToolExecutor.execute_decision
+    return None if is_own else executor
 
 
 class ToolInvokeError(HarborageError):
@@ -72,7 +100,15 @@ class ToolInvokeError(HarborageError):
 
 
 class ParallelDispatchError(HarborageError):
-    """A parallel call failed as a whole; the cause says why."""
+    """A parallel call failed as a whole. `observation` is what its branches gave all the same, and None when none ran.
+
+    `for_planner` is the same as the planner sees it.
+    """
+
+    def __init__(self, message: str = "", *, observation: Any = None, for_planner: Any = None) -> None:
+        self.observation = observation
+        self.for_planner = for_planner
+        super().__init__(message)
 
 
 class CatalogToolExecutor:
@@ -105,6 +141,11 @@ class CatalogToolExecutor:
         self._invoker = Invoker(bus=bus, clock=clock)
         self._emit: Callable[[Event], Event] | None = None if bus is None else bus.publish_nowait
 
+    @property
+    def task_registry(self) -> TaskRegistry | None:
+        """Where it spawns tasks and waits for them; None when it can do neither."""
+        return self._tasks
+
     async def execute_decision(self, rc: RunContext, decision: object) -> tuple[Any, Any]:
         """Carry out one decision; returns the observation as it was and as the planner sees it.
 
@@ -123,8 +164,9 @@ class CatalogToolExecutor:
             case SpawnTask():
                 handle = await self.spawn(rc.quadruple, decision, key=decision.idempotency_key)
                 if not decision.spec.retain_turn:
-                    return handle, handle
-                return await self.awaited(rc.quadruple, handle["task_id"], "_spawn_task")
+                    seen = shown_handle(handle)
+                    return seen, seen
+                return await self.awaited(rc.quadruple, handle["task_id"], SPAWNED)
             case AwaitTask():
                 return await self.awaited(rc.quadruple, decision.task_id)
             case _:
@@ -134,10 +176,13 @@ class CatalogToolExecutor:
         """End branches that outlived their parallel call because they ignore cancellation."""
         await self._stragglers.aclose()
 
-    async def call(self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str) -> ToolOutcome:
+    async def call(
+        self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str, is_recorded: bool = True
+    ) -> ToolOutcome:
         """Make one call and say what became of it; a failure is an outcome, never an exception.
 
-        A heavy result that went to the artifact store is represented by its summary from here on: the store has it all.
+        Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
+        it all. Otherwise the outcome holds the very value beside what the planner sees of it.
         """
         try:
             result = await self._call(who, call, view, key=key)
@@ -146,6 +191,9 @@ class CatalogToolExecutor:
             return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
             return failed(str(error) or type(error).__name__)
+        if not is_recorded:
+            reduced = msgspec.UNSET if result.llm is result.raw else result.llm
+            return ToolOutcome(OutcomeStatus.DONE, result.raw, reduced)
         return self._outcome(result)
 
     def _outcome(self, result: Projection) -> ToolOutcome:
@@ -181,6 +229,11 @@ class CatalogToolExecutor:
         """The tool of that name, whoever may see it."""
         descriptor = self._catalog.resolve(name)
         return None if descriptor is None else descriptor.tool
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of all tools of its catalog, whoever may see them."""
+        return tuple(tool.name for tool in self._catalog.list(CatalogFilter(loading_modes=tuple(Loading))))
 
     def in_doubt(self, call: CallTool) -> Doubt:
         """What to do about a call that had begun when its process died, as its tool says; one that is gone cannot."""
@@ -235,6 +288,8 @@ class CatalogToolExecutor:
             raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
         except Exception as error:
             raise ToolInvokeError(call.tool, str(error) or type(error).__name__) from error
+        if isinstance(result.value, RequestPause):
+            raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
         return await self._project(descriptor, result, who)
 
     def _invoke(self, descriptor: ToolDescriptor, call: CallTool, who: Quadruple, key: str) -> Awaitable[ToolResult]:
@@ -253,7 +308,7 @@ class CatalogToolExecutor:
             exempt=_EXEMPT_TAG in descriptor.tool.tags,
         )
 
-    async def awaited(self, who: Quadruple, task_id: str, name: str = "_await_task") -> tuple[Any, Any]:
+    async def awaited(self, who: Quadruple, task_id: str, name: str = AWAITED) -> tuple[Any, Any]:
         """How a task ended, once it has, as it was and as the planner sees it."""
         outcome = await self.join(who, task_id)
         projected = await project_observation(
@@ -262,36 +317,15 @@ class CatalogToolExecutor:
         return projected.raw, projected.llm
 
     async def _parallel(self, rc: RunContext, decision: CallParallel) -> tuple[Any, Any]:
-        def resolve(name: str) -> ToolDescriptor | None:
-            return self._descriptor(name, rc.catalog)
+        join = join_of(decision)
+        if isinstance(join, ToolOutcome):
+            raise ParallelDispatchError(join.error)
+        starts = [partial(self._branch, rc, call) for call in decision.branches]
+        outcomes = await race(starts, join, stragglers=self._stragglers, clock=self._clock)
+        outcome = joined(decision.branches, join, outcomes)
+        if outcome.status is not OutcomeStatus.DONE:
+            raise ParallelDispatchError(outcome.error, observation=outcome.observation, for_planner=outcome.seen)
+        return outcome.observation, outcome.seen
 
-        async def invoke(descriptor: ToolDescriptor, branch: CallTool) -> ToolResult:
-            return await self._invoke(descriptor, branch, rc.quadruple, "")
-
-        try:
-            results = await ParallelExecutor(resolve, invoke, stragglers=self._stragglers, clock=self._clock).execute(
-                decision.branches, decision.join, non_atomic=True, who=rc.quadruple
-            )
-        except HarborageError as error:
-            raise ParallelDispatchError(f"parallel dispatch: {error}") from error
-        whole: list[ParallelBranchObservation] = []
-        seen: list[ParallelBranchObservation] = []
-        for result in results:
-            raw, llm = await self._branch(rc, decision.branches[result.index], result)
-            whole.append(raw)
-            seen.append(llm)
-        return ParallelObservation(branches=tuple(whole)), ParallelObservation(branches=tuple(seen))
-
-    async def _branch(
-        self, rc: RunContext, call: CallTool, result: BranchResult
-    ) -> tuple[ParallelBranchObservation, ParallelBranchObservation]:
-        def entry(value: Any, error: str = "") -> ParallelBranchObservation:
-            return ParallelBranchObservation(
-                call_id=call.call_id, tool=call.tool, index=result.index, value=value, error=error
-            )
-
-        if result.error is not None or result.result is None:
-            refused = entry(None, str(result.error) or type(result.error).__name__)
-            return refused, refused
-        projected = await self._project(self._descriptor(call.tool, rc.catalog), result.result, rc.quadruple)
-        return entry(projected.raw), entry(projected.llm)
+    async def _branch(self, rc: RunContext, call: CallTool) -> ToolOutcome:
+        return kept_or_raised(await self.call(rc.quadruple, call, rc.catalog, key="", is_recorded=False))

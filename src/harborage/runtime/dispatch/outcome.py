@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.planner import CallTool, ParallelBranchObservation, ParallelObservation
+from harborage.planner import (
+    CallParallel,
+    CallTool,
+    JoinKind,
+    JoinSpec,
+    ParallelBranchObservation,
+    ParallelObservation,
+    PlannerError,
+)
+from harborage.runtime.joins import BranchOutcome, Cancelled, Done, Failed, merge, normalise_join, successes_needed
+from harborage.runtime.parallel import BranchResult, ParallelShortfallError
 
-__all__ = ["OutcomeStatus", "ToolCallFailedError", "ToolOutcome", "failed", "merged", "unknown"]
+__all__ = [
+    "OutcomeStatus",
+    "ToolCallFailedError",
+    "ToolOutcome",
+    "bounded",
+    "failed",
+    "join_of",
+    "joined",
+    "kept_or_raised",
+    "unknown",
+]
 
 _MOST_CHARS: Final = 4_000
 
@@ -44,7 +64,11 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def error(self) -> str:
         """The text of what went wrong; empty for a call that is done."""
-        return "" if self.status is OutcomeStatus.DONE else str(self.observation["error"])
+        if self.status is OutcomeStatus.DONE:
+            return ""
+        if isinstance(self.observation, ParallelObservation):
+            return self.observation.error
+        return str(self.observation["error"])
 
 
 class ToolCallFailedError(HarborageError):
@@ -57,10 +81,16 @@ class ToolCallFailedError(HarborageError):
 
 def failed(error: str, status: OutcomeStatus = OutcomeStatus.FAILED) -> ToolOutcome:
     """The outcome of a call that gave nothing, with the reason as its observation."""
-    # An error may quote a file name that is no text, or a whole page that a server sent with it: the one could not be
-    # recorded, the other would not fit into a prompt.
+    return ToolOutcome(status, {"error": bounded(error)})
+
+
+def bounded(error: str) -> str:
+    """The text of an error as a record can hold it and a prompt can show it.
+
+    An error may quote a file name that is no text, or a whole page that a server sent with it.
+    """
     text = error.encode("utf-8", "replace").decode()
-    return ToolOutcome(status, {"error": text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"})
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"
 
 
 def unknown(tool: str, why: str = "") -> ToolOutcome:
@@ -69,14 +99,72 @@ def unknown(tool: str, why: str = "") -> ToolOutcome:
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
 
 
-def merged(
-    calls: Sequence[CallTool], outcomes: Sequence[ToolOutcome], order: Sequence[int] | None = None
-) -> tuple[Any, Any]:
-    """A parallel call's observation, whole and as the planner sees it: one entry a branch, by index or in `order`."""
-    places = range(len(calls)) if order is None else order
+def join_of(decision: CallParallel) -> JoinSpec | ToolOutcome:
+    """The join of a parallel call, or the outcome of one that makes no sense and runs nothing."""
+    try:
+        return normalise_join(decision.join, decision.branches)
+    except PlannerError as error:
+        return failed(f"parallel dispatch: {error}")
+
+
+def kept_or_raised(outcome: ToolOutcome) -> ToolOutcome:
+    """The outcome of a branch that is done; a join counts only those as successes.
+
+    Raises:
+        ToolCallFailedError: it is not done.
+    """
+    if outcome.status is not OutcomeStatus.DONE:
+        raise ToolCallFailedError(outcome)
+    return outcome
+
+
+def joined(calls: Sequence[CallTool], join: JoinSpec, branches: Sequence[BranchOutcome[ToolOutcome]]) -> ToolOutcome:
+    """The outcome of a parallel call: one entry a branch, whole and as the planner sees it.
+
+    A join that is not met leaves what its branches gave all the same: those that acted did act.
+    """
+    outcomes = [_settled(one) for one in branches]
+    places = merge(join, branches, branches=calls) if join.kind is JoinKind.KEYED else range(len(calls))
+    shortfall = _shortfall(calls, join, outcomes)
     whole = tuple(_entry(at, calls[at], outcomes[at], outcomes[at].observation) for at in places)
+    observation = ParallelObservation(branches=whole, error=shortfall)
+    status = OutcomeStatus.FAILED if shortfall else OutcomeStatus.DONE
+    if all(one.for_planner is msgspec.UNSET for one in outcomes):
+        return ToolOutcome(status, observation)
     seen = tuple(_entry(at, calls[at], outcomes[at], outcomes[at].seen) for at in places)
-    return ParallelObservation(branches=whole), ParallelObservation(branches=seen)
+    return ToolOutcome(status, observation, ParallelObservation(branches=seen, error=shortfall))
+
+
+def _settled(outcome: BranchOutcome[ToolOutcome]) -> ToolOutcome:
+    match outcome:
+        case Done(value):
+            return value
+        case Failed(ToolCallFailedError() as error):
+            return error.outcome
+        case Failed(error):
+            return failed(f"{type(error).__name__}: {error}")
+        case Cancelled():
+            return failed("cancelled: the call was settled by its other branches", OutcomeStatus.CANCELLED)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _shortfall(calls: Sequence[CallTool], join: JoinSpec, outcomes: Sequence[ToolOutcome]) -> str:
+    """Why the join is not met; empty when it is."""
+    needed = successes_needed(join)
+    if needed is None:
+        return ""
+    done: list[BranchResult] = []
+    refused: list[BranchResult] = []
+    for index, (call, one) in enumerate(zip(calls, outcomes, strict=True)):
+        if one.status is OutcomeStatus.DONE:
+            done.append(BranchResult(index=index, tool=call.tool, call_id=call.call_id))
+        else:
+            error = ToolCallFailedError(one)
+            refused.append(BranchResult(index=index, tool=call.tool, call_id=call.call_id, error=error))
+    if len(done) >= needed:
+        return ""
+    return bounded(f"parallel dispatch: {ParallelShortfallError(needed, done, refused)}")
 
 
 def _entry(index: int, call: CallTool, outcome: ToolOutcome, value: Any) -> ParallelBranchObservation:

@@ -9,28 +9,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import Crew
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
+from harborage.ids import new_id
 from harborage.planner import Finish, RunContext, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
+from harborage.runtime.agent.ending import withdraw_unanswered
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate
+from harborage.runtime.dispatch.dispatch import Acting, carry_out, dispatch_by_executor
+from harborage.runtime.dispatch.executor import catalog_executor
+from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.durable import Durable
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.apply import Observed
-from harborage.runtime.steering.arrivals import StepInterruptedError
 from harborage.runtime.steering.controls import AppliedControl
 from harborage.runtime.steering.errors import InboxNotFoundError, NoPlannerError, RunLoopMisconfiguredError
 from harborage.runtime.steering.history import MAX_CONTROL_HISTORY, ControlHistory
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
-from harborage.runtime.steering.loop import run_loop
+from harborage.runtime.steering.loop import Dispatch, run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS, RunSpec
 from harborage.runtime.steering.state import ControlErrors, RunState
 from harborage.tasks import TaskRegistry
@@ -45,12 +50,13 @@ _RECHECK = timedelta(seconds=30)
 class RunLoop:
     """Drives planners to their finish, steered through the inboxes of `registry`; shared by any number of runs.
 
-    Without `task_registry` a PRIORITIZE fails; without `bus` nothing is announced. `approval_gates` are the gates of
-    approval-gated tools by tool name. `control_errors` says what a control that cannot be applied does: `fail` ends the
-    run, `reject` records it as failed and the run goes on.
+    Without `task_registry` a PRIORITIZE fails; without `bus` nothing is announced. `approval_gates` are the gates in
+    front of tools, by tool name: a call of such a tool is put to its gate before any executor sees it. `control_errors`
+    says what a control that cannot be applied does: `fail` ends the run, `reject` records it as failed and the run goes
+    on.
 
     Raises:
-        RunLoopMisconfiguredError: no registry or no coordinator.
+        RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class RunLoop:
             bus=bus,
             tasks=task_registry,
             history=self._history,
-            gates={name: gate for name, gate in (approval_gates or {}).items() if gate is not None},
+            gates=_gates(approval_gates),
             clock=timers_of(clock),
             stamp=clock,
             control_errors=ControlErrors(control_errors),
@@ -99,6 +105,7 @@ class RunLoop:
         Raises:
             NoPlannerError: the spec has no planner.
             IdentityRequiredError: the base context's quadruple is incomplete.
+            RunLoopMisconfiguredError: a gated tool is not in the catalog that the run's tools come from.
             InboxExistsError: this run is running already.
             MaxStepsExceededError: the planner used up its steps.
             Exception: what the planner, or a control under `control_errors="fail"`, raised.
@@ -107,12 +114,26 @@ class RunLoop:
             raise NoPlannerError()
         require_quadruple(None if spec.base is None else spec.base.quadruple, "run")
         assert spec.base is not None
+        self._check_gates(spec)
         inbox = self._registry.open(spec.base.quadruple)
         try:
             with bound(spec.base.quadruple):
                 return await self._carry(spec, spec.base, inbox)
         finally:
             self._retire(inbox)
+
+    def _check_gates(self, spec: RunSpec) -> None:
+        """Refuse a run whose catalog lacks a gated tool: a gate under a misspelt name would guard nothing."""
+        executor = catalog_executor(spec.tool_executor)
+        if executor is None:
+            return
+        unknown = [name for name in self._services.gates if executor.tool(name) is None]
+        if unknown:
+            known = ", ".join(executor.tool_names) or "none"
+            raise RunLoopMisconfiguredError(
+                f"approval_gates name tools that the run's catalog does not hold: {', '.join(sorted(unknown))}; "
+                f"it holds: {known}. Correct the name, or give runs over another catalog a RunLoop of their own"
+            )
 
     def _retire(self, inbox: Inbox) -> None:
         """End the run's inbox, unless somebody else did: then another run of this identity may have one by now."""
@@ -143,6 +164,7 @@ class RunLoop:
             tool_executor=spec.tool_executor,
             compression=spec.compression,
             on_dispatched=spec.on_tool_dispatched,
+            nonce=new_id(),
         )
         state = RunState(
             who=base.quadruple,
@@ -153,18 +175,24 @@ class RunLoop:
             has_last_word=ends_at_step_limit(spec.planner),
             signals=base.control,
             pending=tuple(base.pending_tool_calls),
+            gated_tools=frozenset(self._services.gates),
         )
+        dispatch: Dispatch = dispatch_by_executor
+        if catalog_executor(spec.tool_executor) is not None:
+            dispatch = partial(_over_catalog, hook=spec.on_tool_dispatched)
         recorder = Recorder(base.quadruple.run_id, effects.table(), None, mailbox, clock=clock, crew=crew)
         mailbox.connect(effects.bridge(base.quadruple))
         effects.admit(live)
         try:
-            finish = await run_loop(state, recorder, _by_executor)
+            finish = await run_loop(state, recorder, dispatch)
             await mailbox.handed_over()
+            await withdraw_unanswered(self._services, live)
             return finish
         except BaseException:
             # After a cancellation too: without a journal nobody can carry on from this pause.
             if state.pause is not None:
                 await recorder.step("pause.abandon", state.pause)
+            await withdraw_unanswered(self._services, live)
             raise
         finally:
             mailbox.close()
@@ -177,11 +205,28 @@ def _required(part: T | None, name: str) -> T:
     return part
 
 
-async def _by_executor(decision: Any, run: RunState, io: Durable) -> Observed:
-    """Carry a decision out as one step, through the run's own tool executor."""
-    try:
-        observed: Observed = await io.step("dispatch", decision)
-    except StepInterruptedError as cut:
-        stopped = {"error": f"cancelled: {cut.reason}"}
-        return stopped, stopped
-    return observed
+def _gates(gates: Mapping[str, ApprovalGate | None] | None) -> dict[str, ApprovalGate]:
+    """The gates that a call can be asked at; an entry without one is left out."""
+    kept: dict[str, ApprovalGate] = {}
+    for name, gate in ({} if gates is None else gates).items():
+        if gate is None:
+            continue
+        if not name:
+            raise RunLoopMisconfiguredError(f"approval_gates: {name!r} names no tool, so its gate would never be asked")
+        if not isinstance(gate, ApprovalGate):
+            raise RunLoopMisconfiguredError(
+                f"approval_gates[{name!r}] is {type(gate).__name__}, not an ApprovalGate, and would never be asked; "
+                "pass ApprovalGate(policy, coordinator, bus, redactor)"
+            )
+        kept[name] = gate
+    return kept
+
+
+async def _over_catalog(
+    decision: Acting, run: RunState, io: Durable, *, hook: Callable[[], Awaitable[None]] | None
+) -> Observed:
+    """Carry a decision out as the assembled runtime does, and call `hook` after one that is done."""
+    outcome = await carry_out(decision, run, io)
+    if hook is not None and outcome.status is OutcomeStatus.DONE:
+        await hook()
+    return outcome.observation, outcome.seen
