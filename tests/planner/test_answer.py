@@ -37,16 +37,17 @@ def test_envelope_of_a_finish():
         ("", ""),
         ({"answer": "inner", "more": 1}, "inner"),
         ({"answer": ""}, ""),
-        ({"answer": 42}, "{'answer': 42}"),
+        ({"answer": 42}, '{"answer":42}'),
+        ({"answer": None, "it's": [True, None]}, '{"answer":null,"it\'s":[true,null]}'),
         ({}, "{}"),
         (None, "goal"),
         (42, "42"),
-        ([1, 2], "[1, 2]"),
-        (False, "False"),
+        ([1, 2], "[1,2]"),
+        (False, "false"),
     ],
 )
 def test_extracting_the_answer(payload, answer):
-    """Text is the answer, so is the text under `answer`; nothing gives the reason, anything else its string form."""
+    """Text is the answer, so is the text under `answer`; nothing gives the reason, anything else is JSON."""
     assert extract_answer(Finish(FinishReason.GOAL, payload)) == answer
 
 

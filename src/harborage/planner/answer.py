@@ -45,7 +45,10 @@ class AnswerEnvelope(msgspec.Struct, frozen=True):
 def extract_answer(finish: Finish) -> str:
     """The answer in a finish: a text payload, the text under its `answer` key, the reason when there is no payload.
 
-    Any other payload is given in its string form.
+    Any other payload is given as JSON.
+
+    Raises:
+        UnserializableError: the payload cannot become JSON.
     """
     match finish.payload:
         case str(text) | {"answer": str(text)}:
@@ -53,7 +56,7 @@ def extract_answer(finish: Finish) -> str:
         case None:
             return str(finish.reason)
         case other:
-            return str(other)
+            return codec.encode_text(other, "Finish.payload")
 
 
 def task_error_code_for_finish(reason: FinishReason | str) -> str:

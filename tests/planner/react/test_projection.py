@@ -17,6 +17,7 @@ from harborage.planner import (
     ToolCallDeferred,
 )
 from harborage.planner.react import UnusableCallError, project
+from harborage.planner.repair import Slip
 from harborage.testing.llm import calls_tools, says
 
 RESERVED = ["_finish", "_spawn_task", "_await_task"]
@@ -82,7 +83,7 @@ def test_a_reserved_call_stands_alone(name, place, is_parallel):
     calls.insert(place * 2, (name, {"task_id": "t"}))
     with pytest.raises(InvalidDecisionError, match=name) as caught:
         project(calls_tools(*calls), is_parallel=is_parallel)
-    assert caught.value.is_mixed
+    assert caught.value.slip is Slip.MULTI_ACTION
     assert caught.value.tool == name
 
 
@@ -99,15 +100,12 @@ def test_a_call_names_its_tool(calls):
         (b'{"answer": "42"}', "42"),
         (b'{"answer": {"n": 1}}', {"n": 1}),
         (b'{"answer": 7}', 7),
-        (b"{}", None),
-        (b"", None),
-        (b"[1]", None),
-        (b"{oops", None),
-        (b'{"answer": null}', None),
+        (b'{"answer": false}', False),
+        (b'{"answer": "", "status": "done"}', ""),
     ],
 )
 def test_a_finish_that_is_called(args, answer):
-    """The reserved finish reaches the goal with its answer of any type, and without one when there is none to read."""
+    """The reserved finish reaches the goal with its answer of any type; other keys are ignored."""
     assert decided(calls_tools(("_finish", args))) == Finish(
         FinishReason.GOAL,
         answer,
@@ -118,6 +116,14 @@ def test_a_finish_that_is_called(args, answer):
             "goal_reach": True,
         },
     )
+
+
+def test_a_finish_without_an_answer():
+    """It is refused as a failed finish, and the text says how to end instead."""
+    for args in (b"{}", b"", b"[1]", b"{oops", b'{"answer": null}', b'{"result": 1}'):
+        with pytest.raises(UnusableCallError, match="_finish: to end, write the answer as plain text") as caught:
+            project(calls_tools(("_finish", args)), is_parallel=True)
+        assert caught.value.slip is Slip.FINISH, args
 
 
 def test_a_spawn():
@@ -156,7 +162,7 @@ def test_a_spawn_that_means_nothing(args):
     """Arguments that cannot be read, of a wrong type or out of range are refused."""
     with pytest.raises(UnusableCallError, match="_spawn_task") as caught:
         project(calls_tools(("_spawn_task", args)), is_parallel=True)
-    assert not caught.value.is_mixed
+    assert caught.value.slip is Slip.ARGS
 
 
 def test_an_await():

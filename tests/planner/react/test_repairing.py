@@ -55,6 +55,30 @@ async def test_the_corrective_turn(make_run):
     check_request(second)
 
 
+async def test_a_finish_without_an_answer_is_asked_for_again(make_run, told):
+    """It is no goal: the model is told how to end, and its next step is reminded when it goes on with a call."""
+    bad = calls_tools(("_finish", {"status": "done"}))
+    llm = ScriptedLLM([bad, calls_tools(("search", {})), says("42")])
+    counters = RepairCounters()
+    run = make_run(repair_counters=counters)
+    assert (await ReActPlanner(llm).next(run)).tool == "search"
+    assert counters.finish_repair == 1
+    assert "write the answer as plain text" in llm.requests[1].messages[-1].content.text
+    decision = await ReActPlanner(llm).next(make_run(repair_counters=counters))
+    assert (decision.reason, decision.payload, counters.finish_repair) == ("goal", "42", 0)
+    assert "reminder: end the run" in llm.requests[2].messages[0].content.text
+
+
+async def test_a_model_that_never_finishes_well_has_no_path(make_run, told):
+    """The failed finishes are bounded and announced like any other failure; nothing is taken for an answer."""
+    llm = ScriptedLLM([calls_tools(("_finish", {}))] * 9)
+    counters = RepairCounters()
+    decision = await ReActPlanner(llm).next(make_run(repair_counters=counters))
+    assert (decision.reason, decision.payload) == ("no_path", None)
+    assert (len(llm.calls), counters.finish_repair) == (2, 1)
+    assert [event.type for event in told] == ["planner.repair_exhausted", "planner.decision"]
+
+
 async def test_corrections_do_not_pile_up(make_run):
     """Each correction starts from the first request again."""
     llm = ScriptedLLM([MIXED, BAD_ARGS, GOOD])

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.planner.repair import RepairLimits, RepairSignals, Slips
+from harborage.planner.repair import RepairLimits, RepairSignals, Slip, Slips
 from harborage.planner.repair.slips import cut, shown_name
 
 
 def test_kinds_are_counted_apart():
-    """Only failures over arguments count for the guard; both kinds are reported."""
-    slips = Slips(RepairLimits(repair_attempts=9, max_consecutive_arg_failures=1))
-    slips.note("mixed", is_args=False)
+    """Failures over arguments and over a finish count for the guard, several actions do not; all are reported."""
+    slips = Slips(RepairLimits(repair_attempts=9, max_consecutive_arg_failures=2))
+    slips.note("mixed", Slip.MULTI_ACTION)
     assert slips.may_ask
     assert slips.signals == RepairSignals(multi_action=True)
+    slips.note("finish", Slip.FINISH)
+    assert slips.may_ask
     slips.note("args")
     assert not slips.may_ask
-    assert slips.signals == RepairSignals(args_repaired=True, multi_action=True)
+    assert slips.signals == RepairSignals(args_repaired=True, multi_action=True, finish_repaired=True)
 
 
 def test_attempts_are_a_limit_of_their_own():

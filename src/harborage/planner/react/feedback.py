@@ -18,14 +18,11 @@ def update_counters(counters: RepairCounters | None, decision: Decision, repaire
         return
     counters.args_repair = counters.args_repair + 1 if repaired.args_repaired else 0
     counters.multi_action = counters.multi_action + 1 if repaired.multi_action else 0
-    if isinstance(decision, Finish):
-        match decision.reason:
-            case FinishReason.GOAL:
-                counters.finish_repair = 0
-            case FinishReason.NO_PATH:
-                counters.finish_repair += 1
-            case _:
-                pass
+    reason = decision.reason if isinstance(decision, Finish) else None
+    if reason is FinishReason.GOAL:
+        counters.finish_repair = 0
+    elif reason is FinishReason.NO_PATH or repaired.finish_repaired:
+        counters.finish_repair += 1
 
 
 def apply_declarative_outcome(run: RunContext) -> bool:

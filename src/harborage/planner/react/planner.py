@@ -193,7 +193,7 @@ class ReActPlanner:
             except UnusableCallError as error:
                 if not self._limits.arg_fill_enabled:
                     raise
-                slips.note(str(error), is_args=not error.is_mixed)
+                slips.note(str(error), error.slip)
                 if not slips.may_ask:
                     return _Answer(response, Projected(slips.give_up(run)), slips.signals)
                 asked = corrected(request, response.content, _correction(response, error))

@@ -32,6 +32,7 @@ from harborage.planner.react.names import (
     RESERVED_TOOL_NAMES,
     SPAWN_TASK_TOOL_NAME,
 )
+from harborage.planner.repair import Slip
 from harborage.planner.views import ToolCallDeferred
 
 __all__ = ["Projected", "UnusableCallError", "project"]
@@ -41,11 +42,11 @@ _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "con
 
 
 class UnusableCallError(InvalidDecisionError):
-    """The model made a call that means no decision. `tool` names it; `is_mixed` says that it came with others."""
+    """The model made a call that means no decision. `tool` names it; `slip` says what kind of mistake it is."""
 
-    def __init__(self, tool: str = "", reason: str = "", *, is_mixed: bool = False) -> None:
+    def __init__(self, tool: str = "", reason: str = "", *, slip: Slip = Slip.ARGS) -> None:
         self.tool = tool
-        self.is_mixed = is_mixed
+        self.slip = slip
         super().__init__(f"{tool or 'a call without a name'}: {reason}")
 
 
@@ -62,7 +63,8 @@ def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int
     Of several calls, `most_parallel` are made at once and the others wait for later steps.
 
     Raises:
-        UnusableCallError: a reserved call is malformed or not alone, or a call names no tool.
+        UnusableCallError: a reserved call is malformed, is a finish without an answer or is not alone, or a call names
+            no tool.
     """
     calls = response.tool_calls
     if not calls:
@@ -71,7 +73,7 @@ def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int
         return Projected(_single(calls[0]))
     for call in calls:
         if call.name in RESERVED_TOOL_NAMES:
-            raise UnusableCallError(call.name, "must be the only call of its turn", is_mixed=True)
+            raise UnusableCallError(call.name, "must be the only call of its turn", slip=Slip.MULTI_ACTION)
     made = tuple(_tool_call(call) for call in calls)
     at_once = max(1, min(most_parallel, ABSOLUTE_MAX_PARALLEL)) if is_parallel else 1
     decision = CallParallel(made[:at_once]) if at_once > 1 else made[0]
@@ -105,16 +107,22 @@ def _finish(call: ToolCallStructured) -> Finish:
         "tool": FINISH_TOOL_NAME,
         "goal_reach": True,
     }
-    return Finish(FinishReason.GOAL, _answer(call.args), metadata)
+    return Finish(FinishReason.GOAL, _answer(call), metadata)
 
 
-def _answer(args: bytes) -> Any:
-    """The `answer` in the arguments, of whatever type; None when there is none."""
+def _answer(call: ToolCallStructured) -> Any:
+    """The `answer` in the arguments, of whatever type."""
     try:
-        found = codec.decode(args)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    return found.get("answer") if isinstance(found, dict) else None
+        found = codec.decode(call.args)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; its arguments: {error}", slip=Slip.FINISH) from error
+    answer = found.get("answer") if isinstance(found, dict) else None
+    if answer is None:
+        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; it has no answer", slip=Slip.FINISH)
+    return answer
+
+
+_ANSWER_IN_PROSE: Final = "to end, write the answer as plain text without any call"
 
 
 class _Spec(msgspec.Struct):

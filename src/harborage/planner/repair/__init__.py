@@ -14,7 +14,7 @@ from harborage.planner.repair.limits import (
 )
 from harborage.planner.repair.loop import ActionValidator, RepairLoop, RunResult
 from harborage.planner.repair.parser import NoActionsFoundError, ToolAction, dropped_extra_fields, parse
-from harborage.planner.repair.slips import RepairSignals, Slips, corrected
+from harborage.planner.repair.slips import RepairSignals, Slip, Slips, corrected
 
 __all__ = [
     "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES",
@@ -25,6 +25,7 @@ __all__ = [
     "RepairLoop",
     "RepairSignals",
     "RunResult",
+    "Slip",
     "Slips",
     "ToolAction",
     "ask",

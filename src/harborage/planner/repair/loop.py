@@ -92,7 +92,7 @@ class RepairLoop:
                 asked = corrected(original, response.content, f"Your last answer was not used: {error}\n{_CONTRACT}")
                 continue
             is_multi = len(reading.actions) > 1
-            return RunResult(_promoted(reading), reasoning, RepairSignals(slips.has_args, is_multi))
+            return RunResult(_promoted(reading), reasoning, RepairSignals(slips.signals.args_repaired, is_multi))
         return RunResult(slips.give_up(run), reasoning, slips.signals)
 
     def _judge(self, reading: Reading, validator: ActionValidator | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 from msgspec.structs import replace
 
@@ -14,7 +16,7 @@ from harborage.planner.enums import FinishReason
 from harborage.planner.errors import RepairExhaustedError
 from harborage.planner.repair.limits import RepairLimits
 
-__all__ = ["RepairSignals", "Slips", "corrected", "cut", "shown_name"]
+__all__ = ["RepairSignals", "Slip", "Slips", "corrected", "cut", "shown_name"]
 
 _REASON_BYTES = 256
 _CHAIN_BYTES = 1024
@@ -22,24 +24,32 @@ _NAME_BYTES = 64
 _ECHO_BYTES = 8 * 1024
 
 
+class Slip(StrEnum):
+    """The kinds of mistakes: unusable arguments, several actions where one was due, a finish without an answer."""
+
+    ARGS = "args"
+    MULTI_ACTION = "multi_action"
+    FINISH = "finish"
+
+
 class RepairSignals(msgspec.Struct, frozen=True):
-    """What had to be repaired to get a step's decision: its arguments, or several actions where one was due."""
+    """What had to be repaired to get a step's decision: its arguments, several actions at once, or its finish."""
 
     args_repaired: bool = False
     multi_action: bool = False
+    finish_repaired: bool = False
 
 
 class Slips:
     """The failures of one step. Make one a step; it is never shared."""
 
-    __slots__ = ("_limits", "attempts", "consecutive", "has_args", "has_multi_action", "reasons")
+    __slots__ = ("_limits", "attempts", "consecutive", "kinds", "reasons")
 
     def __init__(self, limits: RepairLimits) -> None:
         self._limits = limits
         self.attempts = 0
         self.consecutive = 0
-        self.has_args = False
-        self.has_multi_action = False
+        self.kinds: set[Slip] = set()
         self.reasons: list[str] = []
 
     @property
@@ -53,16 +63,18 @@ class Slips:
     @property
     def signals(self) -> RepairSignals:
         """What was repaired so far."""
-        return RepairSignals(args_repaired=self.has_args, multi_action=self.has_multi_action)
+        return RepairSignals(
+            args_repaired=Slip.ARGS in self.kinds,
+            multi_action=Slip.MULTI_ACTION in self.kinds,
+            finish_repaired=Slip.FINISH in self.kinds,
+        )
 
-    def note(self, reason: str, *, is_args: bool = True) -> None:
-        """Take in one failed attempt, over its arguments or over several actions at once."""
+    def note(self, reason: str, kind: Slip = Slip.ARGS) -> None:
+        """Take in one failed attempt; several actions at once do not count as a failure over arguments."""
         self.reasons.append(cut(reason, _REASON_BYTES))
-        if is_args:
+        self.kinds.add(kind)
+        if kind is not Slip.MULTI_ACTION:
             self.consecutive += 1
-            self.has_args = True
-        else:
-            self.has_multi_action = True
 
     def give_up(self, run: RunContext) -> Finish:
         """The finish of a run whose model could not be brought to a usable answer; it is announced once."""
