@@ -1,16 +1,15 @@
 """The agents that are measured: one tool, and a planner or a model that calls it as often as the goal says.
 
-Every stub gives way to the event loop once for each answer: what never suspends skips work that every real agent pays.
+Every stub waits for its answer as for I/O that is ready at once: what never suspends skips work that real agents pay.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from benchmarks.gate import OPEN, Gate
+from benchmarks.gate import OPEN, Gate, answer_arrives
 from harborage import CallTool, Finish, FinishReason, Identity, RunContext, Runtime, SideEffect, tool
 from harborage.llm import (
     CompleteRequest,
@@ -79,7 +78,7 @@ class _StepModel:
 
 
 class _StreamingModel:
-    """Streams its answer, giving way before each piece."""
+    """Streams its answer, waiting for each piece."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._pieces = pieces
@@ -87,7 +86,7 @@ class _StreamingModel:
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         with AnswerBuilder(request, provider="bench") as answer:
             for piece in self._pieces:
-                await asyncio.sleep(0)
+                await answer_arrives()
                 answer.content(piece)
             answer.finish("stop")
             return answer.answer()
@@ -102,7 +101,7 @@ def add_tool() -> ToolDescriptor:
     @tool(side_effects=SideEffect.READ)
     async def add(a: int, b: int) -> int:
         """Add two numbers."""
-        await asyncio.sleep(0)
+        await answer_arrives()
         return a + b
 
     return add

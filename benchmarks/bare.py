@@ -2,25 +2,24 @@
 
 It awaits a stub planner, reads the call's arguments, awaits the tool, appends the step and encodes the new entry as
 JSON: the least that an agent loop with a log does, with the library that Harborage itself encodes with. Planner and
-tool give way to the event loop once, as anything does that really waits; the stubs on our side do the same.
+tool wait as for I/O that is ready at once; the stubs on our side do the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from benchmarks.gate import OPEN, Gate
+from benchmarks.gate import OPEN, Gate, answer_arrives
 
 __all__ = ["bare_add", "bare_run"]
 
 
 async def bare_add(a: int, b: int) -> int:
     """The tool of every benchmark."""
-    await asyncio.sleep(0)
+    await answer_arrives()
     return a + b
 
 

@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 
 from benchmarks.agents import WHO, streaming_runtime
+from benchmarks.gate import answer_arrives
 from benchmarks.measure import Row, in_turn
 from harborage import EventType
 from harborage.identity import bound
@@ -55,7 +56,7 @@ async def _queued() -> None:
 
     async def answer() -> None:
         for _ in range(_PIECES):
-            await asyncio.sleep(0)
+            await answer_arrives()
             await queue.put(_WORD)
         await queue.put(None)
 
