@@ -37,9 +37,9 @@ from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.journal import (
     Ended,
     Entry,
+    InstantJournal,
     Journal,
     JournalCorruptError,
-    MemoryJournal,
     Started,
     encode_entry,
     raw,
@@ -89,7 +89,7 @@ class MemoryEngine:
     ) -> None:
         self._pauses = pauses
         self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes
-        self._journal: Journal = MemoryJournal() if journal is None else journal
+        self._journal: Journal = InstantJournal() if journal is None else journal
         self._clock = clock
         self._recheck_s = recheck.total_seconds()
         self._keep_finished = keep_finished

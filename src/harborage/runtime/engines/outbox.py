@@ -7,11 +7,12 @@ Entries reach the record in the order they were noted, and one batch at a time. 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from harborage.concurrency import Crew
 from harborage.runtime.durable import RunLeftError
-from harborage.runtime.journal import Entry, Record, encode_entry
+from harborage.runtime.journal import Entry, InstantJournal, Record, encode_entry
 
 __all__ = ["Outbox"]
 
@@ -20,6 +21,7 @@ class Outbox:
     """The entries of one run on their way to `record`; without a record it takes none."""
 
     __slots__ = (
+        "_append_now",
         "_callers",
         "_crew",
         "_is_due",
@@ -35,6 +37,7 @@ class Outbox:
     def __init__(self, run_id: str, record: Record | None, crew: Crew) -> None:
         self._run_id = run_id
         self._record = record
+        self._append_now = record.append_now if isinstance(record, InstantJournal) else None
         self._crew = crew
         self._unsaved: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -77,11 +80,20 @@ class Outbox:
         Raises:
             Exception: what the record raised; all that was noted waits for the next flush.
         """
+        if self._append_now is not None:
+            self._keep(self._append_now)
+            return
         self._callers += 1
         try:
             await self._flush()
         finally:
             self._callers -= 1
+
+    def _keep(self, append_now: Callable[[str, Sequence[bytes]], None]) -> None:
+        """Hand what was noted to a record in memory: a task and a turn of the event loop for it would be waste."""
+        if self._unsaved:
+            batch, self._unsaved = self._unsaved, []
+            append_now(self._run_id, batch)
 
     async def _flush(self) -> None:
         while self._is_writing:  # what is on its way may be the caller's, and is kept before what came behind it
@@ -111,6 +123,9 @@ class Outbox:
         Nothing is written before the run gives way for the first time, so a run that never does writes it together
         with what comes next.
         """
+        if self._append_now is not None:
+            self._keep(self._append_now)
+            return
         if self._record is None:
             return
         self._trails = True
