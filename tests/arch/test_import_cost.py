@@ -33,7 +33,7 @@ HEAVY = frozenset(
     }
 )
 # Even these wait until a name of the package is used.
-WAITING = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl", "ulid"})
+WAITING = frozenset({"asyncio", "harborage.runtime", "jsonschema_rs", "msgspec", "socket", "ssl"})
 
 
 def loaded_by(statement: str) -> frozenset[str]:

@@ -7,12 +7,20 @@ import re
 import pytest
 
 from harborage.errors import HarborageError, first_sentence
-from harborage.ids import new_id
+from harborage.ids import new_id, ulid
 
 
 def test_an_id_is_a_ulid() -> None:
     """Twenty-six characters of Crockford's base32."""
     assert re.fullmatch(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", new_id())
+
+
+def test_a_ulid_spells_its_time_and_its_chance() -> None:
+    """The published example, both ends of the range, and each time and chance spelled apart from its neighbours."""
+    assert ulid(1_469_918_176_385, bytes(10)) == "01ARYZ6S410000000000000000"
+    assert ulid(0, bytes(10)) == "0" * 26
+    assert ulid(2**48 - 1, b"\xff" * 10) == "7" + "Z" * 25
+    assert ulid(1, bytes(9) + b"\x21") == "00000000010000000000000011"
 
 
 def test_ids_are_unique() -> None:

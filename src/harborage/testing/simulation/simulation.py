@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias
 from unittest import mock
 
 import msgspec
-from ulid import ULID
 
 from harborage import ids
 from harborage.clock import SystemClock
@@ -260,9 +259,8 @@ def _sealed(simulation: Simulation) -> Iterator[None]:
     comes is nobody's decision."""
     chance = simulation.chance("ids")
 
-    def mint() -> ULID:
-        at_ms = round(START.timestamp() * 1000) + simulation.loop.now_us // 1000
-        return ULID(at_ms.to_bytes(6, "big") + chance.randbytes(10))
+    def time_and_chance() -> tuple[int, bytes]:
+        return round(START.timestamp() * 1000) + simulation.loop.now_us // 1000, chance.randbytes(10)
 
     state = random.getstate()
     was_collecting = gc.isenabled()
@@ -270,7 +268,7 @@ def _sealed(simulation: Simulation) -> Iterator[None]:
     gc.disable()
     try:
         with (
-            mock.patch.object(ids, "ULID", mint),
+            mock.patch.object(ids, "_time_and_chance", time_and_chance),
             mock.patch.object(SystemClock, "now", staticmethod(simulation.clock.now)),
             mock.patch.object(SystemClock, "monotonic", staticmethod(simulation.clock.monotonic)),
             _overheard(simulation),
