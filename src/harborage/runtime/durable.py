@@ -23,10 +23,12 @@ from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
 from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = [
+    "ControlUnreadableError",
     "Durable",
     "Engine",
     "EngineClosedError",
     "EngineError",
+    "EngineStoppedError",
     "HistoryMismatchError",
     "Program",
     "RecordRefusedError",
@@ -49,6 +51,21 @@ class EngineError(HarborageError):
 
 class EngineClosedError(EngineError):
     """This host is closed; a run that was still going stands where its journal stands, for another host to carry on."""
+
+
+class EngineStoppedError(EngineError):
+    """The engine of this process has stopped, so nothing here would ever move a run; the cause says why.
+
+    What is recorded is safe: end this process, or open the runtime again, and the runs go on.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(
+            f"the engine of this process has stopped: {reason}; open the runtime again, and its runs go on"
+            if reason
+            else ""
+        )
 
 
 class RunNotFoundError(EngineError):
@@ -96,6 +113,24 @@ class HistoryMismatchError(RunLeftError):
         self.recorded = recorded
         self.asked = asked
         super().__init__(f"run {run_id} at {position}: recorded step {recorded!r}, the code asks for {asked!r}")
+
+
+class ControlUnreadableError(RunLeftError):
+    """A control that was sent to the run cannot be read; the run is blocked, with all that was sent after it.
+
+    `number` is that of the control's row, `event_id` the control's own id.
+    """
+
+    def __init__(self, run_id: str = "", number: int = 0, event_id: str = "", reason: str = "") -> None:
+        self.run_id = run_id
+        self.number = number
+        self.event_id = event_id
+        super().__init__(
+            f"run {run_id}: its control {number} (event id {event_id!r}) cannot be read: {reason}; upgrade if a newer "
+            f"version sent it, else delete row {number} of harborage_controls, and start a worker again"
+            if run_id
+            else ""
+        )
 
 
 class RolloverError(RunLeftError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from harborage.clock import SYSTEM_CLOCK
+from harborage.clock import SystemClock
 from harborage.state.runs import LeaseLostError, RunFilter, Stand, Standing, Write
 from harborage.state.sqlite import Database, storage_of
 from harborage.state.storage import Storage
@@ -180,19 +180,28 @@ async def test_a_death_is_heard_of(open_database: OpenDatabase, start_program: S
         assert ids(await storage.queue.claim("heir")) == ["r"]
 
 
+class Ahead(SystemClock):
+    """The clock that all processes of this machine share, so many seconds later."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.seconds
+
+
 async def test_a_frozen_worker_cannot_write_after_it_thaws(
     open_database: OpenDatabase, start_program: StartProgram, path: Path
 ) -> None:
     """A stopped process keeps its lock but not its runs: when its sign is a minute old another takes them, for good."""
     database = await open_database()
-    clock = FakeClock(SYSTEM_CLOCK.now())
+    clock = Ahead()
     storage = storage_of(database, clock=clock)
     await begin(storage, "r")
     holder = await start_program(HOLDER, path, "frozen")
     assert await say(holder) == "holds r"
     holder.send_signal(signal.SIGSTOP)
     assert await storage.queue.claim("heir") == []
-    clock.advance(timedelta(minutes=2).total_seconds())
+    clock.seconds = 120.0
     lease = await take(storage, "r", "heir")
     holder.send_signal(signal.SIGCONT)
     await tell(holder)

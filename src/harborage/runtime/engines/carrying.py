@@ -16,7 +16,7 @@ from harborage.clock import Timers
 from harborage.concurrency import Crew
 from harborage.identity import bound
 from harborage.planner import Finish
-from harborage.runtime.durable import Program, RolloverError, RunRequest
+from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.histories import History, latest_history
 from harborage.runtime.engines.mailbox import Mailbox
@@ -29,11 +29,15 @@ __all__ = ["Carriage", "Passenger", "failure_of"]
 
 
 class Passenger(Protocol):
-    """What a host knows of a run while it carries it. The mailbox is set while there is one."""
+    """What a host knows of a run while it carries it. The mailbox is set while there is one; `unreadable` is what ends
+    the run's stay here at its next boundary."""
 
     request: RunRequest
     inbox: Inbox | None
     mailbox: Mailbox | None
+
+    @property
+    def unreadable(self) -> RunLeftError | None: ...
 
 
 class Carriage(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,8 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
             run.inbox, self.pauses, crew, clock=self.clock, deadline=request.deadline, recheck_s=self.recheck_s
         )
         run.mailbox = mailbox
+        if run.unreadable is not None:
+            mailbox.refuse(run.unreadable)
         io = Recorder(
             run_id,
             self.effects,

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harborage import codec
 from harborage.errors import HarborageError
 from harborage.planner import Finish
-from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
+from harborage.runtime.durable import ControlUnreadableError, RecordRefusedError, RunRequest, RunTakenError
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
-from harborage.state.runs import Lease, LeaseLostError, RunStore, Standing, Write
+from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Standing, Write
 
 __all__ = ["Carried", "Ledger"]
 
@@ -25,7 +26,8 @@ class Carried(msgspec.Struct, kw_only=True):
 
     `sent` are the controls that were handed to its inbox, by number, as far as they are not known to be taken; `parked`
     is what it is given back with when it leaves memory; `finish` is what it ended with, where somebody waits for that;
-    `is_lost` says that another worker has it; `has_mail` is set once it has got what was sent before it was claimed.
+    `is_lost` says that another worker has it; `has_mail` is set once it has got what was sent before it was claimed;
+    `unreadable` is why it can go no further than its next boundary.
     """
 
     request: RunRequest
@@ -38,8 +40,27 @@ class Carried(msgspec.Struct, kw_only=True):
     parked: Standing | None = None
     finish: Finish | None = None
     is_lost: bool = False
+    unreadable: ControlUnreadableError | None = None
     task: asyncio.Task[None] | None = None
     has_mail: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+    def admit(self, sent: Sent) -> None:
+        """Hand a control to the run's inbox, if that has not got it yet.
+
+        One that cannot be read stops the run at its next boundary, and nothing sent after it is handed over.
+        """
+        if self.inbox is None or sent.number <= self.delivered or self.unreadable is not None:
+            return
+        try:
+            control = codec.decode(sent.data, ControlEvent)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self.unreadable = ControlUnreadableError(self.lease.run_id, sent.number, sent.event_id, str(error))
+            if self.mailbox is not None:
+                self.mailbox.refuse(self.unreadable)
+            return
+        self.delivered = sent.number
+        self.sent.append((sent.number, control))
+        self.inbox.admit(control)
 
     def taken(self) -> int:
         """The number up to which controls have left the inbox; 0 when none has since this was last asked."""

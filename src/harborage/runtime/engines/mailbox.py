@@ -60,6 +60,7 @@ class Mailbox:
         "_pauses",
         "_recalled",
         "_recheck_s",
+        "_refusal",
         "_unlisten",
         "_until",
         "outbox",
@@ -89,6 +90,7 @@ class Mailbox:
         self._handing: dict[asyncio.Task[Any], ControlEvent] = {}
         self._parked: asyncio.Future[None] | None = None
         self._is_past_deadline = False
+        self._refusal: Exception | None = None
         self.outbox: Outbox | None = None
         self.reason: Interrupt | None = None
         self.was_cancelled = False
@@ -132,8 +134,19 @@ class Mailbox:
         """Hand approvals that arrive in mid step to `bridge`."""
         self._bridge = bridge
 
+    def refuse(self, error: Exception) -> None:
+        """Let the run go no further than its next boundary, where `take` raises this."""
+        self._refusal = error
+        self._wake()
+
     def take(self) -> Arrivals:
-        """All that has arrived; `NOTHING` itself when that is nothing."""
+        """All that has arrived; `NOTHING` itself when that is nothing.
+
+        Raises:
+            Exception: what `refuse` was given.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         if not (self._has_mail() or self._background or self._is_past_deadline):
             return NOTHING
         background, self._background = tuple(self._background), []
@@ -147,6 +160,8 @@ class Mailbox:
         return Arrivals(controls=tuple(controls), background=background, is_past_deadline=is_past)
 
     def _has_mail(self) -> bool:
+        if self._refusal is not None:
+            return True
         return bool(self._inbox) and (not self._handing or any(map(self._is_mine, self._inbox.peek())))
 
     def _is_mine(self, control: ControlEvent) -> bool:

@@ -64,6 +64,7 @@ class _Carried(msgspec.Struct, kw_only=True):
     failure: tuple[str, str] | None = None
     cause: Exception | None = None
     mailbox: Mailbox | None = None
+    unreadable: None = None
     is_recorded: bool = True
     is_carried: bool = False
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

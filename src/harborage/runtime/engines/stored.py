@@ -25,33 +25,33 @@ from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.planner import Finish
 from harborage.runtime.durable import (
+    ControlUnreadableError,
     EngineClosedError,
     EngineError,
+    EngineStoppedError,
     HistoryMismatchError,
     Program,
     RecordRefusedError,
-    RunFailedError,
     RunNotFoundError,
-    RunPhase,
     RunRequest,
     RunStatus,
     RunTakenError,
 )
 from harborage.runtime.effects import EffectTable, Waiting
-from harborage.runtime.engines.bodies import read_whole, taken_out
+from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger
-from harborage.runtime.journal import Ended, Entry, JournalCorruptError, Started, decode_entry, encode_entry, raw
+from harborage.runtime.engines.reader import RunReader, status_of
+from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
-from harborage.state.errors import DatabaseError
+from harborage.state.errors import DatabaseCorruptError, DatabaseError
 from harborage.state.runs import (
     Claim,
     EntryMissingError,
     Lease,
-    RunFilter,
     RunQueue,
     RunRecord,
     RunRecordNotFoundError,
@@ -65,20 +65,19 @@ __all__ = ["StoredEngine"]
 
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
-_PAGE = 200
 _CLAIMS = 100
 _CAUSES = 1000
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
 _SHORTEST_DOZE_S = 0.05
 _LONGEST_WAIT = timedelta(days=1)
-_PHASES = {
-    Stand.READY: RunPhase.PENDING,
-    Stand.PARKED: RunPhase.PARKED,
-    Stand.BLOCKED: RunPhase.BLOCKED,
-    Stand.FINISHED: RunPhase.FINISHED,
-    Stand.FAILED: RunPhase.FAILED,
-}
+_UNREADABLE = (
+    ControlUnreadableError,
+    DatabaseCorruptError,
+    EntryMissingError,
+    HistoryMismatchError,
+    JournalCorruptError,
+)
 
 
 class StoredEngine:
@@ -104,6 +103,7 @@ class StoredEngine:
         logger: logging.Logger | None = None,
     ) -> None:
         self._store = store
+        self._reader = RunReader(store)
         self._queue = queue
         self._pauses = pauses
         self._agent = agent
@@ -121,6 +121,7 @@ class StoredEngine:
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
         self._is_closed = False
+        self._stopped: Exception | None = None
 
     # ── From outside ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +139,7 @@ class StoredEngine:
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
-        record = await self._record(run_id)
+        record = await self._reader.record(run_id)
         if record.standing.stand.is_final:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
         checking = Inbox(record.who, self._clock)
@@ -163,9 +164,9 @@ class StoredEngine:
             self._waiters.setdefault(run_id, set()).add(waiter)
             try:
                 if run_id not in self._carried:
-                    record = await self._record(run_id)
+                    record = await self._reader.record(run_id)
                     if record.standing.stand.is_final and run_id not in self._carried:
-                        return await self._ending(record)
+                        return await self._reader.finish(record, self._causes.get(run_id))
                 self._check_open()
                 finish = await self._told(waiter)
                 if finish is not None:
@@ -190,21 +191,18 @@ class StoredEngine:
                 timer.cancel()
 
     async def status(self, run_id: str) -> RunStatus:
-        return self._status(await self._record(run_id))
+        return self._status(await self._reader.record(run_id))
 
     async def list(self) -> list[RunStatus]:
-        found: builtins.list[RunRecord] = []
-        while page := await self._store.list(RunFilter(), after=found[-1].run_id if found else "", limit=_PAGE):
-            found += page
-        return [self._status(record) for record in found]
+        return [self._status(record) for record in await self._reader.records()]
 
     async def history(self, run_id: str) -> builtins.list[bytes]:
-        await self._record(run_id)
-        return [encode_entry(entry) for entry in await self._entries(run_id)]
+        await self._reader.record(run_id)
+        return [encode_entry(entry) for entry in await self._reader.entries(run_id)]
 
     async def cancel(self, run_id: str, *, hard: bool = False) -> bool:
         """Send the run a CANCEL of its own; False when it has ended already."""
-        record = await self._record(run_id)
+        record = await self._reader.record(run_id)
         who, payload = record.who, {"hard": True} if hard else None
         try:
             return await self.send(run_id, ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, payload))
@@ -217,7 +215,8 @@ class StoredEngine:
         self._changed.set()
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
-        self._check_open()
+        if self._is_closed:
+            raise EngineClosedError()
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
         crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
@@ -230,15 +229,20 @@ class StoredEngine:
             logger=self._logger,
             refusals=(BusStalledError, DatabaseError),
         )
-        self._work = (carriage, crew)
+        self._work, self._stopped = (carriage, crew), None
         unlisten = self._queue.on_change(self._changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
         try:
-            alive.start(self._queue.keep_alive(self._worker), "sign of life")
+            sign = alive.start(self._queue.keep_alive(self._worker), "sign of life")
+            sign.add_done_callback(lambda _: self._changed.set())
             await asyncio.sleep(0)
-            await self._attend()
+            await self._attend(sign)
+        except Exception as error:
+            self._stopped = error
+            raise
         finally:
             self._work = None
+            self._tell_all()
             unlisten()
             await crew.aclose()
             await alive.aclose()
@@ -246,16 +250,22 @@ class StoredEngine:
     async def aclose(self) -> None:
         """Take nothing more; whoever waits for a result is told. Stop serving first. Closing twice does nothing."""
         self._is_closed = True
-        for run_id in list(self._waiters):
-            self._tell(run_id)
+        self._tell_all()
 
     # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _attend(self) -> None:
-        """Take up what is ready, hand on what was sent, let go of what only waits; until cancelled."""
+    async def _attend(self, sign: asyncio.Task[None]) -> None:
+        """Take up what is ready, hand on what was sent, let go of what only waits; until cancelled.
+
+        Raises:
+            EngineError: the worker's sign of life has ended, so others would take what is taken up here.
+        """
         blocked = True  # code that was wrong may be right now
         while True:
             self._changed.clear()
+            if sign.done():
+                cause = None if sign.cancelled() else sign.exception()
+                raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
             try:
                 is_more = True
                 while is_more:
@@ -331,17 +341,18 @@ class StoredEngine:
         """How the run stands now that it is carried no further; what it ended with is recorded."""
         run_id = run.lease.run_id
         try:
-            entries = await self._entries(run_id)
+            entries = await self._reader.entries(run_id)
             run.request = request_of(run_id, entries)
             await run.has_mail.wait()  # what was sent before it was claimed comes before its first step
+            if run.unreadable is not None:
+                raise run.unreadable
             finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
             standing = Standing(stand=Stand.FINISHED, reason=str(finish.reason))
         except (RunTakenError, RecordRefusedError):
             raise
-        except (HistoryMismatchError, JournalCorruptError, EntryMissingError) as error:
-            self._logger.error("%s", error)
-            return Standing(stand=Stand.BLOCKED, reason=str(error))
+        except _UNREADABLE as error:
+            return self._blocked(error)
         except DatabaseError as error:
             raise RecordRefusedError(run_id, str(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
@@ -354,6 +365,11 @@ class StoredEngine:
         if standing.stand is Stand.FINISHED and run_id in self._waiters:
             run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
         return standing
+
+    def _blocked(self, error: Exception) -> Standing:
+        """How a run stands that other code, or a repair, must come to."""
+        self._logger.error("%s", error)
+        return Standing(stand=Stand.BLOCKED, reason=str(error))
 
     def _is_leaving(self, run: Carried) -> bool:
         return self._work is None or run.parked is not None or run.is_lost
@@ -396,12 +412,8 @@ class StoredEngine:
         carried = list(self._carried.values())
         for sent in await self._queue.arrived(self._worker):
             run = self._carried.get(sent.run_id)
-            if run is None or run.inbox is None or sent.number <= run.delivered:
-                continue
-            run.delivered = sent.number
-            control = codec.decode(sent.data, ControlEvent)
-            run.sent.append((sent.number, control))
-            run.inbox.admit(control)
+            if run is not None:
+                run.admit(sent)
         for run in carried:
             run.has_mail.set()
 
@@ -415,7 +427,10 @@ class StoredEngine:
             elif run.idle_since is None:
                 run.idle_since = now
             elif now - run.idle_since >= self._linger_s and run.parked is None:
-                run.parked = self._parked(waiting)
+                if run.unreadable is None:
+                    run.parked = self._parked(waiting)
+                else:
+                    run.parked = self._blocked(run.unreadable)
                 run.task.cancel()
 
     def _parked(self, waiting: Waiting) -> Standing:
@@ -442,37 +457,9 @@ class StoredEngine:
 
     # ── What is known of runs ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _record(self, run_id: str) -> RunRecord:
-        found = await self._store.list(RunFilter(run_id=run_id), limit=1)
-        if not found:
-            raise RunNotFoundError(f"no run {run_id!r} on this host")
-        return found[0]
-
-    async def _entries(self, run_id: str) -> Sequence[Entry]:
-        """The run's entries, whole."""
-        return await read_whole(run_id, await self._store.read(run_id), partial(self._store.body, run_id))
-
-    async def _ending(self, record: RunRecord) -> Finish:
-        run_id = record.run_id
-        first = max(0, record.entries - 1)
-        entries = await self._store.read(run_id, after=first)
-        (last,) = await read_whole(run_id, entries[-1:], partial(self._store.body, run_id), first=first)
-        finish = finish_of(last, run_id)
-        if finish is not None:
-            return finish
-        assert isinstance(last, Ended)
-        raise RunFailedError(run_id, last.error, last.message) from self._causes.get(run_id)
-
     def _status(self, record: RunRecord) -> RunStatus:
         run = self._carried.get(record.run_id)
-        phase = _PHASES[record.standing.stand]
-        if run is not None and run.mailbox is not None and run.mailbox.is_parked:
-            phase = RunPhase.PARKED
-        elif phase is RunPhase.PENDING and record.owner:
-            phase = RunPhase.RUNNING
-        return RunStatus(
-            run_id=record.run_id, who=record.who, goal=record.goal, phase=phase, reason=record.standing.reason
-        )
+        return status_of(record, is_parked=run is not None and run.mailbox is not None and run.mailbox.is_parked)
 
     def _remember(self, run_id: str, cause: Exception) -> None:
         self._causes[run_id] = cause
@@ -483,6 +470,10 @@ class StoredEngine:
         for waiter in self._waiters.get(run_id, ()):
             _set(waiter, finish)
 
+    def _tell_all(self) -> None:
+        for run_id in list(self._waiters):
+            self._tell(run_id)
+
     def _tell_strangers(self) -> None:
         """Let those look again who wait for a run that another worker carries."""
         for run_id in [one for one in self._waiters if one not in self._carried]:
@@ -491,6 +482,8 @@ class StoredEngine:
     def _check_open(self) -> None:
         if self._is_closed:
             raise EngineClosedError()
+        if self._stopped is not None:
+            raise EngineStoppedError(str(self._stopped) or type(self._stopped).__name__) from self._stopped
 
 
 def _set(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:

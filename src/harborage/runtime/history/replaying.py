@@ -419,6 +419,7 @@ class _Passenger:
         self.request = request
         self.inbox: Inbox | None = Inbox(request.who)
         self.mailbox: Mailbox | None = None
+        self.unreadable = None
 
 
 class _Nowhere:

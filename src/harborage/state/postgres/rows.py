@@ -80,18 +80,24 @@ def record_of(row: Row) -> RunRecord:
         who=Quadruple(row["tenant_id"], row["user_id"], row["session_id"], row["who_run_id"]),
         goal=read_text(row["goal"]),
         agent=row["agent"],
-        standing=Standing(
-            stand=Stand(row["stand"]),
-            reason=read_text(row["reason"]),
-            wake_at=row["wake_at"],
-            waits_for=row["waits_for"],
-        ),
+        standing=_standing_of(row),
         owner=row["owner"],
         fence=row["fence"],
         entries=row["entries"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )
+
+
+def _standing_of(row: Row) -> Standing:
+    """How the run in a row stands; a word that this version does not know blocks it, and hides no other run."""
+    try:
+        stand = Stand(row["stand"])
+    except ValueError:
+        reason = f"run {row['run_id']}: its stand {row['stand']!r} in harborage_runs is unknown here; upgrade"
+        return Standing(stand=Stand.BLOCKED, reason=reason)
+    reason = read_text(row["reason"])
+    return Standing(stand=stand, reason=reason, wake_at=row["wake_at"], waits_for=row["waits_for"])
 
 
 def standing_columns(standing: Standing | None) -> tuple[Any, ...]:

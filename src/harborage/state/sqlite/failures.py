@@ -37,6 +37,10 @@ def failure(error: Exception, database: str, *, run_id: str = "", system_errno: 
 
     `system_errno` is what the system said last: SQLite calls a disk that is full an I/O error now and then.
     """
+    if isinstance(error, UnicodeDecodeError):
+        told: DatabaseError = DatabaseCorruptError(database, f"a text in it is none: {error}", run_id=run_id)
+        told.__cause__ = error
+        return told
     if not isinstance(error, apsw.Error):
         return error
     kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)

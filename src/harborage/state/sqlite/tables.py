@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
-import heapq
 from collections.abc import Iterator
+from contextlib import suppress
+from operator import itemgetter
 from typing import Any, Final
 from zlib import crc32
 
-from harborage.identity import Quadruple
+from msgspec.structs import replace
+
 from harborage.state.runs import (
     Claim,
     EntryMissingError,
@@ -18,15 +20,15 @@ from harborage.state.runs import (
     RunRecord,
     RunRecordNotFoundError,
     Sent,
-    Stand,
     Standing,
     Write,
     check_bodies,
     check_body,
 )
 from harborage.state.sqlite.connection import statements
+from harborage.state.sqlite.salvage import UNREADABLE, read_rows, record_of, salvaged_number, salvaged_record
 from harborage.state.sqlite.stations import Rows, Transaction
-from harborage.state.sqlite.times import micros, moment
+from harborage.state.sqlite.times import micros
 
 __all__ = ["RunTables"]
 
@@ -203,11 +205,24 @@ class RunTables:
         if after:
             behind = transaction.execute(self._sql["number"], (after,)).get
             if behind is None:
+                behind = salvaged_number(after)
+            if behind is None:
                 raise RunRecordNotFoundError(f"no run {after} to list the runs behind")
-        pages = [transaction.execute(self._sql[name], values) for name, values in _lists(filter, behind, limit)]
-        rows = heapq.merge(*pages, key=lambda row: row[-1]) if len(pages) > 1 else pages[0]
-        wanted = (_record(row) for row in rows if not filter.run_id or (row[-1] > behind and _is_of(filter, row)))
-        return [record for record, _ in zip(wanted, range(limit), strict=False)]
+        pages = [read_rows(transaction, self._sql[name], values) for name, values in _lists(filter, behind, limit)]
+        found: builtins.list[tuple[int, Any]] = [(row[-1], row) for rows, _ in pages for row in rows]
+        found += [(number, None) for _, unreadable in pages for number in unreadable]
+        found.sort(key=itemgetter(0))
+        records = [(number, self._record(transaction, number, row)) for number, row in found[:limit]]
+        if filter.run_id:
+            return [record for number, record in records if number > behind and _is_of(filter, record)]
+        return [record for _, record in records]
+
+    def _record(self, transaction: Transaction, number: int, row: Any) -> RunRecord:
+        """The run in a row; one of which something cannot be read is blocked, and its reason says so."""
+        if row is not None:
+            with suppress(*UNREADABLE):
+                return record_of(row)
+        return salvaged_record(number, transaction.execute(self._sql["salvage"], (number,)).fetchone())
 
     # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,20 +232,34 @@ class RunTables:
         """Take runs that are ready and that nobody carries, oldest first."""
         execute, sql = transaction.execute, self._sql
         execute(sql["fall_due"], (now,))
-        ready: builtins.list[Any] = []
+        asked: builtins.list[tuple[str, tuple[Any, ...]]] = [("ready", (limit,))]
         if agent:
-            for one in ("", agent):
-                ready += execute(sql["ready_of_agent"], (one, limit)).fetchall()
-        else:
-            ready += execute(sql["ready"], (limit,)).fetchall()
+            asked = [("ready_of_agent", (one, limit)) for one in ("", agent)]
         if blocked:
-            ready += execute(sql["blocked"], (agent, limit)).fetchall()
+            asked.append(("blocked", (agent, limit)))
+        ready: builtins.list[Any] = []
+        for name, values in asked:
+            rows, unreadable = read_rows(transaction, sql[name], values)
+            ready += rows
+            for number in unreadable:
+                self._block(transaction, number, now)
         claims: builtins.list[Claim] = []
-        for _, run_id in sorted(ready)[:limit]:
+        for number, run_id in sorted(ready)[:limit]:
+            try:
+                record = record_of(execute(sql["find"], (run_id,)).fetchone())
+            except UNREADABLE:
+                self._block(transaction, number, now)
+                continue
             fence: Any = execute(sql["take"], (worker, run_id)).get
-            record = _record(execute(sql["find"], (run_id,)).fetchone())
+            record = replace(record, owner=worker, fence=fence)
             claims.append(Claim(record, Lease(run_id, worker, fence)))
         return claims
+
+    def _block(self, transaction: Transaction, number: int, now: int) -> None:
+        """Keep a run whose row cannot be read from being claimed, with a reason that names the row."""
+        row = transaction.execute(self._sql["salvage"], (number,)).fetchone()
+        transaction.execute(self._sql["block"], (salvaged_record(number, row).standing.reason, now, number))
+        transaction.tell()
 
     def send(self, transaction: Transaction, run_id: str, event_id: str, data: bytes) -> bool:
         """Keep a control; False for an event id that the run has had.
@@ -250,7 +279,12 @@ class RunTables:
 
     def arrived(self, transaction: Transaction, worker: str, after: int) -> builtins.list[Sent]:
         """The controls behind `after` that wait for the runs of a worker."""
-        return [Sent(*row) for row in transaction.execute(self._sql["arrived"], (after, worker))]
+        rows, unreadable = read_rows(transaction, self._sql["arrived"], (after, worker))
+        found = [Sent(*row) for row in rows]
+        for number in unreadable:
+            row: Any = transaction.execute(self._sql["sent"], (number,)).fetchone()
+            found.append(Sent(number, row[1], row[2].decode("utf-8", "replace"), row[3]))
+        return sorted(found) if unreadable else found
 
     def wake(self, transaction: Transaction, run_id: str) -> None:
         """Let a parked run be ready, now or when it is given back."""
@@ -282,35 +316,13 @@ def _lists(filter: RunFilter, after: int, limit: int) -> Iterator[tuple[str, tup
         yield "list", (after, user, session, limit)
 
 
-def _is_of(filter: RunFilter, row: Any) -> bool:
+def _is_of(filter: RunFilter, record: RunRecord) -> bool:
     """Whether the one run that was asked for by its id is wanted for the rest, too."""
-    _, tenant, user, session, _, _, agent, _, stand, *_ = row
+    who = record.who
     return (
-        filter.tenant in ("", tenant)
-        and filter.user in ("", user)
-        and filter.session in ("", session)
-        and filter.agent in ("", agent)
-        and (not filter.stands or stand in filter.stands)
-    )
-
-
-def _record(row: Any) -> RunRecord:
-    run_id, tenant, user, session, who_run, goal, agent, created_at, *rest = row
-    stand, reason, wake_at, waits_for, owner, fence, entries, updated_at, _ = rest
-    return RunRecord(
-        run_id=run_id,
-        who=Quadruple(tenant, user, session, who_run),
-        goal=goal,
-        agent=agent,
-        standing=Standing(
-            stand=Stand(stand),
-            reason=reason,
-            wake_at=None if wake_at is None else moment(wake_at),
-            waits_for=waits_for,
-        ),
-        owner=owner,
-        fence=fence,
-        entries=entries,
-        created_at=moment(created_at),
-        updated_at=moment(updated_at),
+        filter.tenant in ("", who.tenant_id)
+        and filter.user in ("", who.user_id)
+        and filter.session in ("", who.session_id)
+        and filter.agent in ("", record.agent)
+        and (not filter.stands or record.standing.stand in filter.stands)
     )

@@ -17,13 +17,13 @@ from harborage.state.sqlite.connection import statements
 from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.locks import WorkerLocks
 from harborage.state.sqlite.stations import Transaction
-from harborage.state.sqlite.times import micros
 
 __all__ = ["LEASE", "Workers"]
 
 LEASE: Final = timedelta(seconds=60)
 
 _LOOK_S: Final = 0.1
+_MICROS: Final = 1_000_000
 _BEATS: Final = 6  # in the time of one lease
 
 _logger = logging.getLogger(__name__)
@@ -35,11 +35,12 @@ class Workers:
     def __init__(self, database: Database, clock: Timers, *, lease: timedelta = LEASE) -> None:
         self._database = database
         self._clock = clock
-        self._lease = lease
+        self._lease_micros = round(lease.total_seconds() * _MICROS)
         self._beat_s = lease.total_seconds() / _BEATS
         self._locks = WorkerLocks(database.path)
         self._sql = statements("queue")
         self._signing: Counter[str] = Counter()
+        self._seen: dict[str, tuple[int, int]] = {}
         self._is_closed = False
 
     async def keep_alive(self, worker: str) -> None:
@@ -49,6 +50,7 @@ class Workers:
             StoreClosedError: this, or the database, was closed meanwhile.
         """
         self._signing[worker] += 1
+        is_first = True
         beat_at = self._clock.monotonic()
         try:
             while not self._is_closed:
@@ -56,6 +58,9 @@ class Workers:
                     if self._clock.monotonic() >= beat_at:
                         beat_at = self._clock.monotonic() + self._beat_s
                         await self._database.write(lambda transaction: self._beat(transaction, worker))
+                    if is_first:
+                        await self._database.write(self._free_strays)
+                        is_first = False
                     await self._look(worker)
                 except DatabaseError as error:
                     _logger.warning("worker %s cannot give its sign of life: %s", worker, error)
@@ -74,7 +79,7 @@ class Workers:
             DatabaseUnreachableError: another process lives under this name.
         """
         self._locks.take(worker)
-        transaction.execute(self._sql["sign"], (worker, micros(self._clock.now())))
+        transaction.execute(self._sql["sign"], (worker, self._now()))
 
     def bury_dead(self, transaction: Transaction, worker: str) -> None:
         """Free what workers other than this one carried and do not any more."""
@@ -105,14 +110,39 @@ class Workers:
 
     def _beat(self, transaction: Transaction, worker: str) -> None:
         self._locks.take(worker)
-        transaction.execute(self._sql["beat"], (worker, micros(self._clock.now())))
+        transaction.execute(self._sql["beat"], (worker, self._now()))
 
     def _dead(self, transaction: Transaction, worker: str) -> list[str]:
-        oldest = micros(self._clock.now() - self._lease)
         others: list[Any] = transaction.execute(self._sql["other_workers"], (worker,)).fetchall()
-        return [other for other, seen_at in others if seen_at < oldest or not self._locks.is_held(other)]
+        named = [(other.decode("utf-8", "replace"), seen_at) for other, seen_at in others]
+        now, known = self._now(), self._seen
+        # Kept from look to look: since when each worker has shown the same sign.
+        self._seen = {other: _since(known.get(other), at, now) for other, at in named}
+        return [other for other, at in named if self._is_old(other, at, now) or not self._locks.is_held(other)]
+
+    def _is_old(self, worker: str, seen_at: int, now: int) -> bool:
+        """Whether the last sign of a worker is older than a lease.
+
+        All processes of a machine share the clock that only goes up, whatever becomes of the time of day. A sign from
+        ahead of it was given before the machine was last started, or where that clock is another: then only what was
+        seen here counts.
+        """
+        since = seen_at if seen_at <= now else self._seen[worker][1]
+        return now - since > self._lease_micros
+
+    def _now(self) -> int:
+        return round(self._clock.monotonic() * _MICROS)
+
+    def _free_strays(self, transaction: Transaction) -> None:
+        if transaction.execute(self._sql["free_strays"]).fetchall():
+            transaction.tell()
 
     def _free(self, transaction: Transaction, worker: str) -> None:
         transaction.execute(self._sql["drop_worker"], (worker,))
         if transaction.execute(self._sql["free"], (worker,)).fetchall():
             transaction.tell()
+
+
+def _since(known: tuple[int, int] | None, seen_at: int, now: int) -> tuple[int, int]:
+    """The sign of a worker, and when it was first seen here."""
+    return known if known is not None and known[0] == seen_at else (seen_at, now)

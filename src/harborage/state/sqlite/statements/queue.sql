@@ -69,11 +69,28 @@ INSERT INTO harborage_workers (worker, seen_at) VALUES (:worker, :now) ON CONFLI
 INSERT INTO harborage_workers (worker, seen_at) VALUES (:worker, :now)
 ON CONFLICT (worker) DO UPDATE SET seen_at = excluded.seen_at;
 
+-- name: sent
+-- A control that `arrived` could not read.
+SELECT control.number, run.run_id, CAST(control.event_id AS BLOB), control.data
+FROM harborage_controls AS control JOIN harborage_standings AS run ON run.number = control.run
+WHERE control.number = :number;
+
+-- name: block
+-- A run whose row cannot be read, by its number, which can.
+UPDATE harborage_standings SET stand = 'blocked', reason = :reason, wake_at = NULL, updated_at = :now
+WHERE number = :number;
+
 -- name: other_workers
-SELECT worker, seen_at FROM harborage_workers WHERE worker <> :worker;
+SELECT CAST(worker AS BLOB), seen_at FROM harborage_workers WHERE worker <> :worker;
 
 -- name: drop_worker
 DELETE FROM harborage_workers WHERE worker = :worker;
+
+-- name: free_strays
+-- What is carried by a worker that no row knows: a row was lost, and nobody else would ever free it.
+UPDATE harborage_standings SET owner = '', is_woken = 1
+WHERE owner <> '' AND NOT EXISTS (SELECT 1 FROM harborage_workers AS known WHERE known.worker = owner)
+RETURNING number;
 
 -- name: free
 -- What a worker carried is looked at again by the next, parked or not: nobody knows what it had been told.

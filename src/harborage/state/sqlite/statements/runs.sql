@@ -79,6 +79,14 @@ SELECT
 FROM harborage_runs AS run JOIN harborage_standings AS standing USING (run_id)
 WHERE run.run_id = :run_id;
 
+-- name: salvage
+-- A run of which something cannot be read, its texts as bytes.
+SELECT
+  CAST(run.run_id AS BLOB), CAST(tenant_id AS BLOB), CAST(user_id AS BLOB), CAST(session_id AS BLOB),
+  CAST(who_run_id AS BLOB), CAST(goal AS BLOB), CAST(run.agent AS BLOB), fence, entries
+FROM harborage_runs AS run JOIN harborage_standings AS standing USING (number)
+WHERE run.number = :number;
+
 -- name: list
 SELECT
   run.run_id, tenant_id, user_id, session_id, who_run_id, goal, run.agent, created_at,
