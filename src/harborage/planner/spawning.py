@@ -5,16 +5,29 @@ A planner that spawns by itself and the runtime that acts on its decision must a
 
 from __future__ import annotations
 
+from datetime import datetime
 from hashlib import sha256
+from typing import Final
 
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.planner.decisions import SpawnTask
 from harborage.planner.errors import PlannerError
-from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
+from harborage.tasks import NotFoundError, SpawnRequest, TaskID, TaskKind, TaskRegistry
 
-__all__ = ["DEFAULT_SPAWN_DEPTH_CAP", "SpawnDepthExceededError", "check_spawn_depth", "own_group_id", "spawn_request"]
+__all__ = [
+    "DEFAULT_SPAWN_DEPTH_CAP",
+    "SpawnDepthExceededError",
+    "check_spawn_depth",
+    "is_own_group",
+    "named_group_id",
+    "own_group_id",
+    "spawn_request",
+]
+
+_OWN: Final = "group-"
+_NAMED: Final = "named-"
 
 
 class SpawnDepthExceededError(PlannerError):
@@ -29,7 +42,9 @@ class SpawnDepthExceededError(PlannerError):
         )
 
 
-def spawn_request(who: Quadruple, spawn: SpawnTask, key: str, group_id: str) -> SpawnRequest:
+def spawn_request(
+    who: Quadruple, spawn: SpawnTask, key: str, group_id: str, *, deadline: datetime | None = None
+) -> SpawnRequest:
     """The request for the task that `spawn` asks for, as a child of the run `who`; the same `key` asks for it once."""
     return SpawnRequest(
         identity=Quadruple(who.tenant_id, who.user_id, who.session_id),
@@ -41,13 +56,28 @@ def spawn_request(who: Quadruple, spawn: SpawnTask, key: str, group_id: str) -> 
         notify_on_complete=True,
         idempotency_key=key,
         group_id=group_id,
+        deadline=deadline,
+        retains_turn=spawn.spec.retain_turn,
     )
 
 
 def own_group_id(who: Quadruple, key: str) -> str:
     """The id of the group that a spawned task has to itself. Ids are shared by all tenants, so the owner is in it."""
-    digest = sha256(codec.encode((who.tenant_id, who.user_id, who.session_id, key)))
-    return f"group-{digest.hexdigest()[:32]}"
+    return _OWN + _digest(who, key)
+
+
+def is_own_group(group_id: str) -> bool:
+    """Whether this is the id of a group that a spawned task has to itself."""
+    return group_id.startswith(_OWN)
+
+
+def named_group_id(who: Quadruple, root: TaskID, name: str) -> str:
+    """The id of the group that a run in the tree of `root` opens under `name`: in another tree it is another group."""
+    return _NAMED + _digest(who, root, name)
+
+
+def _digest(who: Quadruple, *parts: str) -> str:
+    return sha256(codec.encode((who.tenant_id, who.user_id, who.session_id, *parts))).hexdigest()[:32]
 
 
 async def check_spawn_depth(registry: TaskRegistry, who: Quadruple, cap: int) -> None:

@@ -135,10 +135,11 @@ class SteeringInjection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class BackgroundMemberOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one task of a background group ended."""
+    """How one task of a background group ended. A heavy `result` is a summary, and `result_ref` its artifact."""
 
     task_id: str
     status: str
+    result: Any = None
     result_ref: str = ""
     error_code: str = ""
     error_message: str = ""

@@ -57,7 +57,6 @@ class RuntimeOpenError(HarborageError):
 class _Asked(NamedTuple):
     """What a caller of `start` wants of the run besides what its task says."""
 
-    deadline: datetime | None = None
     max_steps: int = 0
     fork: Fork | None = None
 
@@ -236,9 +235,10 @@ class Runtime:
             query=goal,
             priority=priority,
             input_artifact_ids=tuple(input_artifacts),
+            deadline=deadline,
         )
         since = parts.bus.place(who)
-        return self._handle(await self._start(parts, wanted, _Asked(deadline, max_steps)), scope, since)
+        return self._handle(await self._start(parts, wanted, _Asked(max_steps)), scope, since)
 
     async def fork(
         self,
@@ -357,7 +357,7 @@ class Runtime:
         try:
             handle = await parts.tasks.spawn(replace(wanted, idempotency_key=key))
             who = wanted.identity.identity.with_run(handle.id)
-            request = self._request(who, wanted.query, wanted.query, wanted.input_artifact_ids, key)
+            request = self._request(who, wanted, wanted.query, key)
             await self._begin(parts, request, key)
             self._spawned.pop(handle.id, None)
         finally:
@@ -381,7 +381,7 @@ class Runtime:
         """Start the run of a spawned task; one that cannot be started fails alone."""
         who = task.identity.identity.with_run(task.id)
         goal = task.query or task.description or task.id
-        request = self._request(who, goal, task.query, task.input_artifact_ids, task.idempotency_key)
+        request = self._request(who, task, goal, task.idempotency_key)
         try:
             if not task.parent_task_id and task.idempotency_key not in self._asked:
                 await self._parts.sessions.visit(who)
@@ -403,7 +403,7 @@ class Runtime:
         fork = self._asked.get(key, _NOTHING_ASKED).fork
         await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
 
-    def _request(self, who: Quadruple, goal: str, query: str, artifacts: tuple[str, ...], key: str) -> RunRequest:
+    def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""
         asked = self._asked.get(key, _NOTHING_ASKED)
         if asked.fork is not None:
@@ -411,12 +411,12 @@ class Runtime:
         return RunRequest(
             who=who,
             goal=goal,
-            query=query,
+            query=task.query,
             task_id=who.run_id,
             max_steps=asked.max_steps or self.options.max_steps,
-            deadline=asked.deadline,
+            deadline=task.deadline,
             token_budget=self._parts.token_budget,
-            input_artifact_ids=artifacts,
+            input_artifact_ids=task.input_artifact_ids,
         )
 
 

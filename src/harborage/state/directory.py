@@ -82,6 +82,12 @@ class Directory:
         """
         return [entry for chunk in await self.chunks() for entry in chunk]
 
+    async def has_fewer_than(self, most: int) -> bool:
+        """Whether fewer than `most` entries were kept; entries are only counted when that is not sure without it."""
+        if (await self._find_end()) * CHUNK < most:
+            return True
+        return len(await self.entries()) < most
+
     async def chunks(self) -> list[list[Entry]]:
         """The same, chunk by chunk."""
         chunks: list[list[Entry]] = []

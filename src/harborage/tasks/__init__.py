@@ -23,7 +23,10 @@ from harborage.tasks.errors import (
     StaleChangeError,
     TaskCorruptError,
     TaskError,
+    TaskLimitError,
+    WaitCycleError,
 )
+from harborage.tasks.limits import TaskLimits
 from harborage.tasks.listing import (
     IdentityMatch,
     StatusStrip,
@@ -109,6 +112,8 @@ __all__ = [
     "TaskHandle",
     "TaskID",
     "TaskKind",
+    "TaskLimitError",
+    "TaskLimits",
     "TaskListFilter",
     "TaskListRequest",
     "TaskListener",
@@ -121,6 +126,7 @@ __all__ = [
     "TaskStatus",
     "TaskSummary",
     "TasksConfig",
+    "WaitCycleError",
     "list_page",
     "open_tasks",
     "pending_order",

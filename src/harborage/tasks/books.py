@@ -41,6 +41,7 @@ from harborage.tasks.listeners import Listeners
 from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.port import Who
 from harborage.tasks.transitions import Move, target_of
+from harborage.tasks.waiting import MemoryWaits, Waits
 from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["Books", "cancelled_task", "is_past"]
@@ -57,6 +58,7 @@ class Books:
         self.writer = writer
         self.clock = clock
         self.is_closed = False
+        self.waits: Waits = MemoryWaits()
         self.spawned = Listeners("tasks.on_spawned")
         self.ended = Listeners("tasks.on_ended")
         self._group_owners: dict[TaskGroupID, SessionKey] = {}
@@ -205,6 +207,14 @@ class Books:
         if known[0] != mark:
             raise IdempotencyConflictError(key, known[1])
         return known[1]
+
+    async def has_fewer_children(self, ledger: SessionLedger, parent: TaskID, most: int) -> bool:
+        """Whether fewer than `most` tasks were ever spawned under `parent`."""
+        return ledger.families.children[parent] < most
+
+    async def has_smaller_tree(self, ledger: SessionLedger, root: TaskID, most: int) -> bool:
+        """Whether fewer than `most` tasks were ever spawned below `root`."""
+        return ledger.families.trees[root] < most
 
     async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
         """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""

@@ -12,6 +12,7 @@ from harborage.drivers import DriverTable
 from harborage.events import EventBus, Redactor
 from harborage.state import StateStore
 from harborage.tasks.errors import InvalidRequestError
+from harborage.tasks.limits import TaskLimits
 from harborage.tasks.port import TaskRegistry
 
 __all__ = ["TASK_DRIVERS", "RegistryParts", "TaskFactory", "TasksConfig", "open_tasks"]
@@ -43,6 +44,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor | None = None
     store: StateStore | None = None
     clock: Clock = SYSTEM_CLOCK
+    limits: TaskLimits = TaskLimits()
 
 
 TaskFactory: TypeAlias = Callable[[RegistryParts], Awaitable[TaskRegistry]]

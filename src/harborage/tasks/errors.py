@@ -6,6 +6,8 @@ TaskError
 ├── NotFoundError                no such task here
 ├── InvalidTransitionError       the task cannot go there from where it is
 ├── IdempotencyConflictError     the key was used for another request
+├── TaskLimitError               the tree or its parent has as many tasks as it may
+├── WaitCycleError               the task that is to be awaited waits for the caller
 ├── AdminScopeRequiredError      a listing reaches beyond the caller's tenant
 ├── GroupNotFoundError           no such group here
 ├── GroupSealedError             the group takes no more members
@@ -40,6 +42,8 @@ __all__ = [
     "StaleChangeError",
     "TaskCorruptError",
     "TaskError",
+    "TaskLimitError",
+    "WaitCycleError",
 ]
 
 
@@ -130,6 +134,29 @@ class GroupInvalidTransitionError(TaskError):
         self.status = status
         self.wanted = wanted
         super().__init__(f"{subject!r} is {status}: {wanted} is not possible")
+
+
+class TaskLimitError(TaskError):
+    """A task may not be spawned: there are as many as the limits allow. `limit` names the limit, `most` its value."""
+
+    def __init__(self, limit: str = "", most: int = 0, where: str = "") -> None:
+        self.limit = limit
+        self.most = most
+        super().__init__(
+            f"no task was spawned: {where} has as many as {limit} allows ({most}); "
+            "do the work in this run, or raise the limit"
+        )
+
+
+class WaitCycleError(TaskError):
+    """A wait was refused because it would never end. `path` is the circle: each id waits for the next one."""
+
+    def __init__(self, path: Sequence[str] = ()) -> None:
+        self.path = tuple(path)
+        super().__init__(
+            f"this wait would never end, because it would be a circle: {' waits for '.join(self.path)}; "
+            "finish, or go on without it"
+        )
 
 
 class PatchNotFoundError(TaskError):

@@ -48,6 +48,11 @@ class GroupKeeper:
         ledger = self._books.open(caller)
         return await self._books.alone(ledger, partial(self._resolve_or_create, ledger, request))
 
+    async def get(self, group_id: TaskGroupID, who: Who | None) -> TaskGroup:
+        """The group as it stands."""
+        ledger = await self._books.of_group(group_id, who, "tasks.group")
+        return (await self._books.alone(ledger, partial(self._books.group, ledger, group_id))).snapshot()
+
     async def seal(self, group_id: TaskGroupID, who: Who | None) -> TaskGroup:
         """The group, sealed, and ended when its members have."""
         ledger = await self._books.of_group(group_id, who, "tasks.seal_group")

@@ -8,7 +8,7 @@ it) is released when it ends.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeAlias
@@ -84,6 +84,22 @@ class Mark(msgspec.Struct, frozen=True):
     counted: int = 0
 
 
+class Families:
+    """How many tasks were spawned under each parent, and below each root."""
+
+    __slots__ = ("children", "trees")
+
+    def __init__(self) -> None:
+        self.children: Counter[TaskID] = Counter()
+        self.trees: Counter[TaskID] = Counter()
+
+    def add(self, task: Task) -> None:
+        """Count a new task."""
+        if task.parent_task_id is not None:
+            self.children[task.parent_task_id] += 1
+            self.trees[task.root_task_id] += 1
+
+
 class GroupState:
     """A group while the registry runs: its header, who joined, how many of them live, who watches."""
 
@@ -148,6 +164,7 @@ class SessionLedger:
     __slots__ = (
         "children",
         "end_waiters",
+        "families",
         "groups",
         "idempotency",
         "is_open",
@@ -173,6 +190,7 @@ class SessionLedger:
         self.users = 0
         self.tasks: dict[TaskID, Task] = {}
         self.children: dict[TaskID, dict[TaskID, None]] = {}
+        self.families = Families()
         self.idempotency: dict[str, tuple[str, TaskID]] = {}
         self.groups: dict[TaskGroupID, GroupState] = {}
         self.patches: dict[str, TaskPatch] = {}
@@ -211,6 +229,7 @@ class SessionLedger:
         self.tasks[task.id] = task
         if self.is_stored:
             return
+        self.families.add(task)
         if task.idempotency_key:
             self.idempotency[task.idempotency_key] = (fingerprint, task.id)
         if task.parent_task_id is not None:

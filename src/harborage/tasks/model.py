@@ -123,7 +123,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One piece of work and where it stands.
 
     `result` is JSON text, present once the task is complete; `error` once it has failed. `created_at` and `updated_at`
-    are unix nanoseconds. `tool_count` counts the tool calls made for the task.
+    are unix nanoseconds. `tool_count` counts the tool calls made for the task. `root_task_id` is the task at the top of
+    its tree, "" for that task itself. `deadline` is never later than the parent's. `retains_turn` says that the parent
+    waits for it and has no use for it afterwards.
     """
 
     id: TaskID
@@ -145,6 +147,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_count: int = 0
     input_artifact_ids: tuple[str, ...] = ()
     background_acknowledged: bool = False
+    root_task_id: TaskID = ""
+    deadline: datetime | None = None
+    retains_turn: bool = False
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
@@ -155,6 +160,7 @@ class TaskSummary(msgspec.Struct, frozen=True):
     kind: TaskKind
     priority: int
     updated_at: int
+    retains_turn: bool = False
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +175,7 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to spawn, for whom. The run of `identity` may be empty.
 
     `kind` has no default on purpose: an empty one is refused. An empty `propagate_on_cancel` means `cascade`, an empty
-    `idempotency_key` means that every request makes a new task.
+    `idempotency_key` means that every request makes a new task. A `deadline` after the parent's becomes the parent's.
     """
 
     identity: Quadruple
@@ -183,6 +189,8 @@ class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
     notify_on_complete: bool = False
     idempotency_key: str = ""
     input_artifact_ids: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    retains_turn: bool = False
 
 
 class SpawnToolRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class TaskRegistry(Protocol):
         Raises:
             IdentityRequiredError, InvalidRequestError, IdempotencyConflictError, GroupNotFoundError, GroupSealedError:
                 in this order; nothing was spawned.
+            TaskLimitError: its parent, or the tree, has as many tasks as it may; nothing was spawned.
         """
         ...
 
@@ -116,6 +117,18 @@ class TaskRegistry(Protocol):
         """
         ...
 
+    async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
+        """Note that the run `waiter` waits for a task or group of the session; it waits for one at a time.
+
+        Raises:
+            WaitCycleError: what it would wait for waits for it, directly or through others; nothing was noted.
+        """
+        ...
+
+    async def end_wait(self, waiter: TaskID, *, who: Who | None = None) -> None:
+        """Note that the run `waiter` waits no longer; one that does not wait is left alone."""
+        ...
+
     async def acknowledge_background(self, session: Identity, task_ids: Sequence[TaskID]) -> int:
         """How many of these were background tasks of the session that had ended and were not yet acknowledged.
 
@@ -130,6 +143,14 @@ class TaskRegistry(Protocol):
         Raises:
             IdentityRequiredError: the caller is not the session that the request names.
             GroupNotFoundError: the id belongs to another session.
+        """
+        ...
+
+    async def group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
+        """The group as it stands, with its members in the order they joined.
+
+        Raises:
+            GroupNotFoundError: unknown, or another session's.
         """
         ...
 

@@ -33,6 +33,7 @@ __all__ = [
     "OWNER_KIND",
     "PATCH_KIND",
     "TASK_KIND",
+    "WAIT_KIND",
     "HeldKey",
     "KeptTask",
     "StoredGroup",
@@ -46,12 +47,14 @@ __all__ = [
     "decode_owner",
     "decode_patch",
     "decode_task",
+    "decode_wait",
     "group_write",
     "key_record",
     "owed_record",
     "owner_record",
     "patch_write",
     "task_write",
+    "wait_record",
 ]
 
 TASK_KIND: Final = "task.lifecycle"
@@ -63,6 +66,7 @@ PATCH_KIND: Final = "task.patch"
 KEY_KIND: Final = "task.key"
 OWNER_KIND: Final = "task.group_owner"
 OWED_KIND: Final = "task.owed"
+WAIT_KIND: Final = "task.wait"
 
 T = TypeVar("T")
 
@@ -167,6 +171,16 @@ def owner_record(place: Quadruple, group_id: str, session: Identity | None = Non
 def owed_record(session: Identity, steps: tuple[FollowUp, ...]) -> StateRecord:
     """The record of what follows from a change and still has to be carried out."""
     return StateRecord(new_id(), session.with_run(""), OWED_KIND, codec.encode(steps))
+
+
+def wait_record(session: Identity, waiter: TaskID, target: str) -> StateRecord:
+    """The record of what a run waits for."""
+    return StateRecord(new_id(), session.with_run(waiter), WAIT_KIND, codec.encode(target))
+
+
+def decode_wait(data: bytes) -> str:
+    """What a run waits for."""
+    return _decoded(data, str, WAIT_KIND)
 
 
 def decode_task(data: bytes) -> KeptTask:

@@ -17,18 +17,19 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import EventBus, Redactor, unix_ns
-from harborage.identity import Identity, require_triple
+from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
 from harborage.state import StateStore
 from harborage.tasks import announcements
 from harborage.tasks.books import Books, cancelled_task
 from harborage.tasks.commit import Writer
 from harborage.tasks.drivers import RegistryParts
-from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError, NotFoundError
+from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError, NotFoundError, TaskLimitError
 from harborage.tasks.group_keeper import GroupKeeper
 from harborage.tasks.groups import check_joinable
 from harborage.tasks.idempotency import fingerprint
 from harborage.tasks.ledger import CancelTask, SessionLedger
+from harborage.tasks.limits import TaskLimits, capped, root_of
 from harborage.tasks.model import (
     GroupAction,
     GroupRequest,
@@ -52,6 +53,7 @@ from harborage.tasks.port import TaskListener, TaskRegistry, Who
 from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
 from harborage.tasks.stored_books import KEEP, RECHECK_S, StoredBooks
 from harborage.tasks.transitions import Move, target_of
+from harborage.tasks.waiting import begin_wait
 from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["InProcessTaskRegistry", "make"]
@@ -79,8 +81,10 @@ class InProcessTaskRegistry:
         clock: Clock = SYSTEM_CLOCK,
         keep: int = KEEP,
         recheck_s: float = RECHECK_S,
+        limits: TaskLimits = TaskLimits(),  # noqa: B008 - a frozen value
     ) -> None:
         self._clock = clock
+        self._limits = limits
         self._redactor = redactor
         writer = Writer(bus, store)
         self._books = (
@@ -122,7 +126,7 @@ class InProcessTaskRegistry:
         self._books.check_open()
         require_triple(session, "tasks.list")
         return [
-            TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at)
+            TaskSummary(task.id, task.status, task.kind, task.priority, task.updated_at, task.retains_turn)
             for task in await self._books.read(session, filter.parent)
             if (filter.status is None or task.status is filter.status)
             and (filter.kind is None or task.kind is filter.kind)
@@ -161,6 +165,16 @@ class InProcessTaskRegistry:
         ledger = await self._books.of_task(task_id, who, "tasks.wait_ended")
         task = ledger.tasks[task_id]
         return task if task.status.is_terminal else await self._books.wait_ended(ledger, task_id)
+
+    async def begin_wait(self, waiter: TaskID, target: TaskID | TaskGroupID, *, who: Who | None = None) -> None:
+        books = self._books
+        ledger = books.open(books.caller(who, "tasks.begin_wait"))
+        await books.alone(ledger, partial(begin_wait, books.waits, books, ledger, waiter, target))
+
+    async def end_wait(self, waiter: TaskID, *, who: Who | None = None) -> None:
+        caller = self._books.caller(who, "tasks.end_wait")
+        session = caller.identity if isinstance(caller, Quadruple) else caller
+        await self._books.waits.keep_wait(session, waiter, "")
 
     async def recheck(self) -> None:
         """Look whether another process ended what somebody waits for here; without a store there is none.
@@ -217,6 +231,9 @@ class InProcessTaskRegistry:
     async def resolve_or_create_group(self, request: GroupRequest, *, who: Who | None = None) -> TaskGroup:
         return await self._groups.resolve_or_create(request, who)
 
+    async def group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
+        return await self._groups.get(group_id, who)
+
     async def seal_group(self, group_id: TaskGroupID, *, who: Who | None = None) -> TaskGroup:
         return await self._groups.seal(group_id, who)
 
@@ -256,10 +273,26 @@ class InProcessTaskRegistry:
                 return TaskHandle(known, True)
         now = self._clock.now()
         task = _new_task(request, unix_ns(now), self._redactor)
+        if task.parent_task_id is not None:
+            task = await self._with_parent(ledger, task, task.parent_task_id)
         if task.group_id:
             state = await self._books.group(ledger, task.group_id, members=False)
             check_joinable(task.group_id, state.facts())
         return TaskHandle(await self._books.enter(ledger, task, mark, now))
+
+    async def _with_parent(self, ledger: SessionLedger, task: Task, parent_id: TaskID) -> Task:
+        """The new task at its place in the tree, if there is room for it."""
+        try:
+            parent = await self._books.task(ledger, parent_id)
+        except NotFoundError:
+            parent = None  # a run without a task of its own
+        root = root_of(parent, parent_id)
+        most = self._limits
+        if not await self._books.has_fewer_children(ledger, parent_id, most.max_children):
+            raise TaskLimitError("max_children", most.max_children, f"run {parent_id}")
+        if not await self._books.has_smaller_tree(ledger, root, most.max_tree):
+            raise TaskLimitError("max_tree", most.max_tree, f"the tree of run {root}")
+        return msgspec.structs.replace(task, root_task_id=root, deadline=capped(task.deadline, parent))
 
     async def _cancel(self, ledger: SessionLedger, task_id: TaskID, reason: str) -> bool:
         prior = await self._books.task(ledger, task_id)
@@ -334,7 +367,9 @@ class InProcessTaskRegistry:
 
 async def make(parts: RegistryParts) -> TaskRegistry:
     """A registry in this process on these parts."""
-    return InProcessTaskRegistry(bus=parts.bus, redactor=parts.redactor, store=parts.store, clock=parts.clock)
+    return InProcessTaskRegistry(
+        bus=parts.bus, redactor=parts.redactor, store=parts.store, clock=parts.clock, limits=parts.limits
+    )
 
 
 def _check_words(request: SpawnRequest) -> None:
@@ -366,6 +401,8 @@ def _new_task(request: SpawnRequest, at: int, redactor: Redactor | None) -> Task
         created_at=at,
         updated_at=at,
         input_artifact_ids=tuple(request.input_artifact_ids),
+        deadline=request.deadline,
+        retains_turn=request.retains_turn,
     )
 
 

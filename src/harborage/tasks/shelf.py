@@ -24,6 +24,7 @@ from harborage.tasks.records import (
     OWED_KIND,
     PATCH_KIND,
     TASK_KIND,
+    WAIT_KIND,
     HeldKey,
     KeptTask,
     StoredGroup,
@@ -35,9 +36,11 @@ from harborage.tasks.records import (
     decode_owner,
     decode_patch,
     decode_task,
+    decode_wait,
     key_record,
     owed_record,
     owner_record,
+    wait_record,
 )
 
 __all__ = ["Shelf"]
@@ -48,6 +51,7 @@ SESSIONS_KIND: Final = "task.sessions"
 INDEX_KIND: Final = "task.index"
 MEMBERS_KIND: Final = "task.members"
 CHILDREN_KIND: Final = "task.children"
+TREE_KIND: Final = "task.tree"
 
 # Records that belong to no single session live under names of our own.
 _NOBODY = Quadruple("harborage..tasks", "harborage..tasks", "harborage..tasks")
@@ -118,6 +122,7 @@ class Shelf:
             lists.append(self._list(session.with_run(task.group_id), MEMBERS_KIND).add((task.id,)))
         if task.parent_task_id:
             lists.append(self._list(session.with_run(task.parent_task_id), CHILDREN_KIND).add((task.id,)))
+            lists.append(self._list(session.with_run(task.root_task_id), TREE_KIND).add((task.id,)))
         is_first, *_ = await together(*lists)
         if is_first:
             await self._sessions.add((session.tenant_id, session.user_id, session.session_id))
@@ -134,6 +139,25 @@ class Shelf:
         """The tasks that were entered under this one."""
         return await self._names(session.with_run(task_id), CHILDREN_KIND)
 
+    async def has_fewer_children(self, session: Identity, parent: TaskID, most: int) -> bool:
+        """Whether fewer than `most` tasks were entered under `parent`."""
+        return await self._list(session.with_run(parent), CHILDREN_KIND).has_fewer_than(most)
+
+    async def has_smaller_tree(self, session: Identity, root: TaskID, most: int) -> bool:
+        """Whether fewer than `most` tasks were entered below `root`."""
+        return await self._list(session.with_run(root), TREE_KIND).has_fewer_than(most)
+
+    async def awaited(self, session: Identity, waiter: TaskID) -> TaskID | TaskGroupID:
+        """What the run `waiter` waits for; "" for nothing."""
+        return await self._load(session.with_run(waiter), WAIT_KIND, decode_wait) or ""
+
+    async def keep_wait(self, session: Identity, waiter: TaskID, target: TaskID | TaskGroupID) -> None:
+        """Note what the run `waiter` waits for; "" for nothing any more."""
+        if target:
+            await self._store.save(wait_record(session, waiter, target))
+        else:
+            await self._store.delete(session.with_run(waiter), WAIT_KIND)
+
     async def sessions(self) -> list[Identity]:
         """The sessions that have tasks."""
         return [Identity(*entry) for entry in dict.fromkeys(await self._sessions.entries())]
@@ -143,9 +167,11 @@ class Shelf:
         groups: dict[TaskGroupID, None] = {}
         for task in tasks:
             slot = session.with_run(task.id)
-            for kind in (TASK_KIND, ENDED_KIND, AFTER_KIND):
+            for kind in (TASK_KIND, ENDED_KIND, AFTER_KIND, WAIT_KIND):
                 await self._store.delete(slot, kind)
-            await Directory(self._store, slot, CHILDREN_KIND).clear()
+            for kind in (CHILDREN_KIND, TREE_KIND):
+                await Directory(self._store, slot, kind).clear()
+                self._lists.pop((slot, kind), None)
             if task.idempotency_key:
                 await self.release(session, task.idempotency_key)
             if task.group_id:

@@ -81,7 +81,7 @@ class StoredBooks(Books):
         self, writer: Writer, clock: Clock, store: StateStore, *, keep: int = KEEP, recheck_s: float = RECHECK_S
     ) -> None:
         super().__init__(writer, clock)
-        self._shelf = Shelf(store)
+        self._shelf = self.waits = Shelf(store)
         self._keep = keep
         self._recheck_s = recheck_s
         self._recent: OrderedDict[tuple[SessionKey, TaskID], None] = OrderedDict()
@@ -221,6 +221,12 @@ class StoredBooks(Books):
             # Another process kept it, and may have died before anybody there was told to begin it.
             self.spawned.tell(task)
         return held.task_id
+
+    async def has_fewer_children(self, ledger: SessionLedger, parent: TaskID, most: int) -> bool:
+        return await self._shelf.has_fewer_children(ledger.session, parent, most)
+
+    async def has_smaller_tree(self, ledger: SessionLedger, root: TaskID, most: int) -> bool:
+        return await self._shelf.has_smaller_tree(ledger.session, root, most)
 
     async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
         found: list[TaskID] = []

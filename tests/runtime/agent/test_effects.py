@@ -12,8 +12,8 @@ import pytest
 
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner import BackgroundMemberOutcome, BackgroundResult, CallParallel, CallTool, RunContext
-from harborage.runtime.agent.effects import AgentEffects, background_result
+from harborage.planner import CallParallel, CallTool, RunContext
+from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
@@ -21,7 +21,6 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.effects import EffectTable, StepCall
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlHistory
-from harborage.tasks import GroupCompletion, GroupStatus, MemberOutcome, TaskFailure, TaskStatus
 from harborage.tools import CatalogView, OnUnknown, ToolCatalog, ToolPolicy, register_function
 
 pytestmark = pytest.mark.anyio
@@ -145,28 +144,3 @@ async def test_a_question_about_a_call_in_doubt_that_is_cut_short_in_the_asking_
     with pytest.raises(asyncio.CancelledError):
         await effect.clear_up(StepCall("r", "1", "tool.pay", CallTool("pay"), 1))
     assert live.was_cut_at_gate
-
-
-def test_a_group_that_ended_is_shown_member_by_member() -> None:
-    """With the codes of those that failed."""
-    completion = GroupCompletion(
-        group_id="g",
-        session=RUN.identity,
-        final_status=GroupStatus.COMPLETED,
-        members=(
-            MemberOutcome("a", TaskStatus.COMPLETE, b"{}", None),
-            MemberOutcome("b", TaskStatus.FAILED, None, TaskFailure("boom", "it broke")),
-        ),
-        resolved_at=AT,
-        reason="all done",
-    )
-    assert background_result(completion) == BackgroundResult(
-        group_id="g",
-        status="completed",
-        resolved_at=AT,
-        reason="all done",
-        members=(
-            BackgroundMemberOutcome(task_id="a", status="complete"),
-            BackgroundMemberOutcome(task_id="b", status="failed", error_code="boom", error_message="it broke"),
-        ),
-    )

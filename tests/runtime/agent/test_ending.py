@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from harborage.identity import Identity
-from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
-from harborage.runtime.agent.ending import fail_task
+from harborage.planner import Finish, FinishReason, PauseReason, RequestPause, RunContext
+from harborage.runtime.agent.background import end_children
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.pauses import PauseFilter, PauseState
 from harborage.state.errors import DatabaseLockedError
-from harborage.tasks import FollowUpPendingError, TaskFailure, TaskStatus
+from harborage.tasks import FollowUpPendingError, TaskStatus
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
@@ -98,25 +98,20 @@ class Owing:
 
     def __init__(self, why: Exception) -> None:
         self.why = why
-        self.failed: list[str] = []
 
     async def list(self, session: Identity, filter: Any) -> list[Any]:
-        return [SimpleNamespace(id="child", status=TaskStatus.RUNNING)]
+        return [SimpleNamespace(id="child", status=TaskStatus.RUNNING, retains_turn=False)]
 
     async def cancel(self, task_id: str, reason: str, *, who: Any) -> bool:
         raise FollowUpPendingError(1) from self.why
 
-    async def mark_failed(self, task_id: str, failure: TaskFailure, *, who: Any) -> None:
-        self.failed.append(task_id)
-
 
 async def test_a_child_that_cannot_be_cancelled_whole_does_not_end_its_parent_otherwise() -> None:
     """A database that refuses is tried again with the step; what is owed for another reason is carried out later."""
-    who, failure = ME.with_run("r"), TaskFailure("code", "text")
     tasks = Owing(ValueError("odd"))
     services: Any = SimpleNamespace(tasks=tasks, logger=logging.getLogger(__name__))
-    await fail_task(services, who, failure)
-    assert tasks.failed == ["r"]
+    live: Any = SimpleNamespace(base=RunContext(quadruple=ME.with_run("r")), named_groups=[], has_children=True)
+    assert await end_children(services, live, None) == []
     services.tasks = Owing(DatabaseLockedError("db", "busy"))
     with pytest.raises(DatabaseLockedError):
-        await fail_task(services, who, failure)
+        await end_children(services, live, None)

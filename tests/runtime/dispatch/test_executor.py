@@ -335,13 +335,13 @@ async def test_a_spawned_task_is_alone_in_a_sealed_group(
     """With the habits that the decision asks for; one that names a group joins that."""
     spawn = SpawnTask(spec=SpawnSpec(retain_turn=retain, fail_fast=fast, description="d"))
     handle = await executor.spawn(WHO, spawn, key="k")
-    group = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity, id=handle["group_id"]), who=WHO)
+    group = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity, id=handle.group_id), who=WHO)
     assert (group.retain_turn, group.fail_fast, group.description, group.owner_task_id) == (retain, fast, "d", "r")
-    assert (group.status, group.members) == (GroupStatus.SEALED, (handle["task_id"],))
+    assert (group.status, group.members) == (GroupStatus.SEALED, (handle.task_id,))
     named = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity), who=WHO)
     for _ in range(2):
         joined = await executor.spawn(WHO, SpawnTask(group_id=named.id), key="")
-        assert joined["group_id"] == named.id
+        assert joined.handle["group_id"] == named.id
     again = await tasks.resolve_or_create_group(GroupRequest(session=WHO.identity, id=named.id), who=WHO)
     assert (again.status, len(again.members)) == (GroupStatus.OPEN, 2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,15 +17,15 @@ import msgspec
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner import (
-    BackgroundMemberOutcome,
-    BackgroundResult,
     CallParallel,
     CallTool,
     ParallelBranchInvalidArgsError,
     RequestPause,
+    SpawnTask,
     Trajectory,
 )
 from harborage.planner.spawning import own_group_id
+from harborage.runtime.agent.background import follow, follow_spawned, registry_of
 from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
 from harborage.runtime.agent.live import LiveRun
@@ -33,7 +34,7 @@ from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
-from harborage.runtime.dispatch.children import AWAITED, SPAWNED, shown_handle
+from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.executor import CatalogToolExecutor, ParallelDispatchError, catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
@@ -44,7 +45,7 @@ from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
 from harborage.state.errors import DatabaseError
-from harborage.tasks import GroupCompletion, GroupNotFoundError, NotFoundError, RegistryClosedError, TaskFailure
+from harborage.tasks import NotFoundError, TaskFailure
 from harborage.tools import OnUnknown
 
 __all__ = ["AgentEffects"]
@@ -136,7 +137,11 @@ class AgentEffects:
                 "task.fail": Effect(run=self._fail),
                 "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before),
                 "task.await": Effect(
-                    run=self._await, is_interruptible=True, yields_to_cancel=True, waits_for=_task_awaited
+                    run=self._await,
+                    cut=self._left_waiting,
+                    is_interruptible=True,
+                    yields_to_cancel=True,
+                    waits_for=self._awaited,
                 ),
             }
         )
@@ -144,14 +149,22 @@ class AgentEffects:
     async def _begin(self, call: StepCall) -> bool:
         return await begin(self._services, self._who(call))
 
-    async def _end(self, call: StepCall) -> None:
-        await end(self._services, self._live[call.run_id], call.payload)
+    async def _end(self, call: StepCall) -> list[str]:
+        return await end(self._services, self._live[call.run_id], call.payload)
 
     async def _fail(self, call: StepCall) -> None:
         await fail(self._services, self._live[call.run_id], call.payload)
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
-        return plan(self._services, self._live[call.run_id], call.payload)
+        live = self._live[call.run_id]
+        if live.mailbox.is_expecting and not self._services.is_recorded:
+            return self._plan_in_turn(live, call)
+        return plan(self._services, live, call.payload)
+
+    async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
+        """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
+        await asyncio.sleep(0)
+        return await plan(self._services, live, call.payload)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
         """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""
@@ -188,6 +201,8 @@ class AgentEffects:
                 return _Dispatched(error.observation, error.for_planner, False)
             observed = failed(str(error) or type(error).__name__).observation
             return _Dispatched(observed, observed, False)
+        if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
+            await follow_spawned(self._services, live, observation)
         return _Dispatched(observation, for_planner)
 
     def _granted(self, live: LiveRun, decision: Any) -> ExitStack:
@@ -315,62 +330,60 @@ class AgentEffects:
         if not self._services.is_recorded:
             key = spawn.idempotency_key  # the step is never taken again, and a later run may have the same id
         try:
-            handle = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key)
+            deadline = live.base.budget.deadline
+            spawned = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key, deadline=deadline)
         except HarborageError as error:
             self._reraise_refusal(error)
             return failed(str(error)).observation  # type: ignore[no-any-return]
         if self._services.begin_child is not None:
             # Before the spawn is recorded: a task that a record knows of has a run.
-            await self._services.begin_child(handle["task_id"], self._who(call))
-        if spawn.spec.retain_turn:
-            live.retained.add(handle["task_id"])
-        else:
-            self._follow(call.run_id, handle["group_id"])
-        return shown_handle(handle)
+            await self._services.begin_child(spawned.task_id, self._who(call))
+        self._spawned_one(live, spawn, spawned.task_id, spawn.group_id or spawned.group_id)
+        return spawned.handle
 
     def _spawned_before(self, call: StepCall, handle: dict[str, Any]) -> None:
         """A run that is carried on hears of its background groups too, of those that ended meanwhile at once."""
         key, spawn = call.payload
-        if "error" in handle:
-            return
+        if "error" not in handle:
+            group = spawn.group_id or own_group_id(self._who(call), key)
+            self._spawned_one(self._live[call.run_id], spawn, handle["task_id"], group)
+
+    def _spawned_one(self, live: LiveRun, spawn: SpawnTask, task_id: str, group: str) -> None:
+        """The run has a child, whose group it waits for, or is told the end of."""
+        live.has_children = True
+        if spawn.group_id and group not in live.named_groups:
+            live.named_groups.append(group)
         if spawn.spec.retain_turn:
-            self._live[call.run_id].retained.add(handle["task_id"])
+            live.retained[task_id] = group
         else:
-            self._follow(call.run_id, spawn.group_id or own_group_id(self._who(call), key))
-
-    def _follow(self, run_id: str, group_id: str) -> None:
-        """Tell the run when its background group has ended; the watch ends with the run."""
-        live = self._live[run_id]
-        live.crew.start(self._report_back(live, group_id), f"watch {group_id}")
-
-    async def _report_back(self, live: LiveRun, group_id: str) -> None:
-        tasks = self._services.tasks
-        if tasks is None:
-            tasks = self._executor(live.base.quadruple.run_id).task_registry
-        if tasks is None:
-            return
-        try:
-            watch = await tasks.watch_group(live.base.quadruple.identity, group_id)
-        except GroupNotFoundError:
-            return  # of an earlier runtime, whose tasks ended with it
-        try:
-            completion = await watch.completion()
-        except RegistryClosedError:
-            return
-        finally:
-            watch.cancel()
-        if completion is not None:
-            live.mailbox.deliver(background_result(completion))
+            follow(self._services, live, group)
 
     async def _await(self, call: StepCall) -> Any:
+        live = self._live[call.run_id]
+        group = live.retained.get(call.payload)
+        target, name = (call.payload, AWAITED) if group is None else (group, SPAWNED)
+        on_waiting = partial(live.waiting.__setitem__, call.position)
         try:
             # What is recorded is what the planner sees: a heavy result is kept in the artifact store as that of a tool.
-            name = SPAWNED if call.payload in self._live[call.run_id].retained else AWAITED
-            _, seen = await self._executor(call.run_id).awaited(self._who(call), call.payload, name)
+            _, seen = await self._executor(call.run_id).awaited(self._who(call), target, name, on_waiting)
         except HarborageError as error:
             self._reraise_refusal(error)
             return failed(str(error)).observation
+        finally:
+            live.waiting.pop(call.position, None)
         return seen
+
+    def _awaited(self, call: StepCall) -> Waiting | None:
+        """What a run that awaits a task or group waits for, once it does."""
+        return self._live[call.run_id].waiting.get(call.position)
+
+    def _left_waiting(self, call: StepCall) -> None:
+        """A run that was cut short while it waited waits no longer: others may wait for it."""
+        live = self._live[call.run_id]
+        tasks = registry_of(self._services, live)
+        if tasks is not None:
+            work = tasks.end_wait(call.run_id, who=live.base.quadruple)
+            live.crew.start(work, f"end of the wait of {call.run_id}")
 
     def _who(self, call: StepCall) -> Quadruple:
         return self._live[call.run_id].base.quadruple
@@ -383,26 +396,3 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
-
-
-def _task_awaited(call: StepCall) -> Waiting:
-    return Waiting(run_id=call.payload)
-
-
-def background_result(completion: GroupCompletion) -> BackgroundResult:
-    """An ended group as the planner sees it."""
-    return BackgroundResult(
-        group_id=completion.group_id,
-        status=str(completion.final_status),
-        resolved_at=completion.resolved_at,
-        members=tuple(
-            BackgroundMemberOutcome(
-                task_id=member.task_id,
-                status=str(member.status),
-                error_code="" if member.error is None else member.error.code,
-                error_message="" if member.error is None else member.error.message,
-            )
-            for member in completion.members
-        ),
-        reason=completion.reason,
-    )

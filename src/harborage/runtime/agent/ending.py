@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from harborage import codec
-from harborage.events import BusStalledError, EventType
+from harborage.events import EventType
 from harborage.events.payloads import ControlRejectedPayload
 from harborage.identity import Quadruple
 from harborage.planner import (
@@ -20,6 +20,7 @@ from harborage.planner import (
     extract_answer,
     task_error_code_for_finish,
 )
+from harborage.runtime.agent.background import end_children, pending
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.pauses import (
@@ -30,14 +31,12 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
 )
 from harborage.runtime.steering.controls import ControlEvent
-from harborage.state.errors import DatabaseError
 from harborage.tasks import (
     FollowUpPendingError,
     InvalidTransitionError,
     NotFoundError,
     TaskFailure,
-    TaskFilter,
-    TaskRegistry,
+    TaskID,
 )
 
 __all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "withdraw"]
@@ -57,21 +56,20 @@ async def begin(services: AgentServices, who: Quadruple) -> bool:
     except NotFoundError as error:
         services.logger.info("run %s has no task: %s", who.run_id, error)
     except FollowUpPendingError as error:
-        _pending(services, who, error)
+        pending(services, who, error)
     except InvalidTransitionError:
         task = await services.tasks.get(who.run_id, who=who)
         return not task.status.is_terminal
     return True
 
 
-async def end(services: AgentServices, live: LiveRun, finish: Finish) -> None:
-    """The run's task ends as the run did. A cancelled run takes along what it had started."""
+async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[TaskID]:
+    """The run's task ends as the run did, with those of its children that do not go on; returns those that do."""
     who = live.base.quadruple
     await _close_up(services, live)
     if services.tasks is None:
-        return
-    if finish.reason is FinishReason.CANCELLED:
-        await _cancel_children(services, services.tasks, who)
+        return []
+    going_on = await end_children(services, live, finish.reason)
     try:
         if finish.reason is FinishReason.GOAL:
             await services.tasks.mark_complete(who.run_id, _answer(live, finish), who=who)
@@ -80,9 +78,10 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> None:
             text = f"RunLoop finished without satisfying goal: {finish.reason}"
             await services.tasks.mark_failed(who.run_id, TaskFailure(code, text), who=who)
     except FollowUpPendingError as error:
-        _pending(services, who, error)
+        pending(services, who, error)
     except _GONE as error:
         services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+    return going_on
 
 
 async def fail(services: AgentServices, live: LiveRun, message: str) -> None:
@@ -90,31 +89,20 @@ async def fail(services: AgentServices, live: LiveRun, message: str) -> None:
     await _close_up(services, live)
     if live.state is not None and live.state.pause is not None:
         await withdraw(services, live.base.quadruple, live.state.pause.token)
+    await end_children(services, live, None)
     await fail_task(services, live.base.quadruple, TaskFailure(TASK_ERROR_RUN_LOOP, message))
 
 
 async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
-    """The run's task failed, and takes its children along."""
+    """The run's task failed."""
     if services.tasks is None:
         return
-    await _cancel_children(services, services.tasks, who)
     try:
         await services.tasks.mark_failed(who.run_id, failure, who=who)
     except FollowUpPendingError as error:
-        _pending(services, who, error)
+        pending(services, who, error)
     except _GONE as error:
         services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
-
-
-def _pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError) -> None:
-    """The task has changed; what follows from that is carried out once whoever refused it serves again.
-
-    Raises:
-        DatabaseError, BusStalledError: it is to be tried again with the step.
-    """
-    if isinstance(error.__cause__, DatabaseError | BusStalledError):
-        raise error.__cause__
-    services.logger.warning("run %s: %s", who.run_id, error)
 
 
 def _answer(live: LiveRun, finish: Finish) -> bytes:
@@ -164,12 +152,3 @@ async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:
     )
     page = await services.pauses.list(mine, page_size=MAX_PAGE_SIZE, who=who)
     return [*live.unanswered, *(pause.token for pause in page.rows if pause.token not in live.unanswered)]
-
-
-async def _cancel_children(services: AgentServices, tasks: TaskRegistry, who: Quadruple) -> None:
-    for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)):
-        if not child.status.is_terminal:
-            try:
-                await tasks.cancel(child.id, f"parent {who.run_id} ended", who=who)
-            except FollowUpPendingError as error:
-                _pending(services, who, error)

@@ -10,7 +10,7 @@ from harborage.concurrency import Crew
 from harborage.events import Event, EventType, Redactor
 from harborage.planner import ArtifactManifestEntry, CompressionRunner, Planner, RunContext, ToolCallDeferred
 from harborage.runtime.agent.reasoning import without_secrets
-from harborage.runtime.effects import StepCall
+from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.exchanges import Transcript
 from harborage.runtime.steering.run_spec import ToolExecutor
@@ -25,7 +25,9 @@ class LiveRun(msgspec.Struct, kw_only=True):
     that there may be others, from before this process carried it. `transcript` and
     `manifest` are what its record holds of model calls, and of artifacts that its planner was shown. A rehearsal calls
     no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
-    the tasks that the run spawned to wait for."""
+    the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
+    spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
+    `waiting` is what its steps in flight wait for, by position."""
 
     base: RunContext
     planner: Planner
@@ -42,7 +44,11 @@ class LiveRun(msgspec.Struct, kw_only=True):
     manifest: tuple[ArtifactManifestEntry, ...] = ()
     is_rehearsal: bool = False
     nonce: str = ""
-    retained: set[str] = msgspec.field(default_factory=set)
+    retained: dict[str, str] = msgspec.field(default_factory=dict)
+    has_children: bool = False
+    named_groups: list[str] = []
+    followed: set[str] = set()
+    waiting: dict[str, Waiting] = {}
 
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""

@@ -6,7 +6,9 @@ Pure above the seam like the loop itself; beginning and ending the task are reco
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from harborage.concurrency import Crew
 from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_limit
@@ -21,6 +23,10 @@ from harborage.runtime.steering.loop import run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.steering.state import RunState
 from harborage.state.errors import DatabaseError
+from harborage.tasks import TaskID
+
+CHILDREN_KEY: Final = "background_tasks"
+"""In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""
 
 __all__ = ["AgentProgram", "InProcess"]
 
@@ -78,8 +84,7 @@ class AgentProgram:
             except Exception as error:
                 await io.step("task.fail", error_text(error) or type(error).__name__)
                 raise
-            await io.step("task.end", finish)
-            return finish
+            return _with_children(finish, await io.step("task.end", finish))
         finally:
             self._effects.dismiss(request.who.run_id)
 
@@ -91,3 +96,10 @@ class AgentProgram:
         except Exception as error:
             await self._effects.give_up(request.who, error)
             raise
+
+
+def _with_children(finish: Finish, going_on: list[TaskID] | None) -> Finish:
+    """The finish, with the tasks that go on after the run."""
+    if not going_on:
+        return finish
+    return replace(finish, metadata={**(finish.metadata or {}), CHILDREN_KEY: going_on})

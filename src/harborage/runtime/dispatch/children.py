@@ -1,76 +1,280 @@
-"""Tasks that a run starts and waits for, on the task registry: spawning with a depth limit, and how a task ended."""
+"""Tasks that a run starts and waits for, on the task registry: spawned within limits, alone or in groups, and awaited.
+
+A group that a decision names is opened by the first spawn that names it, for the tree of that run. The run that opened
+it seals it when it waits for it, or when it ends; one that nobody seals is sealed some time after its last member
+joined, by whoever waits for it. So every wait for a group ends.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
+import msgspec
+
+from harborage.clock import Timers
+from harborage.concurrency import CancelScope
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
+from harborage.ids import new_id
 from harborage.planner import SpawnTask
 from harborage.planner.spawning import (
     DEFAULT_SPAWN_DEPTH_CAP,
     SpawnDepthExceededError,
     check_spawn_depth,
+    is_own_group,
+    named_group_id,
     own_group_id,
     spawn_request,
 )
+from harborage.runtime.effects import Waiting
 from harborage.tasks import (
+    GroupCompletion,
     GroupInvalidTransitionError,
+    GroupNotFoundError,
     GroupRequest,
     GroupSealedError,
     GroupStatus,
+    MemberOutcome,
+    NotFoundError,
+    RegistryClosedError,
     Task,
+    TaskGroup,
+    TaskGroupID,
+    TaskID,
     TaskRegistry,
 )
 
 __all__ = [
     "AWAITED",
     "DEFAULT_SPAWN_DEPTH_CAP",
+    "SEAL_AFTER",
     "SPAWNED",
     "AwaitSelfError",
+    "OnWaiting",
     "SpawnDepthExceededError",
-    "await_task",
-    "shown_handle",
+    "Spawned",
+    "await_work",
+    "find_group",
+    "group_ended",
+    "group_outcome",
+    "seal_own",
     "spawn_task",
     "task_outcome",
 ]
 
-
-SPAWNED = "_spawn_task"
+SPAWNED: Final = "_spawn_task"
 """The name under which the outcome of a child that its spawn waits for is shown and kept."""
-AWAITED = "_await_task"
+
+AWAITED: Final = "_await_task"
 """The name under which the outcome of an awaited task is shown and kept."""
+
+SEAL_AFTER: Final = timedelta(minutes=5)
+"""How long after its last member joined an open group is sealed by whoever waits for it."""
+
+LOOK_AGAIN: Final = timedelta(minutes=5)
+"""How long a run that waits for a group may be out of memory before it looks at the group again."""
+
+OnWaiting = Callable[[Waiting], None]
 
 
 class AwaitSelfError(HarborageError):
     """A run may not await its own task: it would wait for ever."""
 
 
+class Spawned(msgspec.Struct, frozen=True, kw_only=True):
+    """A spawned task. `group_name` is the group as the decision named it, "" for a task in a group of its own."""
+
+    task_id: TaskID
+    kind: str
+    group_id: TaskGroupID
+    group_name: str = ""
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """What the planner is shown."""
+        named = {"group_id": self.group_name} if self.group_name else {}
+        return {"task_id": self.task_id, "kind": self.kind, "status": "spawned", **named}
+
+
 async def spawn_task(
-    registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, *, key: str, max_depth: int
-) -> dict[str, Any]:
+    registry: TaskRegistry,
+    who: Quadruple,
+    spawn: SpawnTask,
+    *,
+    key: str,
+    max_depth: int,
+    deadline: datetime | None = None,
+) -> Spawned:
     """Spawn a child of the run `who`, alone in a group of its own unless the decision names one.
+
+    A `deadline` later than the run's own is cut to it.
 
     Raises:
         SpawnDepthExceededError: the child would be too deep.
+        TaskLimitError: the run, or its tree, has as many tasks as it may.
+        WaitCycleError: the run would wait for a group that waits for it.
         HarborageError: the registry refused.
     """
     await check_spawn_depth(registry, who, max_depth)
-    group_id = spawn.group_id or await _own_group(registry, who, spawn, key)
-    handle = await registry.spawn(spawn_request(who, spawn, key, group_id))
+    group = await (_named_group if spawn.group_id else _own_group)(registry, who, spawn, key)
+    if spawn.spec.retain_turn:
+        # Refused before there is a task, and noted before the child can wait for this run.
+        await registry.begin_wait(who.run_id, group.id, who=who)
+    handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
     if not spawn.group_id:
-        await _seal(registry, group_id, who, is_again=handle.reused)
-    return {"task_id": handle.id, "kind": str(spawn.kind or "background"), "status": "spawned", "group_id": group_id}
+        await _seal(registry, group.id, who, is_again=handle.reused)
+    kind = str(spawn.kind or "background")
+    return Spawned(task_id=handle.id, kind=kind, group_id=group.id, group_name=spawn.group_id)
 
 
-def shown_handle(handle: dict[str, Any]) -> dict[str, Any]:
-    """What the planner is given of a spawned task."""
-    return {name: handle[name] for name in ("task_id", "kind", "status")}
+async def await_work(
+    registry: TaskRegistry,
+    who: Quadruple,
+    target: TaskID | TaskGroupID,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None = None,
+) -> dict[str, Any]:
+    """How a task, or all members of a group, of this session ended, once they have.
+
+    `on_waiting` is called with what the wait depends on, before it begins. A group is named by its id, or as the
+    decision named it that opened it.
+
+    Raises:
+        AwaitSelfError: it is the caller's own task.
+        NotFoundError: neither a task nor a group of this session.
+        WaitCycleError: it waits for the caller, directly or through others.
+    """
+    if target == who.run_id:
+        raise AwaitSelfError(f"run {who.run_id} cannot await itself; finish, or await another task")
+    try:
+        task = await registry.get(target, who=who)
+    except NotFoundError:
+        group = await find_group(registry, who, target)
+        if group is None:
+            raise
+        return await _await_group(registry, who, group, target, clock=clock, on_waiting=on_waiting)
+    if task.status.is_terminal:
+        return task_outcome(task)
+    await registry.begin_wait(who.run_id, target, who=who)
+    if on_waiting is not None:
+        on_waiting(Waiting(run_id=target))
+    # A run that is cancelled here may only leave memory: what it waits for stays noted until the step is over.
+    outcome = task_outcome(await registry.wait_ended(target, who=who))
+    await registry.end_wait(who.run_id, who=who)
+    return outcome
+
+
+async def find_group(registry: TaskRegistry, who: Quadruple, name: str) -> TaskGroup | None:
+    """The group with this id, or that a run of this tree opened under this name; None when there is none."""
+    try:
+        return await registry.group(name, who=who)
+    except GroupNotFoundError:
+        pass
+    try:
+        return await registry.group(named_group_id(who, await _root(registry, who), name), who=who)
+    except GroupNotFoundError:
+        return None
+
+
+async def group_ended(
+    registry: TaskRegistry,
+    who: Quadruple,
+    group_id: TaskGroupID,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None = None,
+) -> GroupCompletion:
+    """How the group ended, once it has; where nobody seals it in time, it is sealed here.
+
+    Raises:
+        GroupNotFoundError: unknown, or another session's.
+        RegistryClosedError: the registry closed first.
+    """
+    watch = await registry.watch_group(who.identity, group_id)
+    try:
+        while True:
+            group = await registry.group(group_id, who=who)
+            seal_at = await _seal_at(registry, who, group)
+            if on_waiting is not None and watch.peek() is None:
+                on_waiting(await _waiting(registry, who, group, seal_at, clock))
+            left_s = None if seal_at is None else max(0.0, (seal_at - clock.now()).total_seconds())
+            with CancelScope(clock, left_s) as scope:
+                completion = await watch.completion()
+                if completion is None:
+                    raise RegistryClosedError()
+                return completion
+            if scope.was_cancelled:
+                await _seal(registry, group_id, who, is_again=True)
+    finally:
+        watch.cancel()
+
+
+async def seal_own(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> None:
+    """Seal the group if the run `who` opened it and it takes members still."""
+    if group.owner_task_id == who.run_id and group.status is GroupStatus.OPEN:
+        await _seal(registry, group.id, who, is_again=True)
+
+
+def task_outcome(task: Task) -> dict[str, Any]:
+    """An ended task as an observation: its result parsed, its error as code and message."""
+    return _outcome(MemberOutcome(task.id, task.status, task.result, task.error))
+
+
+def group_outcome(completion: GroupCompletion, name: str) -> dict[str, Any]:
+    """An ended group as an observation, with the outcome of each member."""
+    because = {"reason": completion.reason} if completion.reason else {}
+    members = [_outcome(member) for member in completion.members]
+    return {"group_id": name, "status": str(completion.final_status), "members": members, **because}
+
+
+async def _await_group(
+    registry: TaskRegistry,
+    who: Quadruple,
+    group: TaskGroup,
+    name: str,
+    *,
+    clock: Timers,
+    on_waiting: OnWaiting | None,
+) -> dict[str, Any]:
+    if not group.status.is_terminal:
+        await registry.begin_wait(who.run_id, group.id, who=who)
+        await seal_own(registry, who, group)
+    completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting)
+    await registry.end_wait(who.run_id, who=who)
+    if is_own_group(group.id) and len(completion.members) == 1:
+        return _outcome(completion.members[0])
+    return group_outcome(completion, name)
+
+
+async def _waiting(
+    registry: TaskRegistry, who: Quadruple, group: TaskGroup, seal_at: datetime | None, clock: Timers
+) -> Waiting:
+    """What a run outside of memory is woken by: the end of a living member, or the time to look at the group again."""
+    again = clock.now() + LOOK_AGAIN
+    until = again if seal_at is None else min(again, seal_at)
+    for member in group.members:
+        if not (await registry.get(member, who=who)).status.is_terminal:
+            return Waiting(until, member)
+    return Waiting(until)
+
+
+async def _seal_at(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> datetime | None:
+    """When an open group is to be sealed; None for one that takes no members any more."""
+    if group.status is not GroupStatus.OPEN:
+        return None
+    last = group.created_at
+    if group.members:
+        joined = await registry.get(group.members[-1], who=who)
+        last = max(last, datetime.fromtimestamp(joined.created_at / 1e9, UTC))
+    return last + SEAL_AFTER
 
 
 async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_again: bool) -> None:
-    """Let the child be alone in its group. When the spawn is repeated, a crash may have come between it and this."""
+    """Let no more tasks join the group. `is_again` allows that it was sealed before, by a process that is gone even."""
     try:
         await registry.seal_group(group_id, who=who)
     except GroupInvalidTransitionError:
@@ -78,41 +282,50 @@ async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_aga
             raise
 
 
-async def await_task(registry: TaskRegistry, who: Quadruple, task_id: str) -> dict[str, Any]:
-    """How a task of this session ended, once it has.
-
-    Raises:
-        AwaitSelfError: it is the caller's own.
-        NotFoundError: unknown, or another session's.
-    """
-    if task_id == who.run_id:
-        raise AwaitSelfError(f"run {who.run_id} cannot await itself")
-    return task_outcome(await registry.wait_ended(task_id, who=who))
+async def _root(registry: TaskRegistry, who: Quadruple) -> TaskID:
+    """The root of the tree that the run is in; a run without a task is a root."""
+    try:
+        return (await registry.get(who.run_id, who=who)).root_task_id or who.run_id
+    except NotFoundError:
+        return who.run_id
 
 
-def task_outcome(task: Task) -> dict[str, Any]:
-    """An ended task as an observation: its result parsed, its error as code and message."""
-    outcome: dict[str, Any] = {"task_id": task.id, "status": str(task.status)}
-    if task.result is not None:
-        outcome["result"] = _parsed(task.result)
-    if task.error is not None:
-        outcome["error"] = {"code": task.error.code, **({"message": task.error.message} if task.error.message else {})}
-    return outcome
+async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+    """The group that the decision names; opened here when there is none."""
+    group = await find_group(registry, who, spawn.group_id)
+    if group is not None:
+        return group
+    group_id = named_group_id(who, await _root(registry, who), spawn.group_id)
+    return await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
 
 
-async def _own_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> str:
-    request = GroupRequest(
+async def _own_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
+    group_id = own_group_id(who, key or new_id())  # without a key nobody asks again, and any two are two groups
+    group = await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
+    if group.status is not GroupStatus.OPEN and not group.members:
+        raise GroupSealedError(group.id, str(group.status))
+    return group
+
+
+def _group_request(who: Quadruple, spawn: SpawnTask, group_id: TaskGroupID) -> GroupRequest:
+    return GroupRequest(
         session=who.identity,
-        id=own_group_id(who, key) if key else "",  # without a key nobody asks again, and any two are two groups
+        id=group_id,
         owner_task_id=who.run_id,
         retain_turn=spawn.spec.retain_turn,
         fail_fast=spawn.spec.fail_fast,
         description=spawn.spec.description,
     )
-    group = await registry.resolve_or_create_group(request, who=who)
-    if group.status is not GroupStatus.OPEN and not group.members:
-        raise GroupSealedError(group.id, str(group.status))
-    return group.id
+
+
+def _outcome(member: MemberOutcome) -> dict[str, Any]:
+    outcome: dict[str, Any] = {"task_id": member.task_id, "status": str(member.status)}
+    if member.result is not None:
+        outcome["result"] = _parsed(member.result)
+    error = member.error
+    if error is not None:
+        outcome["error"] = {"code": error.code, **({"message": error.message} if error.message else {})}
+    return outcome
 
 
 def _parsed(result: bytes) -> Any:

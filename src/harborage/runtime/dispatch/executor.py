@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -37,8 +38,9 @@ from harborage.runtime.dispatch.children import (
     AWAITED,
     DEFAULT_SPAWN_DEPTH_CAP,
     SPAWNED,
-    await_task,
-    shown_handle,
+    OnWaiting,
+    Spawned,
+    await_work,
     spawn_task,
 )
 from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD, Projection, project_observation
@@ -162,11 +164,11 @@ class CatalogToolExecutor:
             case CallParallel():
                 return await self._parallel(rc, decision)
             case SpawnTask():
-                handle = await self.spawn(rc.quadruple, decision, key=decision.idempotency_key)
+                key, deadline = decision.idempotency_key, rc.budget.deadline
+                spawned = await self.spawn(rc.quadruple, decision, key=key, deadline=deadline)
                 if not decision.spec.retain_turn:
-                    seen = shown_handle(handle)
-                    return seen, seen
-                return await self.awaited(rc.quadruple, handle["task_id"], SPAWNED)
+                    return spawned.handle, spawned.handle
+                return await self.awaited(rc.quadruple, spawned.group_name or spawned.group_id, SPAWNED)
             case AwaitTask():
                 return await self.awaited(rc.quadruple, decision.task_id)
             case _:
@@ -257,13 +259,15 @@ class CatalogToolExecutor:
         except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing
             return unknown(call.tool, f"its probe failed: {str(error) or type(error).__name__}")
 
-    async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str) -> dict[str, Any]:
-        """Start a child task; the same key starts it once."""
-        return await spawn_task(self._registry("SpawnTask"), who, spawn, key=key, max_depth=self._max_depth)
+    async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str, deadline: datetime | None = None) -> Spawned:
+        """Start a child task, which ends by `deadline`; the same key starts it once."""
+        registry = self._registry("SpawnTask")
+        return await spawn_task(registry, who, spawn, key=key, max_depth=self._max_depth, deadline=deadline)
 
-    async def join(self, who: Quadruple, task_id: str) -> dict[str, Any]:
-        """How a task ended, once it has."""
-        return await await_task(self._registry("AwaitTask"), who, task_id)
+    async def join(self, who: Quadruple, target: str, on_waiting: OnWaiting | None = None) -> dict[str, Any]:
+        """How a task ended, or all members of a group did, once they have."""
+        registry = self._registry("AwaitTask")
+        return await await_work(registry, who, target, clock=self._clock, on_waiting=on_waiting)
 
     def _registry(self, shape: str) -> TaskRegistry:
         if self._tasks is None:
@@ -308,13 +312,18 @@ class CatalogToolExecutor:
             exempt=_EXEMPT_TAG in descriptor.tool.tags,
         )
 
-    async def awaited(self, who: Quadruple, task_id: str, name: str = AWAITED) -> tuple[Any, Any]:
-        """How a task ended, once it has, as it was and as the planner sees it."""
-        outcome = await self.join(who, task_id)
-        projected = await project_observation(
-            name, outcome, who=who, store=self._artifacts, threshold=self._threshold, logger=self._logger
-        )
+    async def awaited(
+        self, who: Quadruple, target: str, name: str = AWAITED, on_waiting: OnWaiting | None = None
+    ) -> tuple[Any, Any]:
+        """How a task or group ended, once it has, as it was and as the planner sees it."""
+        projected = await self.projected(who, name, await self.join(who, target, on_waiting))
         return projected.raw, projected.llm
+
+    async def projected(self, who: Quadruple, name: str, value: Any) -> Projection:
+        """What the planner of the run `who` may see of a result; a heavy one is kept as an artifact."""
+        return await project_observation(
+            name, value, who=who, store=self._artifacts, threshold=self._threshold, logger=self._logger
+        )
 
     async def _parallel(self, rc: RunContext, decision: CallParallel) -> tuple[Any, Any]:
         join = join_of(decision)

@@ -51,6 +51,7 @@ class Mailbox:
         "_clock",
         "_crew",
         "_deadline",
+        "_expected",
         "_flights",
         "_handing",
         "_held",
@@ -85,6 +86,7 @@ class Mailbox:
         self._bridge: Bridge | None = None
         self._recheck_s = recheck_s
         self._background: list[BackgroundResult] = []
+        self._expected = 0
         self._recalled: set[str] = set()
         self._flights: list[Flight] = []
         self._handing: dict[asyncio.Task[Any], ControlEvent] = {}
@@ -176,10 +178,21 @@ class Mailbox:
             if control.event_id:
                 self._recalled.add(control.event_id)
 
-    def deliver(self, result: BackgroundResult) -> None:
+    @property
+    def is_expecting(self) -> bool:
+        """Whether the outcome of a background group may come at any time."""
+        return self._expected > 0
+
+    def expect(self) -> None:
+        """The outcome of a background group will come, or `deliver(None)` if it cannot."""
+        self._expected += 1
+
+    def deliver(self, result: BackgroundResult | None) -> None:
         """Queue the outcome of a background group for the next boundary."""
-        self._background.append(result)
-        self._wake()
+        self._expected = max(0, self._expected - 1)
+        if result is not None:
+            self._background.append(result)
+            self._wake()
 
     def interrupt_of(self, effect: Effect) -> Interrupt | None:
         """What forbids an effect to begin: a hard cancel or deadline that has come, a soft cancel for mere waiting."""

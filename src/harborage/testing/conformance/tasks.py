@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
-from harborage.testing.conformance import task_groups, task_lifecycle, task_restarts, task_spawning
+from harborage.testing.conformance import task_groups, task_lifecycle, task_restarts, task_spawning, task_waits
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
 from harborage.testing.conformance.task_bench import Bench, OpenRegistry, open_bench
 from harborage.testing.conformance.task_restarts import OpenStore, StoredBench, open_stored_bench
@@ -33,8 +33,13 @@ __all__ = [
 Scenario: TypeAlias = Callable[[Bench], Awaitable[None]]
 StoredScenario: TypeAlias = Callable[[StoredBench], Awaitable[None]]
 
-SCENARIOS: tuple[Scenario, ...] = (*task_spawning.SCENARIOS, *task_lifecycle.SCENARIOS, *task_groups.SCENARIOS)
-STORED_SCENARIOS: tuple[StoredScenario, ...] = task_restarts.SCENARIOS
+SCENARIOS: tuple[Scenario, ...] = (
+    *task_spawning.SCENARIOS,
+    *task_lifecycle.SCENARIOS,
+    *task_groups.SCENARIOS,
+    *task_waits.SCENARIOS,
+)
+STORED_SCENARIOS: tuple[StoredScenario, ...] = (*task_restarts.SCENARIOS, *task_waits.STORED_SCENARIOS)
 
 
 async def check(scenario: Scenario, open_registry: OpenRegistry) -> None:

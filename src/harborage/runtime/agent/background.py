@@ -1,0 +1,173 @@
+"""A run's children beside its turn: it is told how they ended, and when it ends itself they end with it or go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from harborage.concurrency import together
+from harborage.events import BusStalledError
+from harborage.identity import Quadruple
+from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.dispatch.children import find_group, group_ended, seal_own
+from harborage.runtime.dispatch.executor import CatalogToolExecutor
+from harborage.runtime.dispatch.heavy import Projection, project
+from harborage.state.errors import DatabaseError
+from harborage.tasks import (
+    FollowUpPendingError,
+    GroupCompletion,
+    MemberOutcome,
+    NotFoundError,
+    RegistryClosedError,
+    TaskFilter,
+    TaskID,
+    TaskRegistry,
+    TaskSummary,
+)
+
+__all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "pending", "registry_of"]
+
+Project = Callable[[str, Any], Awaitable[Projection]]
+"""Makes of a named result what a planner may see of it."""
+
+
+def follow(services: AgentServices, live: LiveRun, name: str) -> None:
+    """Tell the run when the group of this id or name has ended; the watch ends with the run."""
+    tasks = registry_of(services, live)
+    if tasks is not None and name not in live.followed:
+        live.followed.add(name)
+        live.mailbox.expect()
+        live.crew.start(_report_back(services, tasks, live, name), f"watch {name}")
+
+
+async def follow_spawned(services: AgentServices, live: LiveRun, observation: Any) -> None:
+    """Follow a task that any executor has spawned, by the handle that it gave."""
+    task_id = observation.get("task_id") if isinstance(observation, dict) else None
+    tasks = registry_of(services, live)
+    if tasks is None or not isinstance(task_id, str):
+        return
+    live.has_children = True
+    try:
+        task = await tasks.get(task_id, who=live.base.quadruple)
+    except NotFoundError:
+        return  # of another registry
+    if task.group_id:
+        follow(services, live, task.group_id)
+
+
+async def background_result(completion: GroupCompletion, name: str, project: Project) -> BackgroundResult:
+    """An ended group as the planner sees it: each member with its result, a heavy one as a summary with a reference."""
+    return BackgroundResult(
+        group_id=name,
+        status=str(completion.final_status),
+        resolved_at=completion.resolved_at,
+        members=tuple(await together(*(_member(member, project) for member in completion.members))),
+        reason=completion.reason,
+    )
+
+
+async def end_children(services: AgentServices, live: LiveRun, reason: FinishReason | None) -> list[TaskID]:
+    """What becomes of the children of a run that ends for `reason`, None for a failure; returns those that go on.
+
+    A cancelled or failed run takes all of them along, any other those that its turn waited for. The groups that it
+    opened take no further members.
+
+    Raises:
+        DatabaseError, BusStalledError: it is to be tried again with the step.
+    """
+    tasks, who = services.tasks, live.base.quadruple
+    takes_all = reason is None or reason is FinishReason.CANCELLED
+    if tasks is None or not (takes_all or live.has_children):
+        return []
+    for name in live.named_groups:
+        group = await find_group(tasks, who, name)
+        if group is not None:
+            await seal_own(tasks, who, group)
+    living = [child for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)) if _lives(child)]
+    for child in living:
+        if takes_all or child.retains_turn:
+            await _cancel(services, tasks, who, child.id)
+    return [] if takes_all else [child.id for child in living if not child.retains_turn]
+
+
+def pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError) -> None:
+    """The task has changed; what follows from that is carried out once whoever refused it serves again.
+
+    Raises:
+        DatabaseError, BusStalledError: it is to be tried again with the step.
+    """
+    if isinstance(error.__cause__, DatabaseError | BusStalledError):
+        raise error.__cause__
+    services.logger.warning("run %s: %s", who.run_id, error)
+
+
+async def _report_back(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:
+    who, result = live.base.quadruple, None
+    try:
+        group = await find_group(tasks, who, name)
+        if group is not None:  # else it is of an earlier runtime, whose tasks ended with it
+            completion = await group_ended(tasks, who, group.id, clock=services.clock)
+            result = await background_result(completion, name, _project(services, live))
+    except RegistryClosedError:
+        pass
+    finally:
+        live.mailbox.deliver(result)
+
+
+def _project(services: AgentServices, live: LiveRun) -> Project:
+    executor = _executor(services, live)
+    return _inline if executor is None else partial(executor.projected, live.base.quadruple)
+
+
+def registry_of(services: AgentServices, live: LiveRun) -> TaskRegistry | None:
+    """Where the run's tasks are; None for a run that can have none."""
+    if services.tasks is not None:
+        return services.tasks
+    executor = _executor(services, live)
+    return None if executor is None else executor.task_registry
+
+
+def _executor(services: AgentServices, live: LiveRun) -> CatalogToolExecutor | None:
+    return live.tool_executor if isinstance(live.tool_executor, CatalogToolExecutor) else services.executor
+
+
+async def _inline(name: str, value: Any) -> Projection:
+    return project(name, value)
+
+
+async def _member(member: MemberOutcome, project: Project) -> BackgroundMemberOutcome:
+    result, ref = None, ""
+    if member.result:
+        projected = await project("_spawn_task", _parsed(member.result))
+        result = projected.llm
+        ref = result.get("artifact_ref", "") if projected.is_heavy and isinstance(result, dict) else ""
+    return BackgroundMemberOutcome(
+        task_id=member.task_id,
+        status=str(member.status),
+        result=result,
+        result_ref=ref,
+        error_code="" if member.error is None else member.error.code,
+        error_message="" if member.error is None else member.error.message,
+    )
+
+
+def _parsed(result: bytes) -> Any:
+    try:
+        return json.loads(result)
+    except ValueError:
+        return result.decode(errors="replace")
+
+
+def _lives(task: TaskSummary) -> bool:
+    return not task.status.is_terminal
+
+
+async def _cancel(services: AgentServices, tasks: TaskRegistry, who: Quadruple, task_id: TaskID) -> None:
+    try:
+        await tasks.cancel(task_id, f"parent {who.run_id} ended", who=who)
+    except FollowUpPendingError as error:
+        pending(services, who, error)

@@ -1,0 +1,138 @@
+"""Runs that wait for one another under the assembled runtime: in memory, out of memory, and over its restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.planner import AwaitTask, CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.host import Runtime
+from harborage.runtime.options import RuntimeOptions
+from harborage.state.runs import RunFilter
+from harborage.state.storage import Storage, open_storage
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+LEAVES_AT_ONCE = RuntimeOptions(linger=timedelta(0))
+Runtimes = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[Storage]:
+    """A storage in memory that outlives the runtimes of a test."""
+    async with await open_storage("memory:") as opened:
+        yield opened
+
+
+class Circle:
+    """A parent that waits for its child, which waits for its parent."""
+
+    async def next(self, run: RunContext) -> Decision:
+        steps = run.trajectory.steps
+        if steps:
+            return Finish(FinishReason.GOAL, steps[-1].observation)
+        if run.query.startswith("child "):
+            return AwaitTask(run.query.split()[1])
+        return SpawnTask(spec=SpawnSpec(query=f"child {run.quadruple.run_id}", retain_turn=True))
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_a_child_cannot_await_the_parent_that_waits_for_it(storage: Storage, is_stored: bool) -> None:
+    """Its planner is told why, and both runs end."""
+    options = LEAVES_AT_ONCE if is_stored else RuntimeOptions()
+    async with Runtime(planner=Circle(), storage=storage if is_stored else None, options=options) as rt:
+        run = await rt.start("parent", who=ME)
+        async with asyncio.timeout(20):
+            finish = await run.result()
+    assert "this wait would never end" in finish.payload["result"]["answer"]
+
+
+class LateCircle:
+    """Two runs of which the second awaits the first; the first is let go later, and then awaits the second."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.other = ""
+
+    async def next(self, run: RunContext) -> Decision:
+        steps = run.trajectory.steps
+        if len(steps) == (2 if run.query == "first" else 1):
+            return Finish(FinishReason.GOAL, steps[-1].observation)
+        if run.query == "first":
+            return AwaitTask(self.other) if steps else CallTool("hold")
+        return AwaitTask(run.query)
+
+    async def hold(self) -> str:
+        """Wait until the test goes on."""
+        await self.go.wait()
+        return "on"
+
+
+async def test_a_circle_is_refused_after_a_restart_too(storage: Storage) -> None:
+    """The second run waits out of memory when its process ends; in the next one the first must not wait for it."""
+    planner = LateCircle()
+
+    def runtime() -> Runtime:
+        return Runtime(planner=planner, tools=[planner.hold], storage=storage, options=LEAVES_AT_ONCE)
+
+    async with runtime() as rt:
+        first = await rt.start("first", who=ME)
+        second = await rt.start(first.id, who=ME)
+        planner.other = second.id
+        async with asyncio.timeout(20):
+            while (await storage.runs.list(RunFilter(run_id=second.id)))[0].standing.waits_for != first.id:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    async with runtime() as rt:
+        planner.go.set()
+        async with asyncio.timeout(20):
+            finish = await (await rt.run(first.id, who=ME)).result()
+            outcome = await (await rt.run(second.id, who=ME)).result()
+    assert "this wait would never end" in finish.payload["error"]
+    assert outcome.payload["status"] == "complete"
+
+
+class Fan:
+    """A run that opens a group of three, awaits it and finishes with what its members answered."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def next(self, run: RunContext) -> Decision:
+        steps = run.trajectory.steps
+        if run.query.isdigit():
+            return Finish(FinishReason.GOAL, run.query) if steps else CallTool("hold")
+        if len(steps) < 3:
+            return SpawnTask(spec=SpawnSpec(query=str(len(steps))), group_id="fan")
+        if len(steps) == 3:
+            return AwaitTask("fan")
+        return Finish(FinishReason.GOAL, [one["result"]["answer"] for one in steps[-1].observation["members"]])
+
+    async def hold(self) -> str:
+        """Wait until the test goes on."""
+        await self.go.wait()
+        return "on"
+
+
+async def test_a_run_that_awaits_a_group_leaves_memory_and_comes_back(storage: Storage) -> None:
+    """Over a restart, too: it waits for a living member and looks at the group again when that has ended."""
+    planner = Fan()
+
+    def runtime() -> Runtime:
+        return Runtime(planner=planner, tools=[planner.hold], storage=storage, options=LEAVES_AT_ONCE)
+
+    async with runtime() as rt:
+        run = await rt.start("fan", who=ME)
+        async with asyncio.timeout(20):
+            while not (await storage.runs.list(RunFilter(run_id=run.id)))[0].standing.waits_for:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    planner.go.set()
+    async with runtime() as rt:
+        async with asyncio.timeout(20):
+            finish = await (await rt.run(run.id, who=ME)).result()
+    assert finish.payload == ["0", "1", "2"]

@@ -1,0 +1,62 @@
+"""How large a tree of tasks may grow."""
+
+from __future__ import annotations
+
+import pytest
+
+from harborage.events import MemoryEventBus
+from harborage.identity import Quadruple
+from harborage.state import MemoryStateStore
+from harborage.tasks import (
+    InProcessTaskRegistry,
+    InvalidRequestError,
+    SpawnRequest,
+    TaskLimitError,
+    TaskLimits,
+)
+
+pytestmark = pytest.mark.anyio
+
+ME = Quadruple("t", "u", "s", "")
+
+
+async def spawn(registry: InProcessTaskRegistry, parent: str | None, key: str = "") -> str:
+    """The id of a new task."""
+    request = SpawnRequest(identity=ME, kind="background", parent_task_id=parent, idempotency_key=key)
+    return (await registry.spawn(request)).id
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("most", [2, 70])
+async def test_a_parent_and_a_tree_have_so_many_tasks_and_no_more(is_stored: bool, most: int) -> None:
+    """Those that ended count, too; a repeated request is none; other parents and trees have room of their own."""
+    store = MemoryStateStore() if is_stored else None
+    limits = TaskLimits(max_children=most, max_tree=most + 1)
+    registry = InProcessTaskRegistry(bus=MemoryEventBus(), store=store, limits=limits)
+    root, other = await spawn(registry, None), await spawn(registry, None)
+    children = [await spawn(registry, root, key=f"k{number}") for number in range(most)]
+    await registry.cancel(children[1], who=ME)
+    for one in [registry, *([InProcessTaskRegistry(bus=MemoryEventBus(), store=store, limits=limits)] * is_stored)]:
+        with pytest.raises(TaskLimitError) as refused:
+            await spawn(one, root)
+        assert (refused.value.limit, refused.value.most) == ("max_children", most)
+        assert await spawn(one, root, key="k0") == children[0]
+    await spawn(registry, children[0])
+    with pytest.raises(TaskLimitError) as refused:
+        await spawn(registry, children[0])
+    assert (refused.value.limit, refused.value.most) == ("max_tree", most + 1)
+    await spawn(registry, other)
+
+
+async def test_children_of_a_run_without_a_task_are_counted() -> None:
+    """Its id is the root of their tree."""
+    registry = InProcessTaskRegistry(bus=MemoryEventBus(), limits=TaskLimits(max_children=1))
+    await spawn(registry, "run")
+    with pytest.raises(TaskLimitError, match="run run has as many as max_children allows"):
+        await spawn(registry, "run")
+
+
+def test_a_limit_of_nothing_is_refused() -> None:
+    """Where it is written."""
+    with pytest.raises(InvalidRequestError, match="max_tree"):
+        TaskLimits(max_tree=0)
