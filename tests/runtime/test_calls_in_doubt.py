@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import apsw
+import msgspec
 import pytest
 
 from harborage.events import EventType
@@ -17,6 +21,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
 from harborage.state.runs import RunFilter
+from harborage.state.sqlite import Database
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
@@ -375,3 +380,44 @@ async def test_a_cancelled_run_takes_its_question_along(process: Process) -> Non
             assert (await run.result()).reason is FinishReason.CANCELLED
         assert await run.waiting() == []
     assert len(bank.calls) == 1
+
+
+async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_the_planner_goes_on(
+    tmp_path: Path,
+) -> None:
+    """A planner that never gives way again finds the outcome of such a call on disk; others may be on their way."""
+    file = tmp_path / "runs.db"
+    on_disk: list[list[str]] = []
+
+    def look(run: RunContext) -> Finish:
+        outside = apsw.Connection(str(file))
+        rows = outside.execute("SELECT data FROM harborage_entries ORDER BY number")
+        entries = [msgspec.json.decode(data) for (data,) in rows]
+        outside.close()
+        on_disk.append([one["type"] for one in entries if str(one.get("name", "")).startswith("tool.")])
+        return Finish(FinishReason.GOAL)
+
+    async def act() -> int:
+        return 1
+
+    options = {"none": {"side_effects": SideEffect.WRITE}, "read": {"side_effects": SideEffect.READ}}
+    for kind, declared in options.items():
+        planner = ScriptedPlanner([CallTool("act", b"{}"), look])
+        storage = await open_storage(f"sqlite:{file}")
+        async with Runtime(planner=planner, tools=[tool(**declared)(act)], storage=storage) as rt:
+            run = await rt.start(kind, who=ME)
+            await run.result()
+        await storage.aclose()
+    # Only the intent of the reading call need be there beside the call before it.
+    assert on_disk[0] == ["begun", "done"]
+    assert on_disk[1][:3] == ["begun", "done", "begun"]
+
+
+async def test_a_write_is_under_way_once_it_was_asked_for_though_the_loop_is_blocked(tmp_path: Path) -> None:
+    """A write needs no further turn of the event loop: whoever blocks it does not keep a change from the disk."""
+    database = await Database.open(tmp_path / "a.db")
+    done = threading.Event()
+    writing = asyncio.ensure_future(database.write(lambda tx: done.set()))
+    assert done.wait(10)
+    await writing
+    await database.aclose()

@@ -73,7 +73,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     says of a step that only waits what for: its run may leave memory meanwhile, and the step begins again when the run
     is back. It answers None while there is still something to do that would be cut short. With `is_kept_soon` the run
     goes on while the outcome is on its way to the record, as far as steps go that only think: `only_thinks` says that a
-    step does nothing but find an answer.
+    step does nothing but find an answer. The outcome of a step for which `may_repeat` answers False is on disk first:
+    lost with its process it could never be found out.
     """
 
     run: Callable[[StepCall], Awaitable[Any]]
@@ -89,6 +90,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     yields_to_cancel: bool = False
     waits_for: Callable[[StepCall], Waiting | None] | None = None
     is_kept_soon: bool = False
+    may_repeat: Callable[[StepCall], bool] | None = None
     only_thinks: bool = False
 
 

@@ -128,6 +128,7 @@ class AgentEffects:
                     clear_up=self._clear_up,
                     after=self._called,
                     is_kept_soon=True,
+                    may_repeat=self._may_repeat,
                     cut=self._undecided,
                     is_interruptible=True,
                     waits_for=self._doubts.due,
@@ -308,6 +309,9 @@ class AgentEffects:
 
     def _in_doubt(self, call: StepCall) -> Doubt:
         return self._doubts.verdict(self._executor(call.run_id), self._who(call), call)
+
+    def _may_repeat(self, call: StepCall) -> bool:
+        return self._executor(call.run_id).in_doubt(call.payload) is Doubt.REPEAT
 
     def _unknown(self, call: StepCall) -> ToolOutcome:
         return self._doubts.report(self._executor(call.run_id), self._who(call), call)

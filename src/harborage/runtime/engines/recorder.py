@@ -166,7 +166,7 @@ class Recorder:
             result = await self._perform(call, effect)
         self._stamp = self._clock.now()
         self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
-        if effect.is_kept_soon:
+        if effect.is_kept_soon and (effect.may_repeat is None or effect.may_repeat(call)):
             self._outbox.flush_soon()
         elif effect.is_intended or effect.after is not None:
             await self._outbox.flush()

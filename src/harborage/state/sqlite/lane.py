@@ -1,7 +1,8 @@
 """A thread that carries out calls from any number of event loops, in the order they came and in batches.
 
-Whatever piles up while one batch is under way becomes the next: so a hundred writers share one flush to the disk.
-What an event loop asks for in one of its turns is handed over together: waking a thread costs more than most calls.
+Whatever piles up while one batch is under way becomes the next: so a hundred writers share one flush to the disk. A
+call is handed over at once, so that an event loop that is blocked afterwards does not hold it up; the thread mostly
+gets to run when the event loop has nothing left to do, and finds all that was asked for in that turn.
 It knows nothing of SQL.
 """
 
@@ -52,8 +53,7 @@ class Lane:
 
     def __init__(self, name: str, make: Callable[[], Station]) -> None:
         self._make = make
-        self._queue: SimpleQueue[list[Call] | None] = SimpleQueue()
-        self._asked: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -82,12 +82,7 @@ class Lane:
         with self._lock:  # nothing may come behind the last item, which is None
             if self._is_closed:
                 raise StoreClosedError()
-            asked = self._asked.get(loop)
-            if asked is None:
-                self._asked[loop] = [call]
-                loop.call_soon(self._hand_over, loop)
-            else:
-                asked.append(call)
+            self._queue.put(call)
         return call.future
 
     async def aclose(self) -> None:
@@ -95,20 +90,11 @@ class Lane:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                for asked in self._asked.values():
-                    self._queue.put(asked)
-                self._asked.clear()
                 self._queue.put(None)
         if self._thread.ident is None:
             return
         await asyncio.shield(asyncio.wrap_future(self._ended))
         self._thread.join()
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            asked = self._asked.pop(loop, None)
-            if asked is not None:
-                self._queue.put(asked)
 
     def _live(self) -> None:
         try:
@@ -136,7 +122,7 @@ class Lane:
         item = self._queue.get()
         try:
             while item is not None:
-                calls += item
+                calls.append(item)
                 if len(calls) >= _MOST:
                     return calls, True
                 item = self._queue.get_nowait()
