@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harborage.app import Agent, AgentNotReadyError, TargetError, load_agent
+from harborage.app import Agent, AgentNotReadyError, TargetError, is_target, load_agent, refuse_mistyped
+from harborage.app.target import importable
 
 HEAD = "from harborage.app import Agent, AgentNotReadyError\nfrom harborage.planner.finish import FinishPlanner\n"
 
@@ -75,7 +76,9 @@ def test_an_agent_that_is_not_ready_says_so_itself(tmp_path: Path) -> None:
         ("folder/", ["no file"]),
         ("no.such.module", ["No module named", "spelling"]),
         ("typo.py", ["importing it failed", "SyntaxError"]),
-        ("crash.py", ["importing it failed", "LookupError: at import"]),
+        ("crash.py", ["importing it failed", "crash.py:3: LookupError: at import"]),
+        ("deep.py", ["importing it failed", "crash.py:3: LookupError: at import"]),
+        ("crsh.py", ["no file", "did you mean crash.py?"]),
         ("needs.py", ["No module named", "surely_not_installed", "install it"]),
         ("bare.py", ["no 'agent' in it", "define `agent = Agent(…)`"]),
         ("named.py", ["no 'agent' in it", "it has first, second"]),
@@ -89,6 +92,7 @@ def test_what_names_no_agent_says_why(tmp_path: Path, target: str, words: list[s
     """Target, reason, and what to do about it."""
     write(tmp_path / "typo.py", "agent =")
     write(tmp_path / "crash.py", "raise LookupError('at import')")
+    write(tmp_path / "deep.py", "import crash")
     write(tmp_path / "needs.py", "import surely_not_installed")
     write(tmp_path / "bare.py")
     write(
@@ -118,3 +122,82 @@ def test_types_of_a_file_can_be_read_back(tmp_path: Path) -> None:
     found = load_agent("typed.py")
     assert isinstance(found, Agent)
     assert found.tools[0].tool.name == "go"
+
+
+SPY = "open('executed', 'a').write(__name__)"
+
+
+@pytest.mark.parametrize("word", ["README.md", "pack.sub", "pack.sub.deep", "html", "json.tool", "os.path", "x.y:z"])
+def test_asking_whether_a_word_names_an_agent_executes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """Neither a module of the folder nor the packages above it is imported to find out."""
+    for name in ("README.py", "html.py", "pack/__init__.py", "pack/sub/__init__.py", "pack/sub/deep.py", "x.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SPY, "utf-8")
+    is_target(word)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_module_is_found_without_being_imported(tmp_path: Path) -> None:
+    """One of the folder by its file, one that is installed by its path."""
+    write(tmp_path / "pack" / "__init__.py", SPY)
+    write(tmp_path / "pack" / "inner.py")
+    found = {word: is_target(word) for word in ("pack.inner", "pack", "pack.outer", "logging.handlers", "logging")}
+    assert found == {
+        "pack.inner": True,
+        "pack": True,
+        "pack.outer": False,
+        "logging.handlers": True,
+        "logging": False,
+    }
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_neighbour_never_takes_the_place_of_what_is_installed(tmp_path: Path) -> None:
+    """The folder of an agent is looked in last, and only while the agent is in use."""
+    folder = tmp_path / "elsewhere"
+    write(folder / "graphlib.py", SPY)
+    write(folder / "neighbour_of_agent.py")
+    before = list(sys.path)
+    with importable(folder):
+        import graphlib
+
+        import neighbour_of_agent  # type: ignore[import-not-found]
+
+        assert neighbour_of_agent.Agent is Agent
+    assert graphlib.__file__ is not None
+    assert not graphlib.__file__.startswith(str(tmp_path))
+    assert sys.path == before
+
+
+def test_a_module_of_the_folder_that_an_installed_one_hides_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent that lies here was meant; the text says how to name it."""
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(tmp_path)])
+    write(tmp_path / "colorsys.py", "agent = Agent(name='mine', planner=FinishPlanner())")
+    with pytest.raises(TargetError, match=r"give the file: \./colorsys\.py"):
+        load_agent("colorsys")
+    assert load_agent("./colorsys.py").name == "mine"
+
+
+def test_what_looks_like_an_agent_is_no_question(tmp_path: Path) -> None:
+    """A path or a module that is not there is refused, with the nearest that is; words and sentences pass."""
+    write(tmp_path / "examples" / "orders.py")
+    (tmp_path / "README.md").write_text("hello", "utf-8")
+    refused = {
+        "exmaples.orders": "did you mean examples.orders?",
+        "examples/ordrs": "did you mean examples/orders.py?",
+        "README.md": "--attach README.md",
+        "./agent": "there is no such agent",
+        "zzz.qqq": "put quotes around the question",
+    }
+    for word, hint in refused.items():
+        with pytest.raises(TargetError) as caught:
+            refuse_mistyped(word)
+        assert hint in str(caught.value), word
+    for word in ("What", "hello", "and/or", "3.14", "v1.2", "e.g.", "https://example.com/a.html", "What is html.py?"):
+        refuse_mistyped(word)
+        assert not is_target(word), word

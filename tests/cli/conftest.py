@@ -133,6 +133,14 @@ unready = Agent(name="unready", planner=Words(), check=not_ready)
 '''
 
 
+@pytest.fixture(autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder of the test's own, so that no test knows which agents another has started."""
+    path = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(path))
+    return path
+
+
 @pytest.fixture
 def agent_file(tmp_path: Path) -> Path:
     """An agent whose goal's first word says what it does."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
+from harborage.app.started import remember_started
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
@@ -62,6 +63,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
     (tmp_path / "agent.py").write_text(AGENT)
+    remember_started("agent.py", tmp_path)
     yield tmp_path
     sys.modules.pop("harborage_target_agent", None)
 

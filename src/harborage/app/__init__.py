@@ -15,7 +15,7 @@ from harborage.app.attachments import (
 from harborage.app.build import open_runtime
 from harborage.app.choice import ChosenModel, choose_model, with_model
 from harborage.app.preview import Change, Preview, file_preview
-from harborage.app.target import AgentNotReadyError, TargetError, is_target, load_agent
+from harborage.app.target import AgentNotReadyError, TargetError, is_target, load_agent, refuse_mistyped
 
 __all__ = [
     "Agent",
@@ -36,5 +36,6 @@ __all__ = [
     "open_runtime",
     "read_attachment",
     "readable",
+    "refuse_mistyped",
     "with_model",
 ]

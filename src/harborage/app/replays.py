@@ -6,7 +6,6 @@ An agent's own check is not asked here, nor its key or its model: a replay needs
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from harborage.app.agent import Agent
 from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
-from harborage.app.target import load_agent
+from harborage.app.target import importable, load_agent
 from harborage.artifacts import ArtifactStore
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
 from harborage.planner import PlannerConfig
@@ -55,17 +54,13 @@ def recorded_agent(target: str, root: Path) -> Iterator[Agent]:
     Raises:
         TargetError: no such agent.
     """
-    before = list(sys.path)
+    if not target:
+        yield assistant(root)
+        return
     place, colon, name = target.rpartition(":") if ":" in target else (target, "", "")
     is_file = place.endswith(".py")
-    try:
-        sys.path.insert(0, str((root / place).resolve().parent if is_file else root.resolve()))
-        if not target:
-            yield assistant(root)
-        else:
-            yield load_agent(f"{root / place}{colon}{name}" if is_file else target)
-    finally:
-        sys.path[:] = before
+    with importable((root / place).parent if is_file else root):
+        yield load_agent(f"{root / place}{colon}{name}" if is_file else target)
 
 
 async def replay_agent(

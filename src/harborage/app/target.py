@@ -1,20 +1,30 @@
-"""Finding the agent that a command line names: `path/to/file.py`, `package.module`, either with `:attribute`."""
+"""Finding the agent that a command line names: `path/to/file.py`, `package.module`, either with `:attribute`.
+
+Whether a word names an agent is found out without importing anything: only the agent that was named is ever run.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from harborage.app.agent import Agent
 from harborage.errors import HarborageError
 
-__all__ = ["AgentNotReadyError", "TargetError", "is_target", "load_agent"]
+__all__ = ["AgentNotReadyError", "TargetError", "importable", "is_target", "load_agent", "refuse_mistyped"]
 
-_DEFAULT = "agent"
+_DEFAULT: Final = "agent"
+_MOST_FILES: Final = 1000
 
 
 class TargetError(HarborageError):
@@ -35,23 +45,86 @@ def is_target(word: str) -> bool:
     A file that ends in `.py`, or a module that can be imported, either with `:attribute`. A plain word does only where
     a module of that name lies in the current folder: half of all words are modules of something that is installed.
     """
-    place, _, attribute = word.rpartition(":") if _has_attribute(word) else (word, "", "")
+    place, attribute = _parts(word)
     if place.endswith(".py"):
-        return True
-    if not all(part.isidentifier() for part in place.split(".")):
+        return Path(place).is_file() or not any(map(str.isspace, place))
+    if not _is_module_name(place):
         return False
-    return bool(attribute) or (_exists(place) if "." in place else _is_here(place))
+    return bool(attribute) or _is_here(place) or ("." in place and _is_installed(place))
+
+
+def refuse_mistyped(word: str) -> None:
+    """Accept the first word of a goal for the standard assistant, unless it looks like an agent that is not there.
+
+    Raises:
+        TargetError: it looks like a file or a module; the text names a similar one, and says how to ask all the same.
+    """
+    if not word or any(map(str.isspace, word)) or "://" in word:
+        return
+    place, _ = _parts(word)
+    path = Path(place)
+    looks_like_module = "." in place and _is_module_name(place)
+    looks_like_path = "/" in place and (place.startswith((".", "/", "~")) or Path(path.parts[0]).is_dir())
+    if not (looks_like_module or looks_like_path):
+        return
+    if path.is_file():
+        reason = f"that file is no agent; to let the run read it, add --attach {place}"
+    else:
+        reason = f"there is no such agent{_did_you_mean(place)}"
+    raise TargetError(word, f"{reason}. To ask a question that begins with this word, put quotes around the question")
+
+
+def _parts(target: str) -> tuple[str, str]:
+    """The file or module, and the attribute if one is named; a drive letter or a path is no attribute."""
+    place, colon, attribute = target.rpartition(":")
+    return (place, attribute) if colon and attribute.isidentifier() else (target, "")
+
+
+def _is_module_name(place: str) -> bool:
+    return all(part.isidentifier() for part in place.split("."))
 
 
 def _is_here(module: str) -> bool:
-    return Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()
+    path = Path(*module.split("."))
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__init__.py").is_file()
 
 
-def _exists(module: str) -> bool:
+def _is_installed(module: str) -> bool:
+    """Whether a module can be imported; no part of it is, which `find_spec` would do with all but the last."""
+    first, *rest = module.split(".")
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(first)
+        for part in rest:
+            if spec is None or spec.submodule_search_locations is None:
+                return False
+            spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
     except (ImportError, AttributeError, ValueError):
         return False
+    return spec is not None
+
+
+def _did_you_mean(place: str) -> str:
+    """The agent files of the current folder whose name is nearest, as the target was written: a path or a module."""
+    files = islice((path for depth in ("*.py", "*/*.py", "*/*/*.py") for path in Path().glob(depth)), _MOST_FILES)
+    known = [str(path) for path in files]
+    if "/" not in place and not place.endswith(".py"):
+        known = [path.removesuffix(".py").replace("/", ".") for path in known]
+    near = get_close_matches(place, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Let the neighbours of an agent be imported inside the block, after everything that is installed.
+
+    In front, a file called `html.py` would take the place of the standard library's, for Harborage itself too.
+    """
+    before = list(sys.path)
+    sys.path.append(str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def load_agent(target: str) -> Agent:
@@ -60,7 +133,7 @@ def load_agent(target: str) -> Agent:
     Raises:
         TargetError: no such file or module, it fails to import, or it holds no such agent.
     """
-    place, _, attribute = target.rpartition(":") if _has_attribute(target) else (target, "", "")
+    place, attribute = _parts(target)
     module = _module(target, place)
     name = attribute or _DEFAULT
     if not hasattr(module, name):
@@ -68,12 +141,6 @@ def load_agent(target: str) -> Agent:
         hint = f"; it has {', '.join(agents)}" if agents else f"; define `{name} = Agent(…)` in it"
         raise TargetError(target, f"there is no {name!r} in it{hint}")
     return _agent(target, getattr(module, name))
-
-
-def _has_attribute(target: str) -> bool:
-    """Whether the part behind the last colon is a name; a drive letter or a path is not."""
-    _, colon, attribute = target.rpartition(":")
-    return bool(colon) and attribute.isidentifier()
 
 
 def _agent(target: str, found: Any) -> Agent:
@@ -95,18 +162,36 @@ def _module(target: str, place: str) -> ModuleType:
     try:
         if place.endswith(".py") or "/" in place:
             return _from_file(target, Path(place))
-        return importlib.import_module(place)
+        return _from_module(target, place)
     except TargetError:
         raise
     except ModuleNotFoundError as error:
-        raise TargetError(target, f"{error}; install it or check the spelling") from error
+        raise TargetError(target, f"{_where(error)}{error}; install it or check the spelling") from error
     except Exception as error:
-        raise TargetError(target, f"importing it failed: {type(error).__name__}: {error}") from error
+        raise TargetError(target, f"importing it failed: {_where(error)}{type(error).__name__}: {error}") from error
+
+
+def _where(error: BaseException) -> str:
+    """The file and line that failed, with a colon; the innermost frame that is not of the import machinery."""
+    if isinstance(error, SyntaxError):
+        return ""  # its own text names both
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and Path(frame.filename) != Path(__file__)]
+    return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+
+
+def _from_module(target: str, place: str) -> ModuleType:
+    module = importlib.import_module(place)
+    found = getattr(module, "__file__", None)
+    if _is_here(place) and found is not None and not Path(found).resolve().is_relative_to(Path.cwd().resolve()):
+        path = Path(*place.split("."))
+        raise TargetError(target, f"{found}, which is installed, has the same name; give the file: ./{path}.py")
+    return module
 
 
 def _from_file(target: str, path: Path) -> ModuleType:
     if not path.is_file():
-        raise TargetError(target, f"there is no file {path}")
+        raise TargetError(target, f"there is no file {path}{_did_you_mean(str(path))}")
     name = f"harborage_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

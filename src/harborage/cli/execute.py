@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from harborage.app import Agent, TargetError, assistant, is_target, load_agent
+from harborage.app import Agent, TargetError, assistant, is_target, load_agent, refuse_mistyped
 from harborage.app.keeping import Origin
 from harborage.app.own_sessions import own_session
+from harborage.app.started import remember_started
 from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, failed
 from harborage.cli.place import DEFAULT_STORAGE
 from harborage.cli.session import Session, Wishes
@@ -50,6 +51,7 @@ def execute(wanted: Wanted, style: Style) -> int:
         prepare(wanted.storage)
     except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
         return output.end(fault(error, WRONG_USE, style))
+    remember_started(_target(wanted), Path.cwd())
     mark = new_id()
     wishes = Wishes(
         goal=goal,
@@ -94,16 +96,16 @@ def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
 
 
 def _agent(wanted: Wanted) -> tuple[Agent, str]:
-    """The agent and the goal in the words; its neighbours can be imported as if its file had been started."""
+    """The agent and the goal in the words; its neighbours can be imported, after everything that is installed."""
     target, *rest = wanted.words
-    sys.path.insert(0, str(Path.cwd()))  # a module is looked for here too, as with `python -m`
     if not is_target(target):
+        refuse_mistyped(target)
         return assistant(Path.cwd()), " ".join(wanted.words)
-    place = target.rpartition(":")[0] or target
-    if place.endswith(".py"):
-        sys.path[0] = str(Path(place).resolve().parent)
     if not any(word.strip() for word in rest):
         raise TargetError(target, "say what it shall do: harborage run AGENT GOAL")
+    place = target.rpartition(":")[0] or target
+    # Beyond this call: a tool may import a neighbour when it is first called.
+    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
     return load_agent(target), " ".join(rest)
 
 

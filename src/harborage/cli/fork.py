@@ -94,6 +94,7 @@ async def _fork(wanted: _Wanted) -> int:
     from harborage.app.keeping import Origin
     from harborage.app.own_sessions import bring_artifacts, close_own, is_own, own_session
     from harborage.app.replays import as_it_ran, open_kept, recorded_agent
+    from harborage.cli.consent import allow_agent
     from harborage.cli.standing import agent_of
     from harborage.clock import SYSTEM_CLOCK
     from harborage.identity import Identity
@@ -105,6 +106,8 @@ async def _fork(wanted: _Wanted) -> int:
         parent = await read_run(storage.runs, record.run_id)
         fork_at(parent, wanted.at, now=SYSTEM_CLOCK.now())  # whether there is such a step, before anything is opened
         target = wanted.agent or agent_of(record)
+        if target and not wanted.agent:
+            allow_agent(target, Path.cwd(), run_id=record.run_id, command="fork")
         with recorded_agent(target, Path.cwd()) as found:
             agent, chosen = await with_model(found, wanted.model, os.environ)
             # Under a mark of its own: whoever carries this run must not carry others of the agent on beside it.

@@ -53,6 +53,7 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
     from harborage.app.freezing import freeze as frozen_files
     from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
     from harborage.artifacts import ArtifactConfig, open_artifacts
+    from harborage.cli.consent import allow_agent
     from harborage.cli.standing import agent_of
     from harborage.codec import decode
     from harborage.runtime.history import find_run, read_run
@@ -61,6 +62,8 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
         record = await find_run(storage.runs, wanted, where=url)
         entries = await read_run(storage.runs, record.run_id)
     target = agent or agent_of(record)
+    if target and not agent:
+        allow_agent(target, Path.cwd(), run_id=record.run_id, command="freeze")
     with recorded_agent(target, Path.cwd()) as today:
         found = as_it_ran(today, entries, artifacts=artifacts_of(url, Path.cwd()))
         artifacts = await open_artifacts(ArtifactConfig(found.options.artifact_driver, found.options.artifact_root))

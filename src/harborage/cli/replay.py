@@ -48,6 +48,7 @@ def replay(
 
 async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
     from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
+    from harborage.cli.consent import allow_agent
     from harborage.cli.standing import agent_of
     from harborage.cli.text import printable
     from harborage.runtime.history import find_run, read_run
@@ -55,7 +56,10 @@ async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
     async with kept_runs(url) as storage:
         record = await find_run(storage.runs, wanted, where=url)
         entries = await read_run(storage.runs, record.run_id)
-    with recorded_agent(agent or agent_of(record), Path.cwd()) as found:
+    target = agent or agent_of(record)
+    if target and not agent:
+        allow_agent(target, Path.cwd(), run_id=record.run_id, command="replay")
+    with recorded_agent(target, Path.cwd()) as found:
         as_then = as_it_ran(found, entries, artifacts=artifacts_of(url, Path.cwd()))
         replayed = await replay_agent(as_then, entries)
     if is_json:

@@ -20,6 +20,7 @@ from harborage.app import TargetError
 from harborage.app.keeping import FolderGoneError, Origin
 from harborage.app.replays import has_attachments, recorded_agent
 from harborage.cli.aboard import Wishes
+from harborage.cli.consent import allow_agent
 from harborage.cli.execute import carry, fault
 from harborage.cli.following import Following
 from harborage.cli.live import Screen
@@ -164,6 +165,8 @@ def _carried(found: _Found, wanted: Resumed, output: Output, style: Style) -> in
         if not Path(origin.folder).is_dir():
             raise FolderGoneError(origin.folder)
         os.chdir(origin.folder)
+    if not wanted.agent:
+        allow_agent(target, Path.cwd(), run_id=record.run_id, command="resume")
     wishes = Wishes(
         goal=record.goal,
         who=record.who.identity,

@@ -148,6 +148,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]], *, debug: bool = Fal
 
 _MISUSES: Final = frozenset(
     {
+        "AgentNotAllowedError",
         "AgentNotReadyError",
         "FolderGoneError",
         "ForkError",

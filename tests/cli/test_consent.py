@@ -1,0 +1,96 @@
+"""Before a run's agent is executed that this user has not started there, the user is asked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def ids_in(text: str) -> list[str]:
+    """The run ids that a text names."""
+    return re.findall(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b", text)
+
+
+@pytest.fixture
+def foreign(
+    tmp_path: Path, at_terminal: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """A project as somebody else made it, with a run that waits; this user has started nothing in it."""
+    theirs = str(tmp_path_factory.mktemp("theirs"))
+    maker = at_terminal("run", "agent.py", "ask", XDG_STATE_HOME=theirs)
+    maker.expect("Which version?")
+    maker.type("/leave\r")
+    assert maker.end() == 3
+    run_id = ids_in(maker.text)[-1]
+    with (tmp_path / "agent.py").open("a") as agent:
+        agent.write("\nopen('executed', 'a').write('x')\n")
+    return tmp_path, run_id
+
+
+def test_a_foreign_agent_is_not_executed_without_a_terminal(
+    foreign: tuple[Path, str], in_pipe: Callable[..., Any]
+) -> None:
+    """The commands that would run it say its path and how to allow it, and end with 2."""
+    folder, run_id = foreign
+    for words in (("resume",), ("replay",), ("freeze",), ("fork", "--at", "1")):
+        command = in_pipe(words[0], run_id, *words[1:])
+        assert command.end() == 2, words
+        assert str(folder / "agent.py") in command.err
+        assert f"harborage {words[0]} {run_id} --agent" in command.err
+    assert not (folder / "executed").exists()
+
+
+def test_an_agent_that_is_named_on_the_command_line_is_executed(
+    foreign: tuple[Path, str], in_pipe: Callable[..., Any]
+) -> None:
+    """Whoever names it has allowed it."""
+    folder, run_id = foreign
+    in_pipe("replay", run_id, "--agent", "agent.py").end()
+    assert (folder / "executed").exists()
+
+
+def test_a_person_at_a_terminal_is_asked_and_remembered(
+    foreign: tuple[Path, str], at_terminal: Callable[..., Any]
+) -> None:
+    """No executes nothing; yes does, and is not asked again."""
+    folder, run_id = foreign
+    refused = at_terminal("replay", run_id)
+    refused.expect(str(folder / "agent.py"))
+    refused.expect("Execute it (y/N)?")
+    refused.type("\r")
+    assert refused.end() == 2
+    assert not (folder / "executed").exists()
+    allowed = at_terminal("replay", run_id)
+    allowed.expect("Execute it (y/N)?")
+    allowed.type("y\r")
+    allowed.end()
+    assert (folder / "executed").exists()
+    again = at_terminal("replay", run_id)
+    again.end()
+    assert "Execute it" not in again.text
+
+
+def test_the_user_who_started_a_run_is_not_asked(tmp_path: Path, in_pipe: Callable[..., Any]) -> None:
+    """Starting an agent is allowing it, in that folder."""
+    maker = in_pipe("run", "agent.py", "ask")
+    assert maker.end() == 3
+    run_id = ids_in(maker.err)[-1]
+    assert in_pipe("replay", run_id).end() == 0
+    shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("copy"))
+    assert in_pipe("replay", run_id, cwd=tmp_path / "copy").end() == 2
+
+
+def test_standing_in_a_folder_executes_none_of_its_files(tmp_path: Path, in_pipe: Callable[..., Any]) -> None:
+    """Files with the names of libraries, or of the goal's words, stay unread when the standard assistant is asked."""
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    for name in ("html", "apsw", "msgspec", "json", "README", "What", "rich", "httpx2", "xllamacpp", "sitecustomize"):
+        (folder / f"{name}.py").write_text("open('executed', 'a').write(__name__)\n", "utf-8")
+    for words in (("What is in here?",), ("README.md", "hi"), ("hello",)):
+        in_pipe("run", "--model", "script:", *words, cwd=folder).end()
+        assert not (folder / "executed").exists(), words
