@@ -53,7 +53,7 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.artifacts.files": frozenset({"FileArtifactStore", "make"}),
     "harborage.artifacts.memory": frozenset({"MemoryArtifactStore", "make"}),
     "harborage.events.bus": frozenset({"MemoryEventBus"}),
-    "harborage.events.redaction": frozenset({"PatternRedactor"}),
+    "harborage.events.redaction": frozenset({"PatternRedactor", "default_redactor"}),
     "harborage.llm.anthropic": frozenset({"AnthropicDriver", "make"}),
     "harborage.llm.anything": frozenset({"AnythingDriver", "make"}),
     "harborage.llm.cassette": frozenset({"make"}),

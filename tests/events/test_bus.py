@@ -31,6 +31,7 @@ from harborage.events import (
     SequenceProvidedError,
     SubscriberLimitReachedError,
     Subscription,
+    TaskCancelledPayload,
     TaskPausedPayload,
     UnknownEventTypeError,
     register_event_type,
@@ -137,11 +138,13 @@ async def test_a_plain_payload_arrives_redacted(bus: MemoryEventBus) -> None:
     assert fields["password"] == "hunter2"
 
 
-async def test_a_redacted_map_is_not_redacted_again(clock: FakeClock) -> None:
-    """What has been redacted once may be published again as it is."""
-    bus = MemoryEventBus(redactor=FailingRedactor(), clock=clock)
-    body = RedactedMap({"message": "it broke"})
-    assert (await bus.publish(Event(EventType.RUNTIME_ERROR, WHO, body))).payload is body
+async def test_nobody_declares_a_payload_redacted(bus: MemoryEventBus) -> None:
+    """A map that says that it was redacted is redacted all the same; one that really was stays as it is."""
+    event = Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"message": "it broke", "token": "hunter2"}))
+    once = await bus.publish(event)
+    assert once.payload == RedactedMap({"message": "it broke", "token": "***"})
+    again = await bus.publish(Event(EventType.RUNTIME_ERROR, WHO, once.payload))
+    assert again.payload == once.payload
 
 
 @pytest.mark.parametrize(
@@ -193,10 +196,12 @@ async def test_a_redactor_that_breaks_leaks_nothing(clock: FakeClock) -> None:
     assert "hunter2" not in str(caught.value) + repr(reader.drain())
 
 
-async def test_a_safe_payload_never_meets_the_redactor(clock: FakeClock) -> None:
-    """Safe payloads are published even when nothing can be redacted."""
+async def test_what_quotes_nothing_never_meets_the_redactor(clock: FakeClock) -> None:
+    """Payloads of ids, codes and numbers are published even when nothing can be redacted; those with texts are not."""
     bus = MemoryEventBus(redactor=FailingRedactor(), clock=clock)
     assert (await bus.publish(Event(EventType.TASK_PAUSED, WHO, BODY))).sequence == 1
+    with pytest.raises(RedactionFailedError):
+        await bus.publish(Event(EventType.TASK_CANCELLED, WHO, TaskCancelledPayload("task", "because")))
 
 
 # Subscribing.

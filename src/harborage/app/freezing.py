@@ -24,7 +24,17 @@ from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
 from harborage.runtime.exchanges import Prompt
 from harborage.runtime.history import RunHistory, history_of
 
-__all__ = ["Attached", "FreezeError", "Frozen", "FrozenRun", "attached_to", "cleaner", "freeze", "write_frozen"]
+__all__ = [
+    "Attached",
+    "FreezeError",
+    "Frozen",
+    "FrozenRun",
+    "attached_to",
+    "cleaner",
+    "freeze",
+    "shown_json",
+    "write_frozen",
+]
 
 VERSION: Final = 1
 _LONGEST_SLUG: Final = 40
@@ -176,6 +186,20 @@ def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Prompt], Promp
         return cleaned
 
     return clean
+
+
+def shown_json(data: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
+    """JSON for other eyes: what freezing hides in a record is hidden, and the tokens of pauses are left to answer with.
+
+    Raises:
+        RedactionFailedError: it is nested too deeply to be looked through.
+    """
+    before = codec.decode(data)
+    after = _cleaned(before, Scrubber(secrets_of(environ)))
+    if isinstance(before, dict):
+        for pause, shown in zip(before.get("pauses") or (), after.get("pauses") or (), strict=True):
+            shown["token"] = pause["token"]
+    return codec.encode(after)
 
 
 def _cleaned(value: Any, scrubber: Scrubber) -> Any:

@@ -5,6 +5,7 @@ A run outlives its process, so what its agent was called, where, and on which mo
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlencode
@@ -76,13 +77,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def make_data_folder(folder: Path) -> None:
-    """See to it that the data folder is there, and that nobody commits it by mistake.
+    """See to it that the data folder is there, that it is its owner's alone, and that nobody commits it by mistake.
 
     Raises:
         DataFolderError: it cannot be made or written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        for path, mode in ((folder, 0o700), *((file, 0o600) for file in folder.glob("*.db*") if file.is_file())):
+            if stat.S_IMODE(path.stat().st_mode) & ~mode:  # made by an earlier version, or by hand
+                path.chmod(mode)
         note = folder / ".gitignore"
         if not note.exists():
             note.write_text(_IGNORED, "utf-8")

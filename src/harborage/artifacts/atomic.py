@@ -47,7 +47,7 @@ def make_folder(folder: Path) -> None:
         return
     if folder.parent != folder:
         make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
     _sync_folder(folder.parent)
 
 
@@ -55,9 +55,9 @@ def write_file(path: Path, data: bytes, temp: Path) -> None:
     """Let `path` hold exactly `data`: written to `temp`, flushed to the disk, then renamed into place.
 
     A reader sees the old file or the new one, never a part. Missing folders of `path` are made. Both paths must lie on
-    one file system.
+    one file system. The file and its folders are their owner's alone.
     """
-    file = open(temp, "xb")  # noqa: SIM115 - closed below; what failed to open is not ours to remove
+    file = open(temp, "xb", opener=_private)  # noqa: SIM115 - closed below; what failed to open is not ours to remove
     try:
         with file:
             file.write(data)
@@ -77,6 +77,10 @@ def remove_file(path: Path) -> None:
     path.unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # the folder may have gone with its last file
         _sync_folder(path.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

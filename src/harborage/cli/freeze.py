@@ -55,6 +55,7 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
     from harborage.artifacts import ArtifactConfig, open_artifacts
     from harborage.cli.consent import allow_agent
     from harborage.cli.standing import agent_of
+    from harborage.cli.text import masked, printable
     from harborage.codec import decode
     from harborage.runtime.history import find_run, read_run
 
@@ -74,7 +75,8 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
         frozen: FrozenRun = decode(files.run_data, FrozenRun)
         replayed = await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())
     if replayed.difference is not None:
-        sys.stderr.write(f"harborage: run {record.run_id} does not replay, so it is not frozen: {replayed.told()}\n")
+        why = printable(str(masked(replayed.told())))
+        sys.stderr.write(f"harborage: run {record.run_id} does not replay, so it is not frozen: {why}\n")
         return 1
     write_frozen(files, force=force)
     sys.stdout.write(f"{files.test}\n{files.run}\n")

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 import msgspec
 
 from harborage import codec
+from harborage.cli.text import masked
 from harborage.errors import HarborageError
 from harborage.llm import LLMError
 from harborage.planner import Finish, FinishReason
@@ -95,7 +96,7 @@ def _failure(result: RunFailedError) -> Ending:
 
 def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Ending:
     """The ending of what went wrong: the error's name, and its text with the way out."""
-    return Ending(code=code, reason="failed", error=error, why=why, is_strange=is_strange)
+    return Ending(code=code, reason="failed", error=error, why=str(masked(why)), is_strange=is_strange)
 
 
 def left(run_id: str) -> Ending:

@@ -86,6 +86,7 @@ async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, li
 
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
+    from harborage.app.freezing import shown_json
     from harborage.cli.standing import agent_of, status_of
     from harborage.cli.text import masked, printable
     from harborage.runtime.history import find_run, history_of, read_run, told
@@ -95,11 +96,11 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
         record = await find_run(storage.runs, wanted, where=url)
         history = history_of(await read_run(storage.runs, record.run_id))
     if is_json:
-        sys.stdout.write(history.to_json().decode() + "\n")
+        sys.stdout.write(shown_json(history.to_json()).decode() + "\n")
         return 0
     lines = told(history, clean=masked)
     if not record.standing.stand.is_final:
-        reason = record.standing.reason
+        reason = masked(record.standing.reason)
         lines.insert(1, f"  {status_of(record)}{f': {reason}' if reason else ''}")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
@@ -114,21 +115,22 @@ def _stands(status: str) -> tuple[Stand, ...]:
 
 def _row(record: RunRecord) -> tuple[str, ...]:
     from harborage.cli.standing import agent_of, status_of
-    from harborage.cli.text import one_line
+    from harborage.cli.text import masked, one_line
 
     when = record.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(record.goal, 60)
+    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.goal), 60)
 
 
 def _row_json(record: RunRecord) -> str:
     from harborage import codec
     from harborage.cli.standing import agent_of, status_of
+    from harborage.cli.text import masked
 
     row: dict[str, Any] = {
         "run": record.run_id,
         "status": status_of(record),
-        "reason": record.standing.reason,
-        "goal": record.goal,
+        "reason": masked(record.standing.reason),
+        "goal": masked(record.goal),
         "agent": agent_of(record),
         "user": record.who.user_id,
         "session": record.who.session_id,

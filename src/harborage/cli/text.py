@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from harborage.events import PatternRedactor, RedactionFailedError
+from harborage.events import RedactionFailedError
+from harborage.events.redaction import default_redactor
 
 __all__ = [
     "arguments",
@@ -28,7 +29,6 @@ __all__ = [
     "size",
 ]
 
-_REDACTOR = PatternRedactor()
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _HIDDEN = ("***", "[redacted: ")
 # Format characters that reorder text could make a question read differently from what is asked.
@@ -53,7 +53,8 @@ def _spelled(char: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text` on one line of at most `limit` characters, white space collapsed."""
+    """`text` without secrets, on one line of at most `limit` characters, white space collapsed."""
+    text = str(masked(text))
     line = printable(" ".join(text[: limit * 4].split()))
     if len(line) <= limit and len(text) <= limit * 4:
         return line
@@ -63,7 +64,7 @@ def one_line(text: str, limit: int = 200) -> str:
 def masked(value: Any) -> Any:
     """`value` without secrets and binary bodies; one that cannot be cleaned is not shown at all."""
     try:
-        return _REDACTOR.redact(value)
+        return default_redactor().redact(value)
     except RedactionFailedError:
         return "[not shown: it could not be redacted]"
 

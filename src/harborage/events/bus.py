@@ -13,7 +13,7 @@ from harborage.events.event import Event, validate_event
 from harborage.events.fanout import BusConfig, FanOut
 from harborage.events.filters import Cursor, Filter, matches, require_scope
 from harborage.events.intake import admin_audit, redacted
-from harborage.events.redaction import PatternRedactor, Redactor
+from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.ring import Ring
 from harborage.events.subscription import Subscription
 from harborage.identity import Identity, Quadruple
@@ -88,7 +88,7 @@ class MemoryEventBus(EventBus):
         config: BusConfig = BusConfig(),  # noqa: B008 - a frozen value
         clock: Timers = SYSTEM_CLOCK,
     ) -> None:
-        self._redactor: Redactor = PatternRedactor() if redactor is None else redactor
+        self._redactor: Redactor = default_redactor() if redactor is None else redactor
         self._clock = clock
         self._ring = Ring(config.replay_buffer_size)
         self._readers = FanOut(config, clock, self._record)

@@ -14,5 +14,5 @@ BUS_DRIVERS: DriverTable[Callable[..., EventBus]] = DriverTable(
     "events", {"durable": "harborage.events.durable:make", "inmem": "harborage.events.bus:MemoryEventBus"}
 )
 REDACTOR_DRIVERS: DriverTable[Callable[..., Redactor]] = DriverTable(
-    "audit", {"patterns": "harborage.events.redaction:PatternRedactor"}
+    "audit", {"patterns": "harborage.events.redaction:default_redactor"}
 )

@@ -19,7 +19,7 @@ from harborage.events.filters import Cursor, Filter, matches
 from harborage.events.intake import admin_audit, redacted
 from harborage.events.keeper import Keeper
 from harborage.events.log import EventLog
-from harborage.events.redaction import PatternRedactor, Redactor
+from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.stored import decode_event, encode_event
 from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
@@ -62,7 +62,7 @@ class DurableEventBus(EventBus):
             raise BusConfigError("max_backlog")
         self._log = log
         self._owns_log = owns_log
-        self._redactor: Redactor = PatternRedactor() if redactor is None else redactor
+        self._redactor: Redactor = default_redactor() if redactor is None else redactor
         self._clock = clock
         self._readers = FanOut(config, clock, self._stamped, reaps_idle=False)
         self._keeper = Keeper(

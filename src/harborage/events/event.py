@@ -7,7 +7,7 @@ A payload class says by its base whether the bus may deliver it as it is (`SafeP
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -54,12 +54,10 @@ class Payload(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
 
 
 class SafePayload(Payload, frozen=True):
-    """A body that holds no secrets by construction: delivered as the typed object.
+    """A body whose keys name nothing secret: delivered as the typed object, its texts and free values redacted.
 
-    Fields named in `free_text` may quote anything (a model, an error); the bus redacts these and leaves the rest.
+    Identities, times, numbers and flags stay as they are. Whatever else a field holds may quote anything.
     """
-
-    free_text: ClassVar[tuple[str, ...]] = ()
 
 
 class PlainPayload(Payload, frozen=True, rename=_plain_key):

@@ -6,58 +6,109 @@ Pure but for the redactor that is handed in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from functools import cache
+from typing import Any, Final, TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
 from harborage.events.errors import RedactionFailedError
-from harborage.events.event import Event, RedactedMap, SafePayload
+from harborage.events.event import Event, Principal, RedactedMap, SafePayload, Triple
 from harborage.events.filters import Filter
-from harborage.events.payloads.runtime import AuditAdminScopeUsedPayload, AuditRedactionFailedPayload
+from harborage.events.payloads import (
+    AuditAdminScopeUsedPayload,
+    AuditRedactionFailedPayload,
+    BusEnvelope,
+    LLMCost,
+    LLMUsage,
+    TaskError,
+    TaskGroupCompletion,
+    TaskGroupMember,
+    TopologyEdge,
+    TopologyNode,
+    TopologyProjection,
+)
 from harborage.events.redaction import Redactor
 from harborage.events.types import EventType
-from harborage.identity import effective_quadruple
+from harborage.identity import Identity, Quadruple, effective_quadruple
 
-__all__ = ["admin_audit", "redacted"]
+__all__ = ["FIXED", "admin_audit", "redacted"]
+
+FIXED: Final = frozenset(
+    {"artifact_id", "decision", "decision_kind", "err", "group_id", "kind", "on_unknown", "outcome", "owner_task_id",
+     "parent_task_id", "patch_id", "pause_token", "prior_state", "run_id", "session", "session_id", "task_id", "tenant",
+     "token", "tool_name", "transport", "type", "user"}
+)  # fmt: skip
+"""Fields of typed payloads that hold ids and fixed words, never a text; all others are redacted."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+# What is no text, and the identities, which say whose an event is: nothing of them is hidden.
+_AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, Principal)
+# The parts that payloads are made of; anything else that a field holds is not typed, and comes out as plain data.
+_PARTS: Final = frozenset(
+    {LLMCost, LLMUsage, TaskError, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode, TopologyEdge,
+     BusEnvelope}
+)  # fmt: skip
 
 
 def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) -> Event:
     """`event` without its secrets. When that fails, `tell` gets a notice of it that holds nothing of the payload.
 
-    A safe payload stays the typed object that it is; only its free text is redacted.
+    A safe payload stays the typed object that it is, with each of its texts redacted by itself.
 
     Raises:
         RedactionFailedError: no safe copy could be made.
     """
-    payload = event.payload
-    if isinstance(payload, SafePayload) and not payload.free_text:
-        return event
+    payload, extra = event.payload, event.extra
     try:
         if isinstance(payload, SafePayload):
-            out: Any = _free_text_redacted(redactor, payload)
+            out: Any = _cleaned(redactor, payload)
         else:
             out = redactor.redact(payload)
+        safe_extra = {key: str(redactor.redact(value)) for key, value in extra.items()} if extra else extra
     except Exception as error:
         reason = str(error) if isinstance(error, RedactionFailedError) else type(error).__name__
         failed = AuditRedactionFailedPayload(event.type, reason)
-        tell(Event(EventType.AUDIT_REDACTION_FAILED, event.identity, failed, extra=event.extra))
+        tell(Event(EventType.AUDIT_REDACTION_FAILED, event.identity, failed))
         raise RedactionFailedError(f"events: publish redaction failed: {event.type}: {reason}") from error
-    if out is payload and isinstance(out, SafePayload):
+    if out is payload and isinstance(payload, SafePayload) and safe_extra == extra:
         return event
     safe = out if isinstance(out, SafePayload) else RedactedMap(out if isinstance(out, dict) else {"value": out})
-    return Event(event.type, event.identity, safe, event.occurred_at, extra=event.extra)
+    return Event(event.type, event.identity, safe, event.occurred_at, extra=safe_extra)
 
 
-def _free_text_redacted(redactor: Redactor, payload: SafePayload) -> SafePayload:
-    """The payload with its free text redacted; the same object when nothing changed."""
+def _cleaned(redactor: Redactor, body: S) -> S:
+    """A typed body with its texts redacted; the same object when nothing changed."""
+    texts, values = _fields(type(body))
     changes: dict[str, Any] = {}
-    for name in payload.free_text:
-        before = getattr(payload, name)
-        if before:
-            after = redactor.redact(before)
-            if after != before:
-                changes[name] = after
-    return replace(payload, **changes) if changes else payload
+    for name in texts:
+        before = getattr(body, name)
+        if before and (after := redactor.redact(before)) != before:
+            changes[name] = after
+    for name in values:
+        before = getattr(body, name)
+        if (after := _value_cleaned(redactor, before)) is not before:
+            changes[name] = after
+    return msgspec.structs.replace(body, **changes) if changes else body
+
+
+def _value_cleaned(redactor: Redactor, value: Any) -> Any:
+    if value is None or isinstance(value, _AS_THEY_ARE):
+        return value
+    if isinstance(value, msgspec.Struct) and type(value) in _PARTS:
+        return _cleaned(redactor, value)
+    if isinstance(value, tuple) and any(type(one) in _PARTS for one in value):
+        return tuple(_value_cleaned(redactor, one) for one in value)
+    return redactor.redact(value)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of a class that hold texts, and those that may hold anything; without those that are `FIXED`."""
+    known = [(field.name, field.type) for field in msgspec.structs.fields(kind) if field.name not in FIXED]
+    texts = tuple(name for name, hint in known if hint is str)
+    values = tuple(name for name, hint in known if hint is not str and hint not in _AS_THEY_ARE)
+    return texts, values
 
 
 def admin_audit(filter: Filter, subscriber_id: int) -> Event:

@@ -7,8 +7,9 @@ a fresh copy; what it is given is never changed. It knows nothing of events.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
@@ -24,9 +25,11 @@ __all__ = [
     "RULES",
     "PatternRedactor",
     "Redactor",
+    "default_redactor",
     "is_reference",
     "must_redactor",
     "redactor",
+    "secrets_of",
     "with_redactor",
 ]
 
@@ -65,6 +68,8 @@ _SECRET_KEYS = frozenset(key for _, keys in KEY_RULES for key in keys)
 # An ASCII word boundary with Unicode white space: of the two readings, each time the one that hides more.
 _BEARER = re.compile(r"(?<![A-Za-z0-9_])Bearer\s+[A-Za-z0-9._\-+/=~]+", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([a-z0-9.+\-]+/[a-z0-9.+\-]+)?(;base64)?,([A-Za-z0-9+/=._\-]+)", re.IGNORECASE | re.ASCII)
+_SHORTEST_SECRET = 8
+_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _BASE64_MIN_CHARS = 256
 # Order matters: the first header that fits names the type.
 _BASE64_HEADERS = (
@@ -92,11 +97,17 @@ class PatternRedactor:
     """Masks values under secret-looking keys, bearer tokens in text, and binary bodies in text.
 
     Keys match whole, ignoring case and surrounding white space: `token` is masked, `tokens` is not. Structs,
-    dataclasses and pydantic models become dicts keyed by their aliases. Stateless: one serves everybody.
+    dataclasses and pydantic models become dicts keyed by their aliases. `secrets` of at least 8 characters are masked
+    wherever they stand in a text. One redactor serves everybody.
 
     The rules touch different things (a masked value matches no later rule), so one walk gives what nine in a row
     would.
     """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # The longest first: one secret may be the beginning of another.
+        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def redact(self, value: Any) -> Any:
         """A redacted deep copy of `value`.
@@ -106,53 +117,56 @@ class PatternRedactor:
                 an object could not be read.
         """
         try:
-            return _walk(value, 0)
+            return self._redact_text(value) if type(value) is str else self._walk(value, 0)
         except RedactionDepthExceededError as error:
             raise RedactionFailedError(f"audit: redaction failed: {error}", rule=RULES[0]) from error
         except Exception as error:
             # The text of a foreign error may quote the very secret, so only its kind is passed on.
             raise RedactionFailedError(f"audit: redaction failed: {type(error).__name__}", rule=RULES[0]) from error
 
+    def _walk(self, value: Any, depth: int) -> Any:
+        if depth >= DEPTH_LIMIT:
+            raise RedactionDepthExceededError(DEPTH_LIMIT)
+        if isinstance(value, str):
+            return self._redact_text(value)
+        if value is None or isinstance(value, (int, float, bytes, bytearray)):
+            return value
+        if is_reference(value):
+            return value
+        if isinstance(value, Mapping):
+            return {self._key(key): self._walk_entry(key, inner, depth + 1) for key, inner in value.items()}
+        if isinstance(value, (list, set, frozenset)):
+            return [self._walk(inner, depth + 1) for inner in value]
+        if isinstance(value, tuple):
+            return tuple(self._walk(inner, depth + 1) for inner in value)
+        if isinstance(value, msgspec.Raw):
+            return self._walk(msgspec.json.decode(value), depth + 1)
+        fields = _fields_of(value)
+        return value if fields is None else self._walk(fields, depth + 1)
 
-def _walk(value: Any, depth: int) -> Any:
-    if depth >= DEPTH_LIMIT:
-        raise RedactionDepthExceededError(DEPTH_LIMIT)
-    if isinstance(value, str):
-        return _redact_text(value)
-    if value is None or isinstance(value, (int, float, bytes, bytearray)):
-        return value
-    if is_reference(value):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _walk_entry(key, inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, (list, set, frozenset)):
-        return [_walk(inner, depth + 1) for inner in value]
-    if isinstance(value, tuple):
-        return tuple(_walk(inner, depth + 1) for inner in value)
-    if isinstance(value, msgspec.Raw):
-        return _walk(msgspec.json.decode(value), depth + 1)
-    fields = _fields_of(value)
-    return value if fields is None else _walk(fields, depth + 1)
+    def _key(self, key: Any) -> Any:
+        return self._redact_text(key) if isinstance(key, str) else key
 
+    def _walk_entry(self, key: Any, value: Any, depth: int) -> Any:
+        if isinstance(key, str) and key.strip().lower() in _SECRET_KEYS:
+            return value if is_reference(value) else MASK
+        return self._walk(value, depth)
 
-def _walk_entry(key: Any, value: Any, depth: int) -> Any:
-    if isinstance(key, str) and key.strip().lower() in _SECRET_KEYS:
-        return value if is_reference(value) else MASK
-    return _walk(value, depth)
-
-
-def _redact_text(text: str) -> str:
-    # Searching the lower-cased text is far cheaper than running patterns that ignore case over it.
-    lowered = text.lower()
-    if "bearer" in lowered:
-        text = _BEARER.sub(f"Bearer {MASK}", text)
-    if "data:" in lowered:
-        text = _DATA_URL.sub(_describe_data_url, text)
-    if len(text) >= _BASE64_MIN_CHARS:
-        for header, mime in _BASE64_HEADERS:
-            if text.startswith(header):
-                return _placeholder(mime, _decoded_size(text))
-    return text
+    def _redact_text(self, text: str) -> str:
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, MASK)
+        # Searching the lower-cased text is far cheaper than running patterns that ignore case over it.
+        lowered = text.lower()
+        if "bearer" in lowered:
+            text = _BEARER.sub(f"Bearer {MASK}", text)
+        if "data:" in lowered:
+            text = _DATA_URL.sub(_describe_data_url, text)
+        if len(text) >= _BASE64_MIN_CHARS:
+            for header, mime in _BASE64_HEADERS:
+                if text.startswith(header):
+                    return _placeholder(mime, _decoded_size(text))
+        return text
 
 
 def _describe_data_url(match: re.Match[str]) -> str:
@@ -216,6 +230,16 @@ def _own_form(value: Any) -> dict[str, Any] | None:
             form = method()
             return form if isinstance(form, dict) else {"value": form}
     return None
+
+
+def secrets_of(environ: Mapping[str, str]) -> list[str]:
+    """The values of environment variables that are called like secrets."""
+    return [value for name, value in environ.items() if _SECRET_VARIABLE.search(name)]
+
+
+def default_redactor() -> PatternRedactor:
+    """A redactor that also knows the secrets which this process was given in its environment."""
+    return PatternRedactor(secrets_of(os.environ))
 
 
 _ambient: ContextVar[Redactor | None] = ContextVar("harborage_redactor", default=None)

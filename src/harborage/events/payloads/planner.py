@@ -1,12 +1,11 @@
 """Bodies of the events of planners, trajectories and compression.
 
-None of them quotes tool arguments or messages. What a model or an error wrote is free text, which the bus redacts.
+None of them quotes tool arguments or messages.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
 
 from harborage.events.event import SafePayload
 from harborage.identity import Quadruple
@@ -27,8 +26,6 @@ __all__ = [
 class DecisionPayload(SafePayload, frozen=True, kw_only=True):
     """The planner decided. `tool` is set for a `CallTool` alone; `reasoning_chars` counts code points."""
 
-    free_text: ClassVar[tuple[str, ...]] = ("tool", "reasoning_trace")
-
     identity: Quadruple
     decision_kind: str
     tool: str = ""
@@ -48,8 +45,6 @@ class PlannerFinishPayload(SafePayload, frozen=True, kw_only=True):
 class PlannerErrorPayload(SafePayload, frozen=True, kw_only=True):
     """The planner failed at a step. `error_message` is at most 256 characters."""
 
-    free_text: ClassVar[tuple[str, ...]] = ("error_message",)
-
     identity: Quadruple
     error_code: str
     error_message: str = ""
@@ -60,8 +55,6 @@ class PlannerErrorPayload(SafePayload, frozen=True, kw_only=True):
 class MaxStepsExceededPayload(SafePayload, frozen=True, kw_only=True):
     """The planner's own step cap fired."""
 
-    free_text: ClassVar[tuple[str, ...]] = ("last_tool",)
-
     identity: Quadruple
     max_steps: int
     steps_observed: int
@@ -71,8 +64,6 @@ class MaxStepsExceededPayload(SafePayload, frozen=True, kw_only=True):
 
 class RepairExhaustedPayload(SafePayload, frozen=True, kw_only=True):
     """The repair loop gave up. Each of `reasons` is at most 256 characters."""
-
-    free_text: ClassVar[tuple[str, ...]] = ("reasons",)
 
     identity: Quadruple
     attempts: int
@@ -111,8 +102,6 @@ class TrajectoryCompressedPayload(SafePayload, frozen=True, kw_only=True):
 
 class TrajectoryCompressionFailedPayload(SafePayload, frozen=True, kw_only=True):
     """No summary could be made. `error_code` is estimator_error, summariser_error or empty_summary."""
-
-    free_text: ClassVar[tuple[str, ...]] = ("error_message",)
 
     identity: Quadruple
     steps_observed: int

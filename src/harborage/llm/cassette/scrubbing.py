@@ -7,17 +7,16 @@ answer may quote. It hides by name, by shape, and by the very values that this p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from harborage.events import REDACTOR_DRIVERS
-from harborage.events.redaction import KEY_RULES, MASK
+from harborage.events.redaction import KEY_RULES, MASK, secrets_of
 
 __all__ = ["Scrubber", "secrets_of"]
 
 _NAMES: Final = "|".join(re.escape(key) for _, keys in KEY_RULES for key in sorted(keys, key=len, reverse=True))
 _SHORTEST_SECRET: Final = 8
-_SECRET_VARIABLE: Final = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 
 # A field of JSON inside a text, with its quotes as they are, or escaped once because it is JSON inside JSON.
 _JSON_FIELDS: Final = (
@@ -88,8 +87,3 @@ class Scrubber:
         text = _USERINFO.sub(rf"\1{MASK}@", text)
         text = _QUERY_FIELD.sub(rf"\1{MASK}", text)
         return _SHAPES.sub(MASK, text)
-
-
-def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """The values of environment variables that are called like secrets."""
-    return [value for name, value in environ.items() if _SECRET_VARIABLE.search(name)]

@@ -131,10 +131,11 @@ class Cassette:
             raise invalid(error) from error
 
     def save(self) -> None:
-        """Write the file; whoever reads it meanwhile sees the old one or the new one."""
+        """Write the file, its owner's alone; whoever reads it meanwhile sees the old one or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temp = self.path.with_name(f"{self.path.name}.tmp")
-        temp.write_bytes(msgspec.json.format(codec.encode(_folded(self)), indent=2) + b"\n")
+        with open(temp, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(msgspec.json.format(codec.encode(_folded(self)), indent=2) + b"\n")
         temp.replace(self.path)
 
     def add(self, exchange: Exchange) -> None:

@@ -5,10 +5,11 @@ Blocking: call it from a thread.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,7 @@ def check_place(path: Path) -> None:
         NetworkFileSystemError: locks do not work there.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
     except PermissionError as error:
         raise DatabaseReadOnlyError(str(path), f"its folder cannot be made: {error.strerror}") from error
     except OSError as error:
@@ -90,6 +91,10 @@ def connect(path: Path, *, busy_timeout_s: float, is_reader: bool = False) -> ap
         DatabaseReadOnlyError: the file may not be written.
         apsw.Error: whatever SQLite has against it.
     """
+    # What SQLite lays beside the file gets its rights. A file that is there is not opened: closing it would let go of
+    # locks that this process holds on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     connection = apsw.Connection(str(path))
     try:
         connection.set_busy_timeout(round(busy_timeout_s * 1000))

@@ -90,9 +90,9 @@ class WorkerLocks:
 
     def _locked(self, file: Path) -> int:
         while True:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
             with suppress(FileNotFoundError):  # somebody took file or folder for those of the dead: once more
-                handle = os.open(file, os.O_RDONLY | os.O_CREAT, 0o644)
+                handle = os.open(file, os.O_RDONLY | os.O_CREAT, 0o600)
                 try:
                     if not _try_lock(handle):
                         raise BlockingIOError
