@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.runtime.approval import ApprovalGate as ApprovalGate
     from harborage.runtime.host import Run as Run
     from harborage.runtime.host import Runtime as Runtime
+    from harborage.runtime.limits import Limits as Limits
     from harborage.runtime.options import RuntimeOptions as RuntimeOptions
     from harborage.runtime.pauses import Pause as Pause
     from harborage.runtime.pauses import PauseDecision as PauseDecision
@@ -83,6 +84,7 @@ _EXPORTS: dict[str, str] = {
     "Identity": "harborage.identity",
     "JoinKind": "harborage.planner",
     "JoinSpec": "harborage.planner",
+    "Limits": "harborage.runtime.limits",
     "Pause": "harborage.runtime.pauses",
     "PauseDecision": "harborage.runtime.pauses",
     "PauseReason": "harborage.planner",

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 WHO = Quadruple("t", "u", "s", "r")
 PROFILES = {"m": ModelProfile(context_window_tokens=1000)}
 REQUEST = CompleteRequest(messages=[ChatMessage(Role.USER, Content("hi"))])
-ALL = ["Retrying", "Downgrading", "Correcting", "Safe", "Naming", "Resilient", "Metered", "Driver"]
+ALL = ["Retrying", "Downgrading", "Correcting", "Safe", "Naming", "Resilient", "Accounted", "Metered", "Driver"]
 
 
 class Driver:
@@ -192,6 +192,7 @@ async def test_safety_cannot_be_left_out() -> None:
         "Safe",
         "Naming",
         "Resilient",
+        "Accounted",
         "Metered",
         "Driver",
     ]

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from harborage.llm.account import (
+    Account,
+    CallEstimate,
+    LimitReachedError,
+    PriceUnknownError,
+    accounting,
+    current_account,
+)
 from harborage.llm.client import (
     ChatMessage,
     CompleteRequest,
@@ -87,11 +95,13 @@ from harborage.llm.streaming import AnswerBuilder
 __all__ = [
     "LLM_DRIVERS",
     "PROVIDERS",
+    "Account",
     "AnswerBuilder",
     "ArtifactStub",
     "AudioPart",
     "AuthenticationFailedError",
     "BadRequestError",
+    "CallEstimate",
     "ChatMessage",
     "ClientClosedError",
     "CompleteRequest",
@@ -119,6 +129,7 @@ __all__ = [
     "InvalidJSONSchemaError",
     "LLMClient",
     "LLMError",
+    "LimitReachedError",
     "MalformedAnswerError",
     "MessageOrdering",
     "MissingAPIKeyError",
@@ -131,6 +142,7 @@ __all__ = [
     "Part",
     "Posture",
     "PostureDesk",
+    "PriceUnknownError",
     "Provider",
     "ProviderError",
     "ProviderTimeoutError",
@@ -159,9 +171,11 @@ __all__ = [
     "Usage",
     "ValidationFailedError",
     "Validator",
+    "accounting",
     "check_content",
     "check_message",
     "config_for",
+    "current_account",
     "known_profile",
     "open_llm",
     "parse_model",

@@ -35,6 +35,7 @@ class Prices:
         self._table: ModuleType | None = None
         self._models: dict[str, _Model | None] = {}
         self.is_loaded = not _may_be_listed(self._provider, base_url)
+        self.is_nearby = self._provider == "local" if not base_url else _is_near(urlsplit(base_url).hostname or "")
 
     def load(self) -> None:
         """Make the table ready. Loading twice does nothing; safe to call in a thread."""

@@ -65,8 +65,11 @@ class ControlSignals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run's hard limits, which the runtime enforces and a planner may read.
 
-    `hop_budget` is the number of steps left, negative for no limit. Costs are micro-dollars, `cost_cap` 0 for no limit.
-    `token_budget` is the estimated size of the history, in tokens, above which it is compressed; 0 switches that off.
+    `hop_budget` is the number of steps left, this one included, negative for no limit. Costs are micro-dollars,
+    `cost_cap` 0 for no limit; `token_cap` and `call_cap` limit the tokens of model calls and the number of tool calls
+    in the same way. What was taken counts for the run and all that share its limits with it. A run without limits is
+    shown its own cost. `token_budget` is the estimated size of the history, in tokens, above which it is compressed; 0
+    switches that off.
     """
 
     deadline: datetime | None = None
@@ -74,6 +77,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost_cap: int = 0
     cost_spent: int = 0
     token_budget: int = 0
+    token_cap: int = 0
+    tokens_spent: int = 0
+    call_cap: int = 0
+    calls_made: int = 0
 
 
 class RepairCounters(msgspec.Struct):

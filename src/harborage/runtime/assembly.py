@@ -44,6 +44,7 @@ from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
 from harborage.state.runs import RunFilter, RunQueue, Stand
 from harborage.state.storage import Storage, open_storage
+from harborage.state.store import StateStore
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 
@@ -94,6 +95,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     upkeep: Upkeep
     storage: Storage | None
     token_budget: int
+    check_price: Callable[[], Awaitable[None]]
     closers: tuple[Closer, ...]
 
 
@@ -136,7 +138,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     mind = await open_mind(
         setup.mind, deps, closers, setup.summariser, redactor=redactor, hearing=hearing, has_tools=has_tools
     )
+    if options.limits.cost is not None:
+        await mind.check_price()
     state = None if storage is None else storage.state
+    kept = await _state(closers) if state is None else state
     parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state)
     tasks = setup.tasks
     if tasks is None:
@@ -158,7 +163,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     effects = AgentEffects(services)
     engine = _engine(setup, storage, pauses, partial(refuse, services))
     closers.append(engine.aclose)
-    sessions = await _sessions(setup, storage, bus, engine, history, closers)
+    sessions = _sessions(setup, storage, kept, bus, engine, history, closers)
     return Assembly(
         bus=bus,
         artifacts=artifacts,
@@ -170,9 +175,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         history=history,
         engine=engine,
         effects=effects,
-        program=_program(setup, mind, effects, catalog, artifacts, bus, gates),
+        program=_program(setup, mind, effects, catalog, artifacts, bus, gates, ledgers=kept),
         upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, engine, storage)),
         storage=storage,
+        check_price=mind.check_price,
         token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
@@ -214,20 +220,23 @@ def _looks(part: object, name: str) -> list[Callable[[], Awaitable[None]]]:
     return [] if look is None else [look]
 
 
-async def _sessions(
+async def _state(closers: list[Closer]) -> StateStore:
+    """Where what is known of sessions and limits lies that need not outlive the process."""
+    state = await open_state(StateConfig())
+    closers.append(state.aclose)
+    return state
+
+
+def _sessions(
     setup: Setup,
     storage: Storage | None,
+    state: StateStore,
     bus: EventBus,
     engine: MemoryEngine | StoredEngine,
     history: ControlHistory,
     closers: list[Closer],
 ) -> SessionRegistry:
     """The sessions, swept while the runtime is open. One in which a run goes on, anywhere, is not swept up."""
-    if storage is None:
-        state = await open_state(StateConfig())
-        closers.append(state.aclose)
-    else:
-        state = storage.state
     sessions = SessionRegistry(
         state,
         bus,
@@ -379,6 +388,8 @@ def _program(
     artifacts: ArtifactStore,
     bus: EventBus,
     gates: Mapping[str, ApprovalGate],
+    *,
+    ledgers: StateStore,
 ) -> AgentProgram:
     contexts = ContextBuilder(
         mind.planner,
@@ -387,7 +398,9 @@ def _program(
         bus,
         options=setup.options,
         summariser=mind.summariser,
+        ledgers=ledgers,
         clock=setup.clock,
+        logger=setup.logger,
     )
     return AgentProgram(
         effects,

@@ -18,6 +18,7 @@ from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner import Finish, JoinSpec
 from harborage.runtime.effects import EffectTable
+from harborage.runtime.limits import Limits
 from harborage.runtime.parallel import BranchOutcome
 from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
 from harborage.runtime.steering.controls import ControlEvent
@@ -196,7 +197,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
 
     A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused. A fork
-    has its steps before `forked_at` from the run `forked_from`.
+    has its steps before `forked_at` from the run `forked_from`. `limits` are those of the run `limits_of`, which it
+    shares; they are its own where that is empty.
     """
 
     who: Quadruple
@@ -210,6 +212,15 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_rehearsal: bool = False
     forked_from: str = ""
     forked_at: int = 0
+    limits: Limits | None = None
+    limits_of: str = ""
+
+    def within(self, parent: RunRequest | None) -> RunRequest:
+        """The same for a run that `parent` has spawned: it shares the limits of its tree."""
+        if parent is None:
+            return self
+        root = "" if parent.limits is None else parent.limits_of or parent.who.run_id
+        return msgspec.structs.replace(self, limits=parent.limits, limits_of=root)
 
 
 class RunPhase(StrEnum):

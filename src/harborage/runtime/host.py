@@ -25,7 +25,9 @@ from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, Planner, Pla
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
+from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.journal import Journal
+from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, mind_of
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseCoordinator
@@ -59,6 +61,7 @@ class _Asked(NamedTuple):
 
     max_steps: int = 0
     fork: Fork | None = None
+    limits: Limits | None = None
 
 
 _NOTHING_ASKED = _Asked()
@@ -210,17 +213,21 @@ class Runtime:
         deadline: datetime | None = None,
         input_artifacts: Iterable[str] = (),
         max_steps: int = 0,
+        limits: Limits | None = None,
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
         """Start a run towards `goal`; returns at once with its handle.
 
         `deadline` is absolute, `input_artifacts` are ids in the artifact store, `max_steps` 0 means the runtime's own
-        limit, `scope` is what the handle may do: an owner steers the run, an admin also changes its priority.
+        limit. `limits` are what the run and all that it starts may take, in place of those that the runtime's own set;
+        the earlier of `deadline` and `limits.seconds` counts. `scope` is what the handle may do: an owner steers the
+        run, an admin also changes its priority.
 
         Raises:
             RuntimeClosedError: outside `async with`.
             IdentityRequiredError: `who` is incomplete.
             ValueError: the goal is empty, or the deadline has no time zone.
+            PriceUnknownError: cost is limited, and the model has no known price.
             SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
         """
         parts = self._parts
@@ -229,16 +236,19 @@ class Runtime:
             raise ValueError("start needs a goal")
         if deadline is not None and deadline.tzinfo is None:
             raise ValueError("start: the deadline needs a time zone")
+        limits = self.options.limits.replaced(limits)
+        if limits.cost is not None:
+            await parts.check_price()
         wanted = SpawnRequest(
             identity=who.with_run(""),
             kind=TaskKind.FOREGROUND,
             query=goal,
             priority=priority,
             input_artifact_ids=tuple(input_artifacts),
-            deadline=deadline,
+            deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.place(who)
-        return self._handle(await self._start(parts, wanted, _Asked(max_steps)), scope, since)
+        return self._handle(await self._start(parts, wanted, _Asked(max_steps, limits=limits)), scope, since)
 
     async def fork(
         self,
@@ -383,6 +393,8 @@ class Runtime:
         goal = task.query or task.description or task.id
         request = self._request(who, task, goal, task.idempotency_key)
         try:
+            if task.parent_task_id:
+                request = request.within(await self._asked_of(task.parent_task_id))
             if not task.parent_task_id and task.idempotency_key not in self._asked:
                 await self._parts.sessions.visit(who)
             await self._launch(self._parts, request, task.idempotency_key)
@@ -408,16 +420,28 @@ class Runtime:
         asked = self._asked.get(key, _NOTHING_ASKED)
         if asked.fork is not None:
             return asked.fork.for_run(who)
+        limits = self.options.limits if asked.limits is None else asked.limits
         return RunRequest(
             who=who,
             goal=goal,
             query=task.query,
             task_id=who.run_id,
             max_steps=asked.max_steps or self.options.max_steps,
-            deadline=task.deadline,
+            deadline=limits.until(task.deadline, self._setup.clock.now()),
             token_budget=self._parts.token_budget,
             input_artifact_ids=task.input_artifact_ids,
+            limits=None if limits == Limits() else limits,
         )
+
+    async def _asked_of(self, run_id: str) -> RunRequest | None:
+        """What a run was started with; None when it is not known here."""
+        live = self._parts.effects.find(run_id)
+        if live is not None and live.request is not None:
+            return live.request
+        try:
+            return request_of(run_id, read_entries(run_id, await self._parts.engine.history(run_id)))
+        except RunNotFoundError:
+            return None
 
 
 async def _cancel_run(parts: Assembly, task: Task) -> None:

@@ -45,6 +45,18 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
     planner: Planner
     summariser: Summariser | None = None
     window: int = 0
+    client: LLMClient | None = None
+
+    async def check_price(self) -> None:
+        """Accept the model for runs with a cost limit. A planner of one's own is asked at each of its calls.
+
+        Raises:
+            PriceUnknownError: nobody knows what its calls cost.
+        """
+        from harborage.llm.opening import check_price
+
+        if self.client is not None:
+            await check_price(self.client)
 
     def token_budget(self, wanted: int | None) -> int:
         """The size of a history above which it is summarised: as wanted, else 60 % of the model's window."""
@@ -104,13 +116,13 @@ async def open_mind(
     if not isinstance(who, Thought):
         return Mind(planner=who, summariser=summariser)
     client, window = await _opened(who.model, deps, closers, has_tools=has_tools)
+    opened = client
     client = RedactingClient(client, redactor)
     if hearing is not None:
         client = hearing.wrap(client)
     planner = await resolve(who.config, FactoryDeps(llm=client))
-    return Mind(
-        planner=planner, summariser=TrajectorySummariser(client) if summariser is None else summariser, window=window
-    )
+    summariser = TrajectorySummariser(client) if summariser is None else summariser
+    return Mind(planner=planner, summariser=summariser, window=window, client=opened)
 
 
 async def _opened(
@@ -118,11 +130,11 @@ async def _opened(
 ) -> tuple[LLMClient, int]:
     """The open client, and the tokens that its model's window holds; 0 when nobody knows."""
     from harborage.llm.configure import configure
-    from harborage.llm.opening import open_llm
+    from harborage.llm.opening import counted, open_llm
 
     config = configure(model, environ=os.environ) if isinstance(model, str) else model
     if not isinstance(config, ConfigSnapshot):
-        return config, 0
+        return counted(config, deps), 0
     profile = config.profiles.get(config.model)
     if has_tools and profile is not None and not profile.supports_tools:
         raise ToolsUnsupportedError.of(config.provider, config.model)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 
 __all__ = ["RuntimeOptions"]
@@ -16,7 +17,9 @@ _MONTH = timedelta(days=30)
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and habits of a runtime; every number has the meaning that its name says.
 
-    `max_steps`: planner steps a run may take. `heavy_threshold`: bytes of JSON from which a tool result goes to the
+    `max_steps`: planner steps a run may take; it fails with more. `limits`: what a run and all that it starts may take
+    together, unless `start` says otherwise; a run that reaches one finishes with `constraints_conflict`, or with
+    `deadline_exceeded` when it is its time. `heavy_threshold`: bytes of JSON from which a tool result goes to the
     artifact store. `max_spawn_depth`: how deep tasks may spawn tasks. `granted_scopes`: what the runs of this runtime
     may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
     then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
@@ -34,6 +37,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_steps: int = 64
+    limits: Limits = Limits()
     heavy_threshold: int = 32 * 1024
     max_spawn_depth: int = 4
     granted_scopes: frozenset[str] = frozenset()

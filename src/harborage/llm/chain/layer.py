@@ -29,6 +29,11 @@ class Layer:
         self._deps = deps
         self._is_closed = False
 
+    @property
+    def inner(self) -> LLMClient:
+        """The client inside."""
+        return self._inner
+
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         """The answer of the client inside, with what this layer adds.
 

@@ -42,9 +42,24 @@ class Metered(Layer):
             # Shared by all calls that began before the table was there, so one that is cancelled leaves it running.
             await asyncio.shield(loading)
         answer = self._with_usage(request, answer, profile, latency_ms)
-        answer = msgspec.structs.replace(answer, cost=self._cost(model, profile, answer))
+        answer = msgspec.structs.replace(answer, cost=self._cost(model, answer))
         self._record(model, profile, answer)
         return answer
+
+    async def load_prices(self) -> None:
+        """Wait until the price table can be asked."""
+        loading = self._load_prices()
+        if loading is not None:
+            await asyncio.shield(loading)
+
+    def price_of(self, model: str, usage: Usage) -> Cost | None:
+        """What such a usage costs now: the operator's prices, then the table; None when neither knows. A model on a
+        machine nearby costs nothing."""
+        profile = self._cfg.profiles.get(model)
+        if profile is not None and profile.cost_overrides is not None:
+            return overridden_cost(usage, profile.cost_overrides)
+        known = self._prices.cost(model, usage, self._deps.clock.now())
+        return Cost() if known is None and self._prices.is_nearby else known
 
     def _load_prices(self) -> asyncio.Future[None] | None:
         """The loading of the price table, in a thread beside the first call; None once it is there."""
@@ -67,12 +82,10 @@ class Metered(Layer):
             return answer
         return backfilled(request, answer, profile.cost_overrides) if profile.corrections.usage_backfill else answer
 
-    def _cost(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> Cost:
+    def _cost(self, model: str, answer: CompleteResponse) -> Cost:
         if answer.cost.total_cost:
             return answer.cost
-        if profile is not None and profile.cost_overrides is not None:
-            return overridden_cost(answer.usage, profile.cost_overrides)
-        return self._prices.cost(model, answer.usage, self._deps.clock.now()) or answer.cost
+        return self.price_of(model, answer.usage) or answer.cost
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
         who = effective_quadruple()

@@ -19,6 +19,7 @@ from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.multimodal import materialize_input_content
 from harborage.planner.react.blocks import background_results, context_blocks, resumed
 from harborage.planner.react.guidance import GuidanceLine, guidance_lines
+from harborage.planner.react.limits import near_limit
 from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
 from harborage.planner.react.rendering import one_line, text_content
@@ -79,6 +80,9 @@ class DefaultPromptBuilder:
         messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
             messages += self._history(run, run.trajectory)
+        warning = near_limit(run.budget, run.now())
+        if warning:
+            messages.append(_user(warning))  # last: what comes before it stays what the provider has kept
         # Told last: a prompt that could not be built was not sent.
         _announce(run, guidance)
         return CompleteRequest(messages=messages)

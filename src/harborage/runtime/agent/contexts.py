@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
-from harborage.clock import Clock
+from harborage.clock import Clock, Timers
 from harborage.events import Event, EventBus, EventType
 from harborage.events.payloads import LLMCompletionChunkPayload
 from harborage.identity import Quadruple
@@ -20,10 +21,12 @@ from harborage.planner import (
     Summariser,
     build_artifact_manifest,
 )
+from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.program import InProcess
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.options import RuntimeOptions
+from harborage.state import StateStore
 from harborage.tools import CatalogView, ToolCatalog
 
 __all__ = ["ContextBuilder"]
@@ -41,7 +44,9 @@ class ContextBuilder:
         *,
         options: RuntimeOptions,
         summariser: Summariser | None,
-        clock: Clock,
+        ledgers: StateStore,
+        clock: Timers,
+        logger: logging.Logger,
     ) -> None:
         self._planner = planner
         self._catalog = catalog
@@ -49,7 +54,9 @@ class ContextBuilder:
         self._bus = bus
         self._view = CatalogView(catalog, granted_scopes=options.granted_scopes)
         self._compression = None if summariser is None else CompressionRunner(summariser)
+        self._ledgers = ledgers
         self._clock = clock
+        self._logger = logger
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
         """The live side of the run that `request` asked for."""
@@ -74,6 +81,21 @@ class ContextBuilder:
             crew=io.crew,
             compression=self._compression,
             is_rehearsal=request.is_rehearsal,
+            request=request,
+            ledger=self._ledger(request),
+        )
+
+    def _ledger(self, request: RunRequest) -> RunLedger | None:
+        """What the run draws on; None where nothing but its time is limited."""
+        if request.limits is None or request.limits.caps.is_open:
+            return None
+        return RunLedger(
+            request.who,
+            request.limits.caps,
+            root=request.limits_of,
+            store=self._ledgers,
+            clock=self._clock,
+            logger=self._logger,
         )
 
     async def _inputs(self, request: RunRequest) -> tuple[InputArtifactView, ...]:

@@ -16,6 +16,7 @@ import msgspec
 
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
+from harborage.llm import accounting
 from harborage.planner import (
     CallParallel,
     CallTool,
@@ -28,6 +29,7 @@ from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.background import follow, follow_spawned, registry_of
 from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
+from harborage.runtime.agent.ledger import RunLedger, StepAccount
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan, recall
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
@@ -75,6 +77,10 @@ class AgentEffects:
     def dismiss(self, run_id: str) -> None:
         """Forget a run that is no longer carried here."""
         self._live.pop(run_id, None)
+
+    def find(self, run_id: str) -> LiveRun | None:
+        """The live side of a run, if it is admitted."""
+        return self._live.get(run_id)
 
     def live(self, run_id: str) -> LiveRun:
         """The live side of a run that is admitted."""
@@ -151,10 +157,17 @@ class AgentEffects:
         return await begin(self._services, self._who(call))
 
     async def _end(self, call: StepCall) -> list[str]:
-        return await end(self._services, self._live[call.run_id], call.payload)
+        live = self._live[call.run_id]
+        told = await end(self._services, live, call.payload)
+        if live.ledger is not None:
+            await live.ledger.close()
+        return told
 
     async def _fail(self, call: StepCall) -> None:
-        await fail(self._services, self._live[call.run_id], call.payload)
+        live = self._live[call.run_id]
+        await fail(self._services, live, call.payload)
+        if live.ledger is not None:
+            await live.ledger.close()
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
         live = self._live[call.run_id]
@@ -288,6 +301,11 @@ class AgentEffects:
         live = self._live[call.run_id]
         if live.is_rehearsal and (refusal := withheld(live, call.payload.tool)):
             return failed(refusal, OutcomeStatus.REJECTED)
+        if live.ledger is None:
+            return await self._called_with(live, call)
+        return await self._limited(live, live.ledger, call)
+
+    async def _called_with(self, live: LiveRun, call: StepCall) -> ToolOutcome:
         return await self._executor(call.run_id).call(
             live.base.quadruple,
             call.payload,
@@ -295,6 +313,17 @@ class AgentEffects:
             key=live.key(call),
             is_recorded=self._services.is_recorded,
         )
+
+    async def _limited(self, live: LiveRun, ledger: RunLedger, call: StepCall) -> ToolOutcome:
+        """A tool call that is counted, as are the model calls that it makes."""
+        reached = await ledger.count_call(call.key)
+        if reached is not None:
+            return failed(reached.text, OutcomeStatus.REJECTED)
+        try:
+            with accounting(StepAccount(ledger)):
+                return await self._called_with(live, call)
+        finally:
+            ledger.ended_call(call.key)
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE:

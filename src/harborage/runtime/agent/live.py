@@ -8,8 +8,10 @@ import msgspec
 
 from harborage.concurrency import Crew
 from harborage.events import Event, EventType, Redactor
-from harborage.planner import ArtifactManifestEntry, CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.planner import ArtifactManifestEntry, Budget, CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.reasoning import without_secrets
+from harborage.runtime.durable import RunRequest
 from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.exchanges import Transcript
@@ -27,7 +29,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
     the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
     spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
-    `waiting` is what its steps in flight wait for, by position."""
+    `waiting` is what its steps in flight wait for, by position. `ledger` is what it draws from the limits of its tree,
+    None where nothing is limited; `shown` is the budget that a replay shows its planner."""
 
     base: RunContext
     planner: Planner
@@ -49,6 +52,9 @@ class LiveRun(msgspec.Struct, kw_only=True):
     named_groups: list[str] = []
     followed: set[str] = set()
     waiting: dict[str, Waiting] = {}
+    request: RunRequest | None = None
+    ledger: RunLedger | None = None
+    shown: Budget | None = None
 
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""

@@ -8,27 +8,38 @@ import copy
 from msgspec.structs import replace
 
 from harborage.events import EventType
-from harborage.events.payloads import DecisionPayload, PlannerErrorPayload, PlannerFinishPayload
+from harborage.events.payloads import (
+    DecisionPayload,
+    GovernanceBudgetExceededPayload,
+    PlannerErrorPayload,
+    PlannerFinishPayload,
+)
 from harborage.identity import Quadruple
+from harborage.llm import LimitReachedError, accounting
 from harborage.planner import (
     ArtifactManifestEntry,
     CallTool,
     ChunkKind,
     Decision,
     Finish,
+    FinishReason,
     RunContext,
     check_decision,
     decision_kind,
 )
 from harborage.runtime.agent.compressing import is_overflow, keep_within_budget, shortened
+from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.limits import LimitName, Reached, Spent
 from harborage.runtime.steering.errors import SteeringError
-from harborage.runtime.steering.state import Planned, RunState
+from harborage.runtime.steering.gate import steering_finish
+from harborage.runtime.steering.state import Cancelling, Planned, RunState
 
-__all__ = ["PlannerStepError", "plan", "recall"]
+__all__ = ["PlannerStepError", "over_limit", "plan", "recall"]
 
 _MAX_ERROR_TEXT = 256
+_MICRO = 1_000_000
 
 
 class PlannerStepError(SteeringError):
@@ -40,13 +51,17 @@ class PlannerStepError(SteeringError):
 
 
 async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
-    """Ask the planner for one decision.
+    """Ask the planner for one decision; where a limit forbids the step, the run's finish in its place.
 
     Raises:
         PlannerStepError: the planner raised.
         InvalidDecisionError: it returned what is no decision, or none that can be acted on.
         Exception: compression failed, where that ends the run. What was heard of the model is its `for_record`.
     """
+    if live.ledger is not None:
+        reached = await live.ledger.begin_step(run.steps, replace(run.spent, steps=run.steps))
+        if reached is not None:
+            return over_limit(services, run, reached.limit, reached.text, reached)
     if services.hearing is None:
         return await _plan(services, live, run)
     heard = services.hearing.begin(run.who)
@@ -70,6 +85,26 @@ def recall(live: LiveRun, planned: Planned) -> None:
 
 
 async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
+    """One decision, with the model calls that it takes on the run's account."""
+    account = StepAccount(live.ledger)
+    try:
+        with accounting(account):
+            return await _decided(services, live, run, account)
+    except Exception as error:
+        if account.fault is not None:
+            raise account.fault from error  # the step begins again once the store serves
+        refused = account.refused
+        if refused is None:
+            raise
+        limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
+        return replace(over_limit(services, run, limit, str(refused)), spent=_taken(account))
+
+
+def _taken(account: StepAccount) -> Spent | None:
+    return None if account.spent == Spent() else account.spent
+
+
+async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
     notes = StepNotes(live.base.emit, services.redactor)
     context = _context(live, run, notes)
     live.context = context
@@ -83,7 +118,7 @@ async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planne
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        if services.announces:
+        if services.announces and account.refused is None and account.fault is None:
             _announce_error(services, run, error)
         raise PlannerStepError(run.steps, str(error) or type(error).__name__) from error
     decision = check_decision(answer)
@@ -99,6 +134,8 @@ async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planne
         started_at=started_at,
         latency_ms=int((services.clock.monotonic() - before) * 1000),
         manifest=_manifest(live),
+        spent=_taken(account),
+        budget=None if live.ledger is None else context.budget,
     )
 
 
@@ -136,12 +173,42 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
     context.control = run.signals
     context.pending_tool_calls = run.pending
     context.steps_left = run.max_steps - run.steps
+    if live.ledger is not None:
+        context.budget = live.ledger.budget(live.base.budget)
+    elif live.shown is not None:
+        context.budget = live.shown
+    elif run.spent.cost:
+        context.budget = replace(live.base.budget, cost_spent=live.base.budget.cost_spent + run.spent.cost)
     context.on_reasoning = notes.on_reasoning
     context.on_assistant_content = notes.on_assistant_content
     context.on_pending_tool_calls = notes.on_pending_tool_calls
     if live.base.emit is not None:
         context.emit = notes.emit
     return context
+
+
+def over_limit(
+    services: AgentServices, run: RunState, limit: str, text: str, reached: Reached | None = None
+) -> Planned:
+    """What ends a run at a limit: a finish that says which. A run that was asked to end has ended as it was asked."""
+    if run.cancelling is not Cancelling.NO:
+        return Planned(decision=steering_finish(run, FinishReason.CANCELLED, "cancel", limit=limit), limit=limit)
+    numbers = {} if reached is None else {"cap": reached.cap, "spent": reached.spent}
+    finish = steering_finish(run, FinishReason.CONSTRAINTS_CONFLICT, "limit", limit=limit, detail=text, **numbers)
+    now = services.stamp.now()
+    if reached is not None and reached.limit is LimitName.COST:
+        exceeded = GovernanceBudgetExceededPayload(
+            identity=run.who,
+            tier="run",
+            model="",
+            total_cost=reached.spent / _MICRO,
+            ceiling=reached.cap / _MICRO,
+            occurred_at=now,
+        )
+        services.emit(EventType.GOVERNANCE_BUDGET_EXCEEDED, run.who, exceeded, now)
+    if services.announces:
+        _announce(services, run.who, finish, StepNotes(None, services.redactor))
+    return Planned(decision=finish, limit=limit, started_at=now)
 
 
 def _announce(services: AgentServices, who: Quadruple, decision: Decision, notes: StepNotes) -> None:

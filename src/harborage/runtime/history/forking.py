@@ -82,6 +82,7 @@ def fork_at(
         is_rehearsal=not is_live,
         forked_from=opened.run_id,
         forked_at=at,
+        limits_of="",
         max_steps=max_steps or told.request.max_steps,
     )
     if goal and at == 1:

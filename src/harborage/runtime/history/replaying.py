@@ -34,6 +34,7 @@ from harborage.runtime.history.offline import Attempts, offline
 from harborage.runtime.history.record import Opened, exchanges_in, open_record
 from harborage.runtime.history.served import Heard, Served
 from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
+from harborage.runtime.limits import Limits
 from harborage.runtime.model import Thought
 from harborage.runtime.parallel import BranchOutcome
 from harborage.runtime.pauses import PauseCoordinator
@@ -156,7 +157,7 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
     return replace(
         setup,
         mind=replace(mind, model=served) if isinstance(mind, Thought) else mind,
-        options=replace(setup.options, records_model=False),
+        options=replace(setup.options, records_model=False, limits=Limits()),
         bus=None,
         artifacts=setup.artifacts if artifacts is None else artifacts,
         tasks=None,
@@ -293,6 +294,8 @@ class _Watch:
             now = await self._asked(run, number, Planned(decision=_NO_DECISION, started_at=entry.at))
             self._compare_failure(error, now)
             raise
+        if recorded.limit:
+            return recorded  # a limit decided, not the planner
         now = await self._asked(run, number, recorded)
         if isinstance(now, Exception):
             what = f"the planner fails: {type(now).__name__}: {now}"
@@ -306,6 +309,7 @@ class _Watch:
         if recorded.manifest is not None:
             self._manifest = recorded.manifest
         live.base.session_artifacts = self._manifest
+        live.ledger, live.shown = None, recorded.budget
         if recorded.started_at is not None:
             self.clock.set(recorded.started_at)
         heard = self._tape.heard[number]

@@ -132,6 +132,8 @@ _NO_SIGNALS = ControlSignals()
 def told(run: RunState, planned: Planned) -> RunState:
     """The planner has answered: what it was told is delivered, and a soft cancel has had its one call."""
     run.steps += 1
+    if planned.spent is not None:
+        run.spent += planned.spent
     run.signals = _NO_SIGNALS
     run.trajectory.resume_hint = None
     if run.cancelling is Cancelling.ASKED:

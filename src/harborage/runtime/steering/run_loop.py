@@ -17,9 +17,10 @@ from harborage.concurrency import Crew
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
-from harborage.planner import Finish, RunContext, Trajectory, ends_at_step_limit
+from harborage.planner import Budget, Finish, RunContext, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import withdraw_unanswered
+from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate
@@ -29,6 +30,7 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.durable import Durable
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
+from harborage.runtime.limits import Caps, Spent
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.apply import Observed
 from harborage.runtime.steering.controls import AppliedControl
@@ -104,6 +106,7 @@ class RunLoop:
 
         Raises:
             NoPlannerError: the spec has no planner.
+            RunLoopMisconfiguredError: the deadline of the base context has no time zone.
             IdentityRequiredError: the base context's quadruple is incomplete.
             RunLoopMisconfiguredError: a gated tool is not in the catalog that the run's tools come from.
             InboxExistsError: this run is running already.
@@ -115,6 +118,7 @@ class RunLoop:
         require_quadruple(None if spec.base is None else spec.base.quadruple, "run")
         assert spec.base is not None
         self._check_gates(spec)
+        _check_deadline(spec.base.budget)
         inbox = self._registry.open(spec.base.quadruple)
         try:
             with bound(spec.base.quadruple):
@@ -144,6 +148,18 @@ class RunLoop:
         if is_ours:
             self._registry.retire(inbox.identity)
 
+    def _ledger(self, base: RunContext) -> RunLedger | None:
+        """What the run draws on: the limits of its base context, with what was spent before."""
+        budget = base.budget
+        caps = Caps(
+            steps=budget.hop_budget if budget.hop_budget >= 0 else None,
+            cost=budget.cost_cap if budget.cost_cap > 0 else None,
+        )
+        if caps.is_open:
+            return None
+        spent = Spent(cost=budget.cost_spent)
+        return RunLedger(base.quadruple, caps, clock=self._services.clock, spent=spent, logger=self._logger)
+
     async def _carry(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
         crew = Crew(lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error))
         effects = AgentEffects(self._services)
@@ -165,6 +181,7 @@ class RunLoop:
             compression=spec.compression,
             on_dispatched=spec.on_tool_dispatched,
             nonce=new_id(),
+            ledger=self._ledger(base),
         )
         state = RunState(
             who=base.quadruple,
@@ -197,6 +214,11 @@ class RunLoop:
         finally:
             mailbox.close()
             await crew.aclose()
+
+
+def _check_deadline(budget: Budget) -> None:
+    if budget.deadline is not None and budget.deadline.tzinfo is None:
+        raise RunLoopMisconfiguredError("RunLoop: budget.deadline needs a time zone")
 
 
 def _required(part: T | None, name: str) -> T:

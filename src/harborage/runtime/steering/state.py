@@ -14,6 +14,7 @@ import msgspec
 from harborage.identity import Quadruple
 from harborage.planner import (
     ArtifactManifestEntry,
+    Budget,
     ControlSignals,
     Decision,
     Finish,
@@ -22,6 +23,7 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
+from harborage.runtime.limits import Spent
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.controls import ControlEvent
 
@@ -59,7 +61,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one call of the planner gave: its decision, and the notes it made on the way.
 
     The rest is for a replay alone. `heard` is what its model was asked and answered; `manifest` the session's artifacts
-    as it was shown them, where they were others than at the step before.
+    as it was shown them, where they were others than at the step before; `budget` what it was shown of its limits.
+    `spent` is what its model calls took. `limit` names the limit that ended the run here: the planner did not decide.
     """
 
     decision: Decision
@@ -71,6 +74,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latency_ms: int = 0
     manifest: tuple[ArtifactManifestEntry, ...] | None = None
     heard: msgspec.Raw = _NOTHING
+    spent: Spent | None = None
+    budget: Budget | None = None
+    limit: str = ""
 
 
 class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,7 +103,8 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunState(msgspec.Struct, kw_only=True):
-    """One run between two steps. `steps` counts planner calls; waiting costs none.
+    """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
+    took.
 
     With `has_last_word` the planner is called once more when its steps are used up, and must finish then.
     """
@@ -111,6 +118,7 @@ class RunState(msgspec.Struct, kw_only=True):
     gated_tools: frozenset[str] = frozenset()
     is_parallel_atomic: bool = False
     steps: int = 0
+    spent: Spent = Spent()
     signals: ControlSignals = msgspec.field(default_factory=ControlSignals)
     pause: OpenPause | None = None
     cancelling: Cancelling = Cancelling.NO

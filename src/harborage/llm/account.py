@@ -1,0 +1,90 @@
+"""What a piece of work may still spend on models: the ambient account that every call of a client draws on.
+
+Whoever does the work binds an account around it. Each call that reaches a provider reserves what it may come to before
+it is sent, and settles what it took afterwards. Without an account calls are free of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+import msgspec
+
+from harborage.llm.errors import LLMError
+
+__all__ = ["Account", "CallEstimate", "LimitReachedError", "PriceUnknownError", "accounting", "current_account"]
+
+
+class LimitReachedError(LLMError):
+    """A call of a model was not made: a limit of its run is reached. `limit` names it."""
+
+    def __init__(self, limit: str = "", text: str = "") -> None:
+        self.limit = limit
+        super().__init__(text or f"llm: the run's limit of {limit} is reached")
+
+
+class PriceUnknownError(LLMError):
+    """A cost limit cannot be held, because the model has no known price; the text says what to set instead."""
+
+    def __init__(self, model: str = "") -> None:
+        self.model = model
+        super().__init__(
+            f"llm: a cost limit needs a price, and none is known for {model or 'this client'}: set "
+            f"llm.profiles[{model!r}].cost_overrides, install 'harborage[prices]', or limit tokens instead of cost"
+        )
+
+
+class CallEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call may come to: its prompt and the longest answer. `cost` is in US dollars; None where no price is
+    known."""
+
+    model: str = ""
+    tokens: int = 0
+    cost: float | None = None
+
+
+class Account(Protocol):
+    """What the calls of one piece of work draw on. Many calls may be open at once.
+
+    `needs_price` says that what calls may cost must be known before they are made.
+    """
+
+    @property
+    def needs_price(self) -> bool: ...
+
+    async def reserve(self, estimate: CallEstimate) -> str:
+        """Set aside what a call may come to; returns the key of the reservation.
+
+        Raises:
+            LimitReachedError, PriceUnknownError: the call must not be made.
+        """
+        ...
+
+    async def settle(self, key: str, *, tokens: int, cost: float) -> None:
+        """Replace a reservation by what the call took; both 0 for a call that took nothing."""
+        ...
+
+    def keep(self, key: str) -> None:
+        """Count a reservation as spent: the call was cut short, and its provider may charge for it. Never: waits."""
+        ...
+
+
+_CURRENT: Final[ContextVar[Account | None]] = ContextVar("harborage_llm_account", default=None)
+
+
+def current_account() -> Account | None:
+    """The account that calls made here draw on; None when nothing is counted."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def accounting(account: Account | None) -> Iterator[None]:
+    """Let the calls of models that are made inside the block, and by tasks started in it, draw on `account`."""
+    token = _CURRENT.set(account)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

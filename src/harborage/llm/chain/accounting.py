@@ -1,0 +1,96 @@
+"""The layer that draws on the ambient account: each attempt is reserved before it is sent and settled afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
+from harborage.llm.chain.layer import Layer
+from harborage.llm.chain.tokens import message_tokens, tokens_beside_messages
+from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
+from harborage.llm.config import ConfigSnapshot, Deps
+from harborage.llm.errors import IncompleteAnswerError, MalformedAnswerError, ProviderTimeoutError
+from harborage.llm.memo import kept_with
+
+__all__ = ["Accounted", "PriceOf"]
+
+_LONGEST_ANSWER: Final = 4096
+_MAY_BE_CHARGED: Final = (IncompleteAnswerError, MalformedAnswerError, ProviderTimeoutError)
+
+PriceOf = Callable[[str, Usage], Cost | None]
+"""What a model's usage costs; None where that is not known."""
+
+
+class Accounted(Layer):
+    """Reserves and settles each call with the account of the work that makes it, once however many layers there are.
+
+    An answer without a limit of its own is taken to be at most 4,096 tokens long. A call that a provider refused took
+    nothing; one that was cut short is counted as it was reserved.
+    """
+
+    def __init__(
+        self,
+        inner: LLMClient,
+        cfg: ConfigSnapshot,
+        deps: Deps,
+        *,
+        price_of: PriceOf,
+        load_prices: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(inner, cfg, deps)
+        self._price_of = price_of
+        self._load_prices = load_prices
+
+    async def check_price(self, model: str = "") -> None:
+        """Accept a model whose calls have a known price, be it nothing.
+
+        Raises:
+            PriceUnknownError: none is known.
+        """
+        if self._load_prices is not None:
+            await self._load_prices()
+        model = model or self._cfg.model
+        if self._price_of(model, Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)) is None:
+            raise PriceUnknownError(model)
+
+    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+        account = current_account()
+        if account is None:
+            return await self._inner.complete(request)
+        if account.needs_price and self._load_prices is not None:
+            await self._load_prices()
+        key = await account.reserve(self._estimate(request))
+        try:
+            with accounting(None):
+                answer = await self._inner.complete(request)
+        except _MAY_BE_CHARGED:
+            account.keep(key)
+            raise
+        except Exception:
+            await account.settle(key, tokens=0, cost=0.0)
+            raise
+        except BaseException:
+            account.keep(key)
+            raise
+        usage = answer.usage
+        tokens = usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
+        await account.settle(key, tokens=tokens, cost=answer.cost.total_cost)
+        return answer
+
+    def _estimate(self, request: CompleteRequest) -> CallEstimate:
+        model = request.model or self._cfg.model
+        prompt = sum([kept_with(one, "llm.account_tokens", message_tokens) for one in request.messages])
+        prompt += tokens_beside_messages(request)
+        answer = self._longest_answer(model, request)
+        usage = Usage(prompt_tokens=prompt, completion_tokens=answer, total_tokens=prompt + answer)
+        cost = self._price_of(model, usage)
+        return CallEstimate(model=model, tokens=prompt + answer, cost=None if cost is None else cost.total_cost)
+
+    def _longest_answer(self, model: str, request: CompleteRequest) -> int:
+        if request.max_tokens is not None:
+            return request.max_tokens
+        profile = self._cfg.profiles.get(model)
+        if profile is not None and profile.default_max_tokens is not None:
+            return profile.default_max_tokens
+        return _LONGEST_ANSWER

@@ -1,0 +1,141 @@
+"""The layer that draws on the ambient account."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harborage.artifacts.memory import MemoryArtifactStore
+from harborage.events.bus import MemoryEventBus
+from harborage.llm import (
+    CallEstimate,
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    ConfigSnapshot,
+    Content,
+    Cost,
+    Deps,
+    LimitReachedError,
+    ModelProfile,
+    Role,
+    Usage,
+    accounting,
+    current_account,
+)
+from harborage.llm.chain.accounting import Accounted
+from harborage.llm.errors import BadRequestError, IncompleteAnswerError, ProviderUnavailableError
+from harborage.llm.opening import counted
+
+pytestmark = pytest.mark.anyio
+
+DEPS = Deps(artifacts=MemoryArtifactStore(), bus=MemoryEventBus())
+ASK = CompleteRequest(model="m", messages=[ChatMessage(Role.USER, Content(text="x" * 400))])
+ANSWER = CompleteResponse("a", usage=Usage(prompt_tokens=100, completion_tokens=5), cost=Cost(total_cost=0.5))
+
+
+class Model:
+    """Answers, or raises, what it is given; remembers the account that it was called under."""
+
+    def __init__(self, answer: CompleteResponse | BaseException = ANSWER) -> None:
+        self.answer = answer
+        self.accounts: list[Any] = []
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self.accounts.append(current_account())
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    async def close(self) -> None:
+        return None
+
+
+class Book:
+    """An account that writes down what it is asked."""
+
+    needs_price = False
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.told: list[Any] = []
+        self._refusal = refusal
+
+    async def reserve(self, estimate: CallEstimate) -> str:
+        self.told.append(estimate)
+        if self._refusal is not None:
+            raise self._refusal
+        return "k"
+
+    async def settle(self, key: str, *, tokens: int, cost: float) -> None:
+        self.told.append((key, tokens, cost))
+
+    def keep(self, key: str) -> None:
+        self.told.append(key)
+
+
+def layer(model: Model, **settings: Any) -> Accounted:
+    return Accounted(
+        model, ConfigSnapshot(**settings), DEPS, price_of=lambda _, usage: Cost(total_cost=usage.total_tokens)
+    )
+
+
+async def test_a_call_is_reserved_before_and_settled_after() -> None:
+    """By the prompt and the longest answer before, by what the answer says after; without an account not at all."""
+    book, model = Book(), Model()
+    with accounting(book):
+        assert await layer(model).complete(ASK) is ANSWER
+    estimate, settled = book.told
+    assert (estimate.model, settled) == ("m", ("k", 105, 0.5))
+    assert 100 + 4096 <= estimate.tokens <= 120 + 4096
+    assert estimate.cost == estimate.tokens
+    await layer(model).complete(ASK)
+    assert len(book.told) == 2
+
+
+async def test_the_longest_answer_is_that_of_the_request_then_of_the_profile() -> None:
+    """What limits the answer limits the estimate."""
+    profiles = {"m": ModelProfile(context_window_tokens=8_000, default_max_tokens=50)}
+    for request, settings, longest in (
+        (CompleteRequest(model="m", max_tokens=7), {}, 7),
+        (CompleteRequest(model="m"), {"profiles": profiles}, 50),
+        (CompleteRequest(model="m"), {}, 4096),
+    ):
+        book = Book()
+        with accounting(book):
+            await layer(Model(), **settings).complete(request)
+        assert book.told[0].tokens == longest
+
+
+async def test_what_failed_took_nothing_unless_its_provider_may_charge_for_it() -> None:
+    """A refusal is free; an answer that broke off and a call that was cut short count as they were reserved."""
+    for error, told in (
+        (BadRequestError("no"), ("k", 0, 0.0)),
+        (ProviderUnavailableError("down"), ("k", 0, 0.0)),
+        (IncompleteAnswerError("broke off"), "k"),
+        (asyncio.CancelledError(), "k"),
+    ):
+        book = Book()
+        with accounting(book), pytest.raises(type(error)):
+            await layer(Model(error)).complete(ASK)
+        assert book.told[1:] == [told], error
+
+
+async def test_a_call_that_is_refused_is_not_made() -> None:
+    """The account's error comes out, and the model hears nothing."""
+    model = Model()
+    with accounting(Book(LimitReachedError("cost"))), pytest.raises(LimitReachedError):
+        await layer(model).complete(ASK)
+    assert model.accounts == []
+
+
+async def test_a_call_through_two_layers_is_counted_once() -> None:
+    """What is inside does not draw on the account again, and a client that counts already is not wrapped."""
+    book, model = Book(), Model()
+    inside = layer(model)
+    with accounting(book):
+        await layer(inside).complete(ASK)  # type: ignore[arg-type]
+    assert len(book.told) == 2
+    assert model.accounts == [None]
+    assert counted(inside, DEPS) is inside
