@@ -48,7 +48,7 @@ from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseState
-from harborage.runtime.steering import Scope
+from harborage.runtime.steering import RunCancelledError, Scope
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.tools import ToolPolicy, tool
@@ -212,6 +212,8 @@ class Player:
             assert await ways[verb]()
         except RunNotFoundError:
             return
+        except RunCancelledError:
+            token = "refused at once"
         types = {"message": "USER_MESSAGE", "inject": "INJECT_CONTEXT", "nonsense": "APPROVE", "softly": "CANCEL"}
         name = types.get(verb, "CANCEL" if verb == "hard" else verb.upper())
         self.sent.append(name + AT_ONCE if token else name)

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from harborage.events import EventType
-from harborage.events.payloads import ControlLifecyclePayload
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.host import Runtime
+from harborage.runtime.steering import RunCancelledError
 from harborage.testing.clock import settle
 from harborage.testing.planners import ScriptedPlanner
 
@@ -22,23 +22,22 @@ async def pay() -> str:
     return "paid"
 
 
-async def test_an_approval_right_behind_a_hard_cancel_is_heard() -> None:
-    """The run ends cancelled, the tool is not called, and the approval is announced as one that failed."""
+async def test_an_approval_right_behind_a_hard_cancel_is_refused() -> None:
+    """Whoever gave it learns at once; the run ends cancelled, the tool is not called, the refusal is announced."""
     async with Runtime(planner=ScriptedPlanner([CallTool("pay")]), tools=[pay], approvals=AlwaysDeny()) as runtime:
         run = await runtime.start("g", who=Identity("t", "u", "s"))
         await settle()
         (asked,) = await run.waiting()
         await run.cancel(hard=True)
-        await run.approve(asked.token)
+        with pytest.raises(RunCancelledError, match="was cancelled, so APPROVE changes nothing"):
+            await run.approve(asked.token)
         finish = await run.result()
         told = [(event.type, event.payload) async for event in run.events()]
         assert not await run.waiting()
     assert (finish.reason, finish.metadata["steering_reason"]) == ("cancelled", "hard_cancel")
     applied = [payload for kind, payload in told if kind == EventType.CONTROL_APPLIED]
-    assert [(one.type, one.outcome) for one in applied if isinstance(one, ControlLifecyclePayload)] == [
-        ("CANCEL", "applied"),
-        ("APPROVE", "failed"),
-    ]
+    assert [(one.type, one.outcome) for one in applied] == [("CANCEL", "applied")]
+    assert [one.type for kind, one in told if kind == EventType.CONTROL_REJECTED] == ["APPROVE"]
 
 
 async def test_a_run_outlives_a_tool_whose_task_group_failed() -> None:

@@ -52,6 +52,7 @@ from harborage.runtime.durable import RunFailedError, RunNotFoundError
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseNotFoundError
+from harborage.runtime.steering import RunCancelledError
 from harborage.runtime.steering.apply import arrived, remember, settle, steered, told
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
@@ -335,7 +336,7 @@ class Chaos:
             way = dice.choices(ways, (6, 3, 2, 2, 1, 0.4, 0.2))[0]
             try:
                 await way()
-            except RunNotFoundError:
+            except (RunNotFoundError, RunCancelledError):
                 return
 
     async def answer_pauses(self) -> None:
@@ -344,7 +345,7 @@ class Chaos:
         while not (await self.run.status()).phase.is_final:
             for pause in await self.run.waiting():
                 verb = self.run.approve if self.dice.random() < 0.8 else self.run.reject
-                with suppress(RunNotFoundError, AlreadyResumedError, PauseNotFoundError):
+                with suppress(RunNotFoundError, RunCancelledError, AlreadyResumedError, PauseNotFoundError):
                     await verb(pause.token)
             for _ in range(self.dice.randrange(20, 60)):
                 await asyncio.sleep(0)

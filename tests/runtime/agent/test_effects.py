@@ -12,7 +12,7 @@ import pytest
 
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner import CallParallel, CallTool, RunContext
+from harborage.planner import AwaitTask, CallParallel, CallTool, RunContext
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
@@ -29,21 +29,22 @@ RUN = Quadruple("t", "u", "s", "r")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SERVICES = AgentServices(pauses=Coordinator(), history=ControlHistory())
 
-# What must hold of each: (an intent is recorded first, a hard cancel cuts it, a soft cancel does too).
+# What must hold of each: (an intent is recorded first, a hard cancel cuts it, a soft cancel does too, it is not begun
+# once the run is cancelled).
 RULES = {
-    "plan": (False, True, False),
-    "steer": (False, False, False),
-    "pause.request": (True, False, False),
-    "pause.abandon": (False, False, False),
-    "dispatch": (False, True, False),
-    "parallel.check": (False, False, False),
-    "approve.x": (True, True, False),
-    "tool.x": (True, True, False),
-    "task.begin": (False, False, False),
-    "task.end": (False, False, False),
-    "task.fail": (False, False, False),
-    "task.spawn": (True, False, False),
-    "task.await": (False, True, True),
+    "plan": (False, True, False, False),
+    "steer": (False, False, False, False),
+    "pause.request": (True, False, False, False),
+    "pause.abandon": (False, False, False, False),
+    "dispatch": (False, True, "awaits", True),
+    "parallel.check": (False, False, False, False),
+    "approve.x": (True, True, True, False),
+    "tool.x": (True, True, False, True),
+    "task.begin": (False, False, False, False),
+    "task.end": (False, False, False, False),
+    "task.fail": (False, False, False, False),
+    "task.spawn": (True, False, False, True),
+    "task.await": (False, True, True, False),
 }
 
 
@@ -51,7 +52,9 @@ RULES = {
 def test_every_effect_keeps_its_rules(name: str) -> None:
     """What may act twice announces itself first; what holds a run up can be cut short."""
     effect = AgentEffects(SERVICES).table().find(name)
-    assert (effect.is_intended, effect.is_interruptible, effect.yields_to_cancel) == RULES[name]
+    awaits, does = (effect.yields(StepCall("r", "1", name, one)) for one in (AwaitTask("t"), CallTool("x")))
+    yields = does if awaits == does else "awaits"
+    assert (effect.is_intended, effect.is_interruptible, yields, effect.acts) == RULES[name]
 
 
 def test_no_effect_is_without_a_rule() -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.concurrency import CancelScope, Crew
 from harborage.identity import Quadruple
@@ -33,6 +34,7 @@ async def nothing(call: Any) -> None:
 
 STEADY = Effect(run=nothing)
 CUTTABLE = Effect(run=nothing, is_interruptible=True)
+FLIGHT = StepCall("r", "1", "step", None)
 RESTING = Effect(run=nothing, is_interruptible=True, yields_to_cancel=True)
 
 
@@ -127,8 +129,12 @@ async def test_what_forbids_an_effect_and_what_cuts_it(
     }
     reasons["soft then hard"] = reasons["hard then deadline"] = reasons["hard"]
     wanted = next((why for kind, why in reasons.get(cause, {}).items() if kind is effect), None)
-    assert mailbox.interrupt_of(effect) == wanted
+    assert mailbox.interrupt_of(effect, FLIGHT) == wanted
     assert flown.done() == (wanted is not None)
+    acting = replace(effect, acts=True)
+    barred = Interrupt.SOFT_CANCEL if cause == "soft" else mailbox.reason
+    assert mailbox.bar_of(acting, FLIGHT) == (wanted or barred)
+    assert mailbox.bar_of(effect, FLIGHT) == wanted
     flown.cancel()
     await asyncio.wait({flown})
     mailbox.close()
@@ -138,7 +144,7 @@ async def test_what_forbids_an_effect_and_what_cuts_it(
 async def fly(mailbox: Mailbox, effect: Effect) -> None:
     """Be in flight until cut."""
     with CancelScope() as scope:
-        flight = mailbox.enter(scope, effect, StepCall("r", "1", "step", None))
+        flight = mailbox.enter(scope, effect, FLIGHT)
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -307,7 +313,7 @@ async def test_a_deadline_that_has_passed_counts_at_once(
 ) -> None:
     """No step may begin first, not even one that never gives way to a timer."""
     mailbox = Mailbox(inbox, pauses, crew, clock=clock, deadline=clock.now())
-    assert mailbox.interrupt_of(CUTTABLE) is Interrupt.DEADLINE
+    assert mailbox.interrupt_of(CUTTABLE, FLIGHT) is Interrupt.DEADLINE
     assert mailbox.take().is_past_deadline
     assert clock.armed == 0
 
@@ -325,11 +331,11 @@ async def test_a_closed_mailbox_hears_nothing(inbox: Inbox, pauses: Coordinator,
 async def test_a_soft_cancel_of_before_is_heeded(mailbox: Mailbox) -> None:
     """A run that is carried on does not begin to wait if it had been cancelled; other controls change nothing."""
     mailbox.recall([control("PAUSE")])
-    assert mailbox.interrupt_of(RESTING) is None
+    assert mailbox.interrupt_of(RESTING, FLIGHT) is None
     mailbox.recall([control("CANCEL")])
     mailbox.recall([])
-    assert mailbox.interrupt_of(RESTING) is Interrupt.SOFT_CANCEL
-    assert mailbox.interrupt_of(CUTTABLE) is None
+    assert mailbox.interrupt_of(RESTING, FLIGHT) is Interrupt.SOFT_CANCEL
+    assert mailbox.interrupt_of(CUTTABLE, FLIGHT) is None
 
 
 async def test_what_was_taken_before_is_no_news(inbox: Inbox, mailbox: Mailbox) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,16 @@ import pytest
 
 from harborage.events import Event, MemoryEventBus
 from harborage.identity import Quadruple
-from harborage.planner import CallTool, ControlSignals, Finish, FinishReason, PauseReason, RequestPause, Trajectory
+from harborage.planner import (
+    AwaitTask,
+    CallTool,
+    ControlSignals,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    Trajectory,
+)
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision, PauseState
 from harborage.runtime.steering import (
     ControlType,
@@ -198,6 +208,95 @@ async def test_a_hook_that_fails_does_not_keep_a_run_alive(benches: Benches, cap
         bench.send("CANCEL", {"hard": True})
         assert await bench.end(task) == HARD
     assert "hard cancel hook failed: engine gone" in caplog.text
+
+
+async def test_the_hook_is_called_into_the_call_in_flight(benches: Benches) -> None:
+    """Once, and before that call has ended: an executor that is stopped by id alone does not hold the run."""
+    stop, is_called = asyncio.Event(), asyncio.Event()
+    hooked: list[str] = []
+
+    async def hook(run_id: str) -> None:
+        hooked.append(run_id)
+        stop.set()
+
+    class Executor:
+        async def execute_decision(self, rc: Any, decision: Any) -> Any:
+            is_called.set()
+            while not stop.is_set():
+                with suppress(asyncio.CancelledError):
+                    await stop.wait()
+            return "torn down", "torn down"
+
+    bench = benches(hard_cancel_hook=hook)
+    task = bench.begin(ScriptedPlanner([CALL]), tool_executor=Executor())
+    await is_called.wait()
+    bench.send("CANCEL", {"hard": True})
+    bench.send("CANCEL", {"hard": True})
+    assert await bench.end(task) == HARD
+    assert hooked == ["r"]
+    assert bench.controls == [("CANCEL", "received"), ("CANCEL", "applied")] * 2
+
+
+async def test_the_hook_is_called_for_a_run_that_waits(benches: Benches) -> None:
+    """Parked runs are cancelled as others are."""
+    hooked: list[str] = []
+
+    async def hook(run_id: str) -> None:
+        hooked.append(run_id)
+
+    bench = benches(hard_cancel_hook=hook)
+    task = bench.begin(ScriptedPlanner([ASK]), "parked")
+    await bench.paused("parked")
+    bench.send("CANCEL", {"hard": True}, run_id="parked")
+    assert (await bench.end(task)).metadata["steering_reason"] == "hard_cancel"
+    assert hooked == ["parked"]
+
+
+@pytest.mark.parametrize("control_errors", ["fail", "reject"])
+async def test_a_hook_that_does_not_return_holds_no_run(benches: Benches, control_errors: str) -> None:
+    """After ten seconds the run ends without it, with an error where controls that fail end the run."""
+
+    async def hook(run_id: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    bench = benches(hard_cancel_hook=hook, control_errors=control_errors)
+    task = bench.begin(planner := Stops(CALL))
+    await planner.asked()
+    bench.send("CANCEL", {"hard": True})
+    await bench.clock.run_for(9.9)
+    assert planner.was_cut
+    assert not task.done()
+    await bench.clock.run_for(0.2)
+    if control_errors == "reject":
+        assert await bench.end(task) == HARD
+        return
+    with pytest.raises(TimeoutError, match="hard cancel hook of run r did not return within 10 s"):
+        await bench.end(task)
+
+
+async def test_a_soft_cancel_ends_an_executors_wait_for_a_task(bench: Any) -> None:
+    """Waiting has no effect to lose; another call of the same executor is left to end."""
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    class Executor:
+        async def execute_decision(self, rc: Any, decision: Any) -> Any:
+            is_called.set()
+            await may_end.wait()
+            return "ended", "ended"
+
+    for decision, observed in ((AwaitTask("t"), {"error": "cancelled: soft_cancel"}), (CALL, "ended")):
+        is_called.clear()
+        may_end.clear()
+        planner = RecordingPlanner(ScriptedPlanner([decision, GOAL]))
+        task = bench.begin(planner, tool_executor=Executor())
+        await is_called.wait()
+        bench.send("CANCEL")
+        await settle()
+        assert task.done() == (decision is not CALL)
+        may_end.set()
+        assert await bench.end(task) is GOAL
+        assert [one.observation for one in planner.contexts[-1].trajectory.steps] == [observed]
+        assert planner.contexts[-1].control.cancelled
 
 
 @pytest.mark.parametrize("payload", [None, {"hard": True}])

@@ -18,6 +18,7 @@ from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.llm import accounting
 from harborage.planner import (
+    AwaitTask,
     CallParallel,
     CallTool,
     ParallelBranchInvalidArgsError,
@@ -28,7 +29,8 @@ from harborage.planner import (
 from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.background import follow, follow_spawned, registry_of
 from harborage.runtime.agent.doubts import Doubts
-from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw
+from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw, withdraw_unanswered
+from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger, StepAccount
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan, recall
@@ -42,10 +44,10 @@ from harborage.runtime.dispatch.executor import CatalogToolExecutor, ParallelDis
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.engines.mailbox import Bridge
-from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.payload import validate_payload
 from harborage.runtime.steering.run_spec import ToolExecutor
-from harborage.runtime.steering.state import OpenPause, Planned, Steered
+from harborage.runtime.steering.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.tasks import NotFoundError, TaskFailure
 from harborage.tools import OnUnknown
@@ -91,6 +93,21 @@ class AgentEffects:
         if await begin(self._services, who):
             await fail_task(self._services, who, TaskFailure(TASK_ERROR_FETCH, str(error) or type(error).__name__))
 
+    def connect(self, live: LiveRun) -> None:
+        """Let approvals reach the gates, and a hard cancel its hook, while a step of the run is in flight."""
+        live.mailbox.connect(self.bridge(live.base.quadruple), lambda: self._fire(live))
+
+    def _fire(self, live: LiveRun) -> None:
+        hook = self._hard_cancel(live)
+        if hook is not None:
+            hook.fire()
+
+    def _hard_cancel(self, live: LiveRun) -> HardCancel | None:
+        hook = self._services.hard_cancel_hook
+        if hook is not None and live.hard_cancel is None:
+            live.hard_cancel = HardCancel(hook, live.base.quadruple.run_id, live.crew, self._services.clock)
+        return live.hard_cancel
+
     def bridge(self, who: Quadruple) -> Bridge:
         """How approvals that arrive in mid step reach the gates, for the run `who`."""
 
@@ -114,7 +131,12 @@ class AgentEffects:
                 "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
                 "pause.abandon": Effect(run=self._abandon_pause),
                 "dispatch": Effect(
-                    run=self._dispatch, result=_Dispatched, after=self._dispatched, is_interruptible=True
+                    run=self._dispatch,
+                    result=_Dispatched,
+                    after=self._dispatched,
+                    is_interruptible=True,
+                    yields_to_cancel=_only_waits,
+                    acts=True,
                 ),
                 "parallel.check": Effect(run=self._check),
                 "approve.": Effect(
@@ -123,6 +145,7 @@ class AgentEffects:
                     cut=self._unanswered,
                     is_intended=True,
                     is_interruptible=True,
+                    yields_to_cancel=True,
                     waits_for=self._answer_due,
                 ),
                 "tool.": Effect(
@@ -137,12 +160,13 @@ class AgentEffects:
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
                     is_interruptible=True,
+                    acts=True,
                     waits_for=self._doubts.due,
                 ),
                 "task.begin": Effect(run=self._begin),
                 "task.end": Effect(run=self._end),
                 "task.fail": Effect(run=self._fail),
-                "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before),
+                "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before, acts=True),
                 "task.await": Effect(
                     run=self._await,
                     cut=self._left_waiting,
@@ -185,7 +209,21 @@ class AgentEffects:
         recall(self._live[call.run_id], planned)
 
     async def _steer(self, call: StepCall) -> list[Steered]:
-        return await steer(self._services, self._who(call), call.payload, key=call.key)
+        live = self._live[call.run_id]
+        request: SteerRequest = call.payload
+        outcomes = await steer(
+            self._services, live.base.quadruple, request, key=call.key, hard_cancel=self._hard_cancel(live)
+        )
+        if any(control.type is ControlType.CANCEL for control in request.controls):
+            await self._take_back_questions(live)
+        return outcomes
+
+    async def _take_back_questions(self, live: LiveRun) -> None:
+        """Settle what a cancelled run had asked, before its planner is called once more: nobody is to answer it."""
+        try:
+            await withdraw_unanswered(self._services, live)
+        except DatabaseError as error:
+            self._services.logger.warning("run %s: %s", live.base.quadruple.run_id, error)  # its end tries again
 
     async def _request_pause(self, call: StepCall) -> OpenPause:
         request: RequestPause = call.payload
@@ -429,3 +467,8 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
+
+
+def _only_waits(call: StepCall) -> bool:
+    """Whether a decision that an executor of one's own carries out does nothing but wait for a task."""
+    return isinstance(call.payload, AwaitTask)

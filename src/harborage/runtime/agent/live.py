@@ -9,6 +9,7 @@ import msgspec
 from harborage.concurrency import Crew
 from harborage.events import Event, EventType, Redactor
 from harborage.planner import ArtifactManifestEntry, Budget, CompressionRunner, Planner, RunContext, ToolCallDeferred
+from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.reasoning import without_secrets
 from harborage.runtime.durable import RunRequest
@@ -30,7 +31,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
     spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
     `waiting` is what its steps in flight wait for, by position. `ledger` is what it draws from the limits of its tree,
-    None where nothing is limited; `shown` is the budget that a replay shows its planner."""
+    None where nothing is limited; `shown` is the budget that a replay shows its planner,
+    `hard_cancel` the hook that a hard cancel fires."""
 
     base: RunContext
     planner: Planner
@@ -55,6 +57,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     request: RunRequest | None = None
     ledger: RunLedger | None = None
     shown: Budget | None = None
+    hard_cancel: HardCancel | None = None
 
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""

@@ -62,7 +62,7 @@ class AgentProgram:
         """
         live = await self._described(request, io)
         self._effects.admit(live)
-        io.mailbox.connect(self._effects.bridge(request.who))
+        self._effects.connect(live)
         run = RunState(
             who=request.who,
             goal=request.goal,

@@ -16,6 +16,7 @@ from harborage.events.payloads import ControlLifecyclePayload
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
+from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalDecision, ApprovalGate
 from harborage.runtime.pauses import (
@@ -48,10 +49,18 @@ RESUMES = {
 }
 
 
-async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, *, key: str = "") -> list[Steered]:
+async def steer(
+    services: AgentServices,
+    who: Quadruple,
+    request: SteerRequest,
+    *,
+    key: str = "",
+    hard_cancel: HardCancel | None = None,
+) -> list[Steered]:
     """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
 
     `key` names the batch for good, so that one applied again after a crash finds the pause that it opened.
+    `hard_cancel` is the run's hook for one; a hard cancel waits until it has returned, and fires it if need be.
 
     Raises:
         Exception: the first control that failed, where such a control ends the run.
@@ -64,6 +73,8 @@ async def steer(services: AgentServices, who: Quadruple, request: SteerRequest, 
         try:
             if pause is None:
                 _check_settled(control, settled)
+            if control.type is ControlType.CANCEL:
+                await _propagate_cancel(services, who, control, hard_cancel)
             outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
         except Exception as error:
             if isinstance(error, DatabaseError) and services.control_errors is ControlErrors.REJECT:
@@ -138,10 +149,7 @@ async def _apply(
     services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None, *, task_id: str, key: str
 ) -> Steered:
     match control.type:
-        case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE:
-            return Steered(control=control)
-        case ControlType.CANCEL:
-            await _propagate_cancel(services, who, control)
+        case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE | ControlType.CANCEL:
             return Steered(control=control)
         case ControlType.PRIORITIZE:
             await _prioritize(services, who, control, task_id)
@@ -158,17 +166,18 @@ async def _apply(
             assert_never(unreachable)
 
 
-async def _propagate_cancel(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
-    """Tell the hook of a hard cancel. The step in flight is cut already, so a hook that fails undoes nothing."""
-    hook = services.hard_cancel_hook
+async def _propagate_cancel(
+    services: AgentServices, who: Quadruple, control: ControlEvent, hook: HardCancel | None
+) -> None:
+    """Wait for the hook of a hard cancel. The step in flight is cut already, so a hook that fails undoes nothing."""
     if hook is None or (control.payload or {}).get("hard") is not True:
         return
-    try:
-        await hook(who.run_id)
-    except Exception as error:
-        if services.control_errors is ControlErrors.FAIL:
-            raise
-        services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error)
+    error = await hook.settle()
+    if error is None:
+        return
+    if services.control_errors is ControlErrors.FAIL:
+        raise error
+    services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error)
 
 
 async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:

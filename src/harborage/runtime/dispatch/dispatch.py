@@ -167,7 +167,10 @@ async def _branch(call: CallTool, run: RunState, io: Durable) -> ToolOutcome:
 
 async def _spawn(decision: SpawnTask, run: RunState, io: Durable) -> ToolOutcome:
     child_id = decision.idempotency_key or f"{run.who.run_id}/{run.steps}"
-    handle = await io.spawn(child_id, decision)
+    try:
+        handle = await io.spawn(child_id, decision)
+    except StepInterruptedError as cut:
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
     if decision.spec.retain_turn and "task_id" in handle:
         return await _join(handle["task_id"], io)
     return _of_task(handle)

@@ -21,7 +21,7 @@ from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.runtime.steering.errors import InboxNotFoundError
+from harborage.runtime.steering.errors import InboxNotFoundError, RunCancelledError
 from harborage.runtime.steering.inbox import Inbox
 
 __all__ = ["Bridge", "Flight", "Mailbox"]
@@ -57,6 +57,7 @@ class Mailbox:
         "_held",
         "_inbox",
         "_is_past_deadline",
+        "_on_hard_cancel",
         "_parked",
         "_pauses",
         "_recalled",
@@ -84,6 +85,7 @@ class Mailbox:
         self._crew = crew
         self._clock = clock
         self._bridge: Bridge | None = None
+        self._on_hard_cancel: Callable[[], None] | None = None
         self._recheck_s = recheck_s
         self._background: list[BackgroundResult] = []
         self._expected = 0
@@ -132,9 +134,19 @@ class Mailbox:
             return None
         return Waiting(earliest(self._until, *(one.until for one in awaited)), next(iter(_runs(awaited)), ""))
 
-    def connect(self, bridge: Bridge) -> None:
-        """Hand approvals that arrive in mid step to `bridge`."""
+    def connect(self, bridge: Bridge, on_hard_cancel: Callable[[], None] | None = None) -> None:
+        """Hand approvals that arrive in mid step to `bridge`, and tell at once of a hard cancel."""
         self._bridge = bridge
+        self._on_hard_cancel = on_hard_cancel
+
+    def check_open(self, control: ControlEvent) -> None:
+        """Refuse an answer to a run that is cancelled: nothing that it could allow happens any more.
+
+        Raises:
+            RunCancelledError: it is.
+        """
+        if self.was_cancelled and control.type in _ANSWERS:
+            raise RunCancelledError(type=str(control.type), run=self._inbox.identity)
 
     def refuse(self, error: Exception) -> None:
         """Let the run go no further than its next boundary, where `take` raises this."""
@@ -194,11 +206,20 @@ class Mailbox:
             self._background.append(result)
             self._wake()
 
-    def interrupt_of(self, effect: Effect) -> Interrupt | None:
-        """What forbids an effect to begin: a hard cancel or deadline that has come, a soft cancel for mere waiting."""
+    def interrupt_of(self, effect: Effect, call: StepCall) -> Interrupt | None:
+        """What cuts a step in flight: a hard cancel or deadline that has come, a soft cancel where it only waits."""
         if effect.is_interruptible and self.reason is not None:
             return self.reason
-        return Interrupt.SOFT_CANCEL if effect.yields_to_cancel and self.was_cancelled else None
+        return Interrupt.SOFT_CANCEL if self.was_cancelled and effect.yields(call) else None
+
+    def bar_of(self, effect: Effect, call: StepCall) -> Interrupt | None:
+        """What keeps a step from beginning: what would cut it, and a cancel of either kind where it acts."""
+        reason = self.interrupt_of(effect, call)
+        if reason is None and effect.acts:
+            reason = self.reason
+            if reason is None and self.was_cancelled:
+                reason = Interrupt.SOFT_CANCEL
+        return reason
 
     def enter(self, scope: CancelScope, effect: Effect, call: StepCall) -> Flight:
         """Register a step in flight; give what you got back to `leave`."""
@@ -276,9 +297,12 @@ class Mailbox:
         self.was_cancelled = True
         is_hard = (cancel.payload or {}).get("hard") is True
         self._interrupt(Interrupt.HARD_CANCEL if is_hard else Interrupt.SOFT_CANCEL)
+        if is_hard and self._on_hard_cancel is not None:
+            self._on_hard_cancel()
 
     def _hand_over(self, control: ControlEvent) -> bool:
-        work = self._bridge(control) if self._bridge is not None else None
+        # The call that waits at its gate is being cut short: allowed now, it would not be made.
+        work = self._bridge(control) if self._bridge is not None and not self.was_cancelled else None
         if work is None:
             return False
         # Until it is done the control stays where it is: should the process die meanwhile, it was not taken.
@@ -297,8 +321,8 @@ class Mailbox:
         is_soft = reason is Interrupt.SOFT_CANCEL
         if not is_soft and self.reason is None:
             self.reason = reason
-        for scope, effect, _ in self._flights:
-            if effect.yields_to_cancel if is_soft else effect.is_interruptible:
+        for scope, effect, call in self._flights:
+            if effect.yields(call) if is_soft else effect.is_interruptible:
                 scope.cancel()
 
     def _arm(self, deadline: datetime) -> None:

@@ -125,6 +125,8 @@ class MemoryEngine:
         run = await self._find(run_id)
         if run.inbox is None:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
+        if run.mailbox is not None:
+            run.mailbox.check_open(control)
         return run.inbox.enqueue(control)
 
     async def result(self, run_id: str) -> Finish:

@@ -284,11 +284,22 @@ class Recorder:
                     effect.cut(StepCall(self._run_id, recorded, last.name, last.payload))
 
     async def _perform(self, call: StepCall, effect: Effect) -> Any:
-        if not effect.is_interruptible:
-            return await self._attempt(call, effect)
+        answer = await self._flown(call, effect)
+        self._check_cut(call, answer)
+        return answer
+
+    def _check_cut(self, call: StepCall, answer: Any) -> None:
+        if type(answer) is Interrupt:
+            self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=answer))
+            raise StepInterruptedError(call.name, answer)
+
+    async def _flown(self, call: StepCall, effect: Effect) -> Any:
+        """What a step gave, or the `Interrupt` that cut it short or kept it from beginning."""
         mailbox = self.mailbox
-        reason = mailbox.interrupt_of(effect)
+        reason = mailbox.bar_of(effect, call)
         if reason is None:
+            if not effect.is_interruptible:
+                return await self._attempt(call, effect)
             if self._scope is None:
                 self._scope = CancelScope(owner=self._own_task())
             with self._scope.renew() as scope:
@@ -300,8 +311,7 @@ class Recorder:
             reason = mailbox.reason or Interrupt.SOFT_CANCEL
         if effect.cut is not None:
             effect.cut(call)
-        self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=reason))
-        raise StepInterruptedError(call.name, reason)
+        return reason
 
     async def _attempt(self, call: StepCall, effect: Effect) -> Any:
         task = self._task or self._own_task()
@@ -317,13 +327,13 @@ class Recorder:
             if isinstance(failure, self._refusals):
                 raise RecordRefusedError(self._run_id, error_text(failure)) from failure
             if task.cancelling() > before:
-                self._clear(effect, before)
+                self._clear(effect, call, before)
             self._note_failure(call, failure)
             if failure is error:
                 raise
             raise failure from error
         if task.cancelling() > before:
-            self._clear(effect, before)
+            self._clear(effect, call, before)
         return result
 
     def _own_task(self) -> asyncio.Task[Any]:
@@ -338,21 +348,21 @@ class Recorder:
         """What a step that raised has failed with; None when the run itself was asked to stop."""
         match error:
             case asyncio.CancelledError():
-                is_meant = self._is_stopping is None or self._is_interrupted(effect)
+                is_meant = self._is_stopping is None or self._is_interrupted(effect, call)
                 return None if is_meant and is_cancelled() else StrayCancellationError(call.name)
             case Exception():
                 return error
             case _:
                 return StepCrashedError(call.name, error)
 
-    def _clear(self, effect: Effect, before: int) -> None:
+    def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
         """Take back requests to stop that a step left open and nobody else made."""
-        if not self._is_interrupted(effect):
+        if not self._is_interrupted(effect, call):
             take_back(before)
 
-    def _is_interrupted(self, effect: Effect) -> bool:
+    def _is_interrupted(self, effect: Effect, call: StepCall) -> bool:
         is_stopping = self._is_stopping is not None and self._is_stopping()
-        return is_stopping or self.mailbox.interrupt_of(effect) is not None
+        return is_stopping or self.mailbox.interrupt_of(effect, call) is not None
 
     def _note_failure(self, call: StepCall, error: Exception) -> None:
         at, kind = self._clock.now(), type(error).__name__
@@ -387,6 +397,8 @@ class Recorder:
                     effect.cut(call)  # in the process that is gone; it may come to nothing here, too
                 begun = sum(isinstance(one, Begun) for one in entries)
                 doubted = msgspec.structs.replace(call, begun=begun)
+                if effect.unknown is not None and self.mailbox.bar_of(effect, call) is Interrupt.SOFT_CANCEL:
+                    return _Doubted(doubted, Doubt.ASK)  # it is not made again, and it may have acted
                 doubt = Doubt.REPEAT if effect.in_doubt is None else effect.in_doubt(doubted)
                 return _LIVE if doubt is Doubt.REPEAT else _Doubted(doubted, doubt)
 
@@ -397,7 +409,12 @@ class Recorder:
             answer = effect.unknown(doubted.call)
         elif doubted.doubt is Doubt.CLEAR_UP and effect.clear_up is not None:
             await self._outbox.flush()  # a person may be asked, who takes days
-            answer = await self._perform(doubted.call, msgspec.structs.replace(effect, run=effect.clear_up))
+            asking = msgspec.structs.replace(effect, run=effect.clear_up, yields_to_cancel=True)
+            answer = await self._flown(doubted.call, asking)
+            if answer is Interrupt.SOFT_CANCEL and effect.unknown is not None:
+                answer = effect.unknown(doubted.call)  # it waits for an answer no more, and the call may have acted
+            else:
+                self._check_cut(doubted.call, answer)
         return _LIVE if answer is Doubt.REPEAT else answer
 
     def _read(self, position: str, name: str, recorded: msgspec.Raw, type: Any) -> Any:

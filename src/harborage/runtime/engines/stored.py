@@ -144,6 +144,9 @@ class StoredEngine:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
         checking = Inbox(record.who, self._clock)
         checking.enqueue(control)
+        carried = self._carried.get(run_id)
+        if carried is not None and carried.mailbox is not None:
+            carried.mailbox.check_open(control)
         (stamped,) = checking.drain()
         if not stamped.event_id:
             stamped = replace(stamped, event_id=new_id())

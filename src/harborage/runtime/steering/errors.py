@@ -9,6 +9,7 @@
     ├── InboxNotFoundError             the run has no live inbox
     ├── InboxExistsError               the run has one already
     ├── NoOutstandingPauseError        the run is not paused
+    ├── RunCancelledError              the run is being cancelled, and takes no answers
     ├── NoPlannerError                 a run was described without a planner
     ├── RunLoopMisconfiguredError      a dependency of the loop is missing
     ├── MaxStepsExceededError          the planner never finished
@@ -32,6 +33,7 @@ __all__ = [
     "NoOutstandingPauseError",
     "NoPlannerError",
     "PayloadInvalidError",
+    "RunCancelledError",
     "RunLoopMisconfiguredError",
     "ScopeMismatchError",
     "SteeringError",
@@ -101,6 +103,17 @@ class RunLoopMisconfiguredError(SteeringError):
 
 class NoOutstandingPauseError(SteeringError):
     """The run is not paused, so there is nothing to resume, approve or reject."""
+
+
+class RunCancelledError(SteeringError):
+    """The run was cancelled and takes no answer any more. `type` is the control that was refused, `run` the run."""
+
+    def __init__(self, message: str = "", *, type: str = "", run: Quadruple | None = None) -> None:
+        self.type = type
+        self.run = run
+        super().__init__(
+            message or _about(run, f"was cancelled, so {type or 'an answer'} changes nothing; start another run")
+        )
 
 
 class MaxStepsExceededError(SteeringError):

@@ -15,7 +15,7 @@ from harborage.planner import Decision, Finish, RequestPause
 from harborage.runtime.steering.apply import Observed, arrived, paused, remember, settle, steered, told
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError
 from harborage.runtime.steering.gate import Go, Stop, gate, too_many_steps
-from harborage.runtime.steering.state import RunState, SteerRequest
+from harborage.runtime.steering.state import Cancelling, RunState, SteerRequest
 
 if TYPE_CHECKING:
     from harborage.runtime.durable import Durable
@@ -54,6 +54,8 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
         match decision:
             case Finish():
                 return decision
+            case RequestPause() if run.cancelling is Cancelling.TOLD:
+                continue  # nobody is asked any more; the gate ends the run
             case _ if run.steps > run.max_steps:
                 raise too_many_steps(run)
             case RequestPause():

@@ -198,11 +198,13 @@ class RunLoop:
         if catalog_executor(spec.tool_executor) is not None:
             dispatch = partial(_over_catalog, hook=spec.on_tool_dispatched)
         recorder = Recorder(base.quadruple.run_id, effects.table(), None, mailbox, clock=clock, crew=crew)
-        mailbox.connect(effects.bridge(base.quadruple))
         effects.admit(live)
+        effects.connect(live)
         try:
             finish = await run_loop(state, recorder, dispatch)
             await mailbox.handed_over()
+            if live.hard_cancel is not None and live.hard_cancel.is_fired:
+                await live.hard_cancel.settle()
             await withdraw_unanswered(self._services, live)
             return finish
         except BaseException:
