@@ -60,12 +60,24 @@ def test_json_is_one_object_a_line(piped: Start) -> None:
 def test_a_call_that_needs_approval_is_refused_where_nobody_can_be_asked(piped: Start) -> None:
     """Without a terminal the call is not made, and the message names it and the way out."""
     run = piped("publish", "x", "--json")
-    assert run.end() == 0
+    assert run.end() == 3
     assert "harborage: publish needs your approval, and nobody can be asked here: refused" in run.err
     assert "--yes" in run.err
     types = [json.loads(line)["type"] for line in run.out.splitlines()]
     assert "tool.rejected" in types
     assert "tool.invoked" not in types
+    result = json.loads(run.out.splitlines()[-1])
+    assert (result["reason"], result["exit_code"]) == ("goal", 3)
+    assert "publish" in result["why"]
+
+
+def test_an_answer_after_a_refused_call_is_printed_but_is_no_success(piped: Start) -> None:
+    """A script sees by the exit code that not everything was done; a person by the last lines."""
+    run = piped("publish", "x")
+    assert run.end() == 3
+    assert run.out
+    assert "! goal, with calls refused" in run.err
+    assert "refused without asking, because there is no terminal: publish" in run.err
 
 
 def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:

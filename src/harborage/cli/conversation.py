@@ -73,7 +73,7 @@ class Conversation:
 
     `approves` answers yes to whatever a yes answers; what needs more than that is still asked. `previews` show what a
     call would change. `has_model` says that a model decides, whose answer need not be waited for. `leave` leaves a run
-    that is kept.
+    that is kept. `unasked` is what was refused because there was no terminal to ask at.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Conversation:
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.is_away = False
+        self.unasked: list[str] = []
         self._runtime = runtime
         self._run = run
         self._view = view
@@ -227,6 +228,7 @@ class Conversation:
         if self._desk.knows(question.token):
             return
         self._desk.close(question.token)
+        self.unasked.append(question.subject)
         self._show(Text(f"harborage: {_turned_away(question)}", style="yellow"))
         await self._settle(question, Refuse(_NOBODY))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, assert_never
 
@@ -27,6 +27,7 @@ __all__ = [
     "failed",
     "left",
     "result_line",
+    "without_asking",
 ]
 
 REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
@@ -36,7 +37,7 @@ EXIT_CODES = MappingProxyType(
         REACHED: "the goal was reached",
         FAILED: "the run failed with an error",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
-        NOT_REACHED: "ended without reaching the goal, or was left to be carried on",
+        NOT_REACHED: "ended without reaching the goal, or with a call refused unasked, or was left",
         EXHAUSTED: "out of time or out of steps",
         CANCELLED: "cancelled",
     }
@@ -116,6 +117,18 @@ def blocked(run_id: str, reason: str) -> Ending:
     )
 
 
+def without_asking(ending: Ending, refused: Sequence[str]) -> Ending:
+    """The ending of a run to which calls were refused because there was no terminal to ask at: no success for a script.
+
+    What the run answered stays its answer; of a run that did not reach its goal the ending stays as it is.
+    """
+    if ending.code != REACHED or not refused:
+        return ending
+    what = ", ".join(dict.fromkeys(refused))
+    why = f"refused without asking, because there is no terminal: {what}; run it in a terminal, or with --yes"
+    return msgspec.structs.replace(ending, code=NOT_REACHED, why=why)
+
+
 def _code(reason: FinishReason) -> int:
     match reason:
         case FinishReason.GOAL:
@@ -172,6 +185,8 @@ def result_line(ending: Ending, run_id: str) -> bytes:
         line["error"] = {"type": ending.error, "message": ending.why}
     else:
         line |= {"answer": ending.answer, "payload": ending.payload, "metadata": ending.metadata}
+        if ending.code:
+            line["why"] = ending.why
     try:
         return codec.encode(line, "result")
     except codec.UnserializableError:

@@ -49,7 +49,8 @@ def run(
     """Run an agent towards a goal, or ask the standard assistant, in this terminal.
 
     The assistant reads, searches and writes files of this folder, calculates and
-    fetches web pages. Without --model it takes the model of the provider whose key
+    fetches web pages; it asks before it writes a file, reads one that is named like
+    a file of secrets, or fetches a page. Without --model it takes the model of the provider whose key
     is set, else of an Ollama that answers, else the embedded one, and says which.
 
     The run is kept: should this process end before it does, 'harborage resume'
@@ -66,7 +67,7 @@ def run(
       0    the goal was reached
       1    the run failed with an error
       2    wrong use: no such agent, a bad option, an agent that cannot work here
-      3    ended without reaching the goal, or was left to be carried on
+      3    ended without reaching the goal, or with a call refused unasked, or was left
       4    out of time or out of steps
       130  cancelled
     """

@@ -27,7 +27,7 @@ from harborage.cli.following import Following
 from harborage.cli.keyboard import Keyboard, signals
 from harborage.cli.live import Region, Screen
 from harborage.cli.logs import logged
-from harborage.cli.outcome import Ending, blocked, ending_of, left
+from harborage.cli.outcome import Ending, blocked, ending_of, left, without_asking
 from harborage.cli.questions import Desk
 from harborage.cli.records import Recorded
 from harborage.cli.region import region
@@ -153,7 +153,7 @@ class Session:
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
                 self._open(screen, view, parts, run, attached, past)
-                ending = await self._stay(runtime, run, view, talk, screen)
+                ending = without_asking(await self._stay(runtime, run, view, talk, screen), talk.unasked)
             listening.close()
             given = {ref.id for ref in attached}
             kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]

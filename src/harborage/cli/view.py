@@ -21,7 +21,7 @@ from harborage.cli.seen import RunSeen, View, line, run_of
 from harborage.cli.text import duration, one_line, plural, shortened, size
 from harborage.events import Event, EventType, RedactedMap
 from harborage.identity import Quadruple
-from harborage.planner import ChunkKind, PauseReason
+from harborage.planner import ChunkKind, FinishReason, PauseReason
 
 __all__ = ["Fact", "doing", "fold", "fold_past", "header", "summary", "totals"]
 
@@ -373,5 +373,7 @@ def summary(
         lines.append(line(view.main, "+", "green", (name, "bold"), (kept, "dim")))
     glyph, style = _ENDS.get(ending.reason, ("✗", "bold red"))
     reason = one_line(ending.reason.replace("_", " "))
+    if ending.code and ending.reason == FinishReason.GOAL:
+        glyph, style, reason = "!", "bold yellow", f"{reason}, with calls refused"
     lines.append(Text.assemble((f"{glyph} {reason}", style), (f"  {totals(view, seconds)}", "dim")))
     return lines

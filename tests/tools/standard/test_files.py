@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.standard import FileLimits, FileRefusedError, PathRefusedError, file_tools
 from harborage.tools.standard import rooted as rooted_module
-from harborage.tools.standard.rooted import parts_of
+from harborage.tools.standard.rooted import may_hold_secrets, parts_of
 
 pytestmark = pytest.mark.anyio
 
@@ -414,3 +414,24 @@ class TestWriting:
         assert set(effects.values()) == {SideEffect.READ}
         assert files.tools["write_file"].is_guarded
         assert "write_file" not in [one.tool.name for one in file_tools(tmp_path, can_write=False)]
+
+
+def test_a_name_says_whether_a_file_may_hold_secrets() -> None:
+    """Files of keys and passwords, in any spelling and folder; templates and ordinary files are not counted."""
+    secret = """.env .env.local prod.env config/.ENV ./.env id_rsa .ssh/config a/.aws/credentials server.pem x.key
+        .netrc .npmrc credentials.json secrets.yaml secrets/anything.txt terraform.tfstate service-account-7.json"""
+    plain = (
+        """.env.example .env.sample env.py README.md id_rsa.pub keys.md environment.txt src/secretary.py keyboard ."""
+    )
+    assert [path for path in secret.split() if not may_hold_secrets(path)] == []
+    assert [path for path in plain.split() if may_hold_secrets(path)] == []
+
+
+async def test_a_search_passes_over_files_of_secrets(files: Files) -> None:
+    """What a person would be asked about is not found by the way; it counts as skipped."""
+    (files.root / ".env").write_text("TOKEN=hunter2")
+    (files.root / "notes.txt").write_text("the TOKEN is in the other file")
+    found = await files.search("token")
+    assert [match["path"] for match in found["matches"]] == ["notes.txt"]
+    assert found["skipped"] == 1
+    assert (await files.search("token", pattern=".env"))["matches"] == []

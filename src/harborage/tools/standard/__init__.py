@@ -20,6 +20,7 @@ from harborage.tools.standard.errors import (
     StandardToolError,
 )
 from harborage.tools.standard.files import FileLimits, file_tools
+from harborage.tools.standard.rooted import may_hold_secrets
 from harborage.tools.standard.web import WebLimits, http_get
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "clock",
     "file_tools",
     "http_get",
+    "may_hold_secrets",
     "standard_tools",
 ]
 

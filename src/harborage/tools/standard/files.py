@@ -18,7 +18,7 @@ from harborage.tools.function import tool
 from harborage.tools.model import ToolDescriptor
 from harborage.tools.policy import ToolPolicy
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
-from harborage.tools.standard.rooted import Entry, Root, entries
+from harborage.tools.standard.rooted import Entry, Root, entries, may_hold_secrets
 from harborage.tools.windows import text_window
 
 __all__ = ["FileLimits", "file_tools"]
@@ -81,7 +81,8 @@ class Match(TypedDict):
 
 
 class Matches(TypedDict):
-    """What a search found; `truncated` when it stopped at a limit. `skipped` files are no text or too large."""
+    """What a search found; `truncated` when it stopped at a limit. `skipped` files are no text, too large, or have a
+    name under which secrets are kept."""
 
     matches: list[Match]
     searched: int
@@ -154,7 +155,7 @@ def _read_file(root: Root, limits: FileLimits) -> ToolDescriptor:
 
 def _search_files(root: Root, limits: FileLimits) -> ToolDescriptor:
     def search_files(text: str, path: str = "", pattern: str = "", ignore_case: bool = True) -> Matches:
-        """Find the lines of text files that hold a text, in a folder and below it.
+        """Find the lines of text files that hold a text, in a folder and below it; files of secrets are skipped.
 
         Args:
             text: what to look for, as it is; not a regular expression
@@ -278,7 +279,7 @@ class _Search:
         return Matches(matches=self._matches, searched=self._searched, skipped=self._skipped, truncated=self._is_cut)
 
     def _content(self, path: str, size: int) -> str | None:
-        if size > self._limits.search_file_bytes:
+        if size > self._limits.search_file_bytes or may_hold_secrets(path):
             return None
         try:
             with self._root.file(path) as (handle, now):

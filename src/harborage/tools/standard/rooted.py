@@ -7,6 +7,7 @@ put in the way between the check and the use is refused as well. Blocking: call 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import os
 import secrets
 import stat
@@ -19,7 +20,7 @@ import msgspec
 
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
 
-__all__ = ["Entry", "Root", "entries", "parts_of"]
+__all__ = ["Entry", "Root", "entries", "may_hold_secrets", "parts_of"]
 
 _MAX_PATH_CHARS = 1024
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -132,6 +133,54 @@ def entries(folder: int) -> Iterator[Entry]:
         for one in found:
             with suppress(FileNotFoundError):  # gone since it was listed
                 yield _entry(one)
+
+
+def may_hold_secrets(path: str) -> bool:
+    """Whether a file's name is one under which keys and passwords are usually kept, such as `.env` or `id_rsa`.
+
+    Examples and templates, which are meant to be read, are not counted.
+    """
+    names = [name.casefold() for name in path.split("/") if name not in ("", ".")]
+    if not names or names[-1].endswith(_TEMPLATES):
+        return False
+    return any(name in _SECRET_FOLDERS for name in names[:-1]) or any(
+        fnmatch.fnmatchcase(names[-1], pattern) for pattern in _SECRET_NAMES
+    )
+
+
+_TEMPLATES = (".example", ".sample", ".template", ".dist", ".pub")
+_SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", "gcloud", "secrets", ".secrets"})
+_SECRET_NAMES = (
+    ".env",
+    ".env.*",
+    "*.env",
+    ".envrc",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.kdbx",
+    "*.keystore",
+    "*.jks",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".git-credentials",
+    ".htpasswd",
+    "credentials",
+    "credentials.*",
+    "secret.*",
+    "secrets.*",
+    "*.tfstate",
+    "*.tfvars",
+    "service-account*.json",
+)
 
 
 def parts_of(path: str) -> tuple[str, ...]:
