@@ -37,7 +37,7 @@ EXIT_CODES = MappingProxyType(
         REACHED: "the goal was reached",
         FAILED: "the run failed with an error",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
-        NOT_REACHED: "ended without reaching the goal, or with a call refused unasked, or was left",
+        NOT_REACHED: "ended without reaching the goal, or with calls refused, or was left",
         EXHAUSTED: "out of time or out of steps",
         CANCELLED: "cancelled",
     }

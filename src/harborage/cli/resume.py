@@ -53,7 +53,7 @@ def resume(
       0    the goal was reached
       1    the run failed with an error, or the agent's code does not fit it
       2    wrong use: no such database or run, several to choose from, no such agent
-      3    ended without reaching the goal, or with a call refused unasked, or was left
+      3    ended without reaching the goal, or with calls refused, or was left
       4    out of time or out of steps
       130  cancelled
     """

@@ -67,7 +67,7 @@ def run(
       0    the goal was reached
       1    the run failed with an error
       2    wrong use: no such agent, a bad option, an agent that cannot work here
-      3    ended without reaching the goal, or with a call refused unasked, or was left
+      3    ended without reaching the goal, or with calls refused, or was left
       4    out of time or out of steps
       130  cancelled
     """
