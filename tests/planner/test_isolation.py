@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "src" / "harborage" / "planner", ROOT / "tests" / "planner")
 ALLOWED = {
     "artifacts",
+    "callables",
     "clock",
     "codec",
     "concurrency",

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from harborage.artifacts import MemoryArtifactStore
+from harborage.events import MemoryEventBus, PatternRedactor
 from harborage.identity import Identity
 from harborage.llm import (
     CompleteRequest,
     CompleteResponse,
     ConfigSnapshot,
     Deps,
+    LLMClient,
     ModelProfile,
     ToolsUnsupportedError,
     UnknownModelStringError,
 )
-from harborage.planner import Finish, FinishReason, PlannerConfig
+from harborage.planner import (
+    Finish,
+    FinishReason,
+    InvalidConfigError,
+    OperatorPlannerConfig,
+    OperatorPlanningHints,
+    PlannerConfig,
+)
 from harborage.planner.finish import FinishPlanner
+from harborage.planner.react import ReActPlanner
 from harborage.runtime.host import Runtime, RuntimeClosedError
-from harborage.runtime.model import Mind, MindError
+from harborage.runtime.model import Mind, MindError, mind_of, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.run import Run
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
+from harborage.tools.builtin import artifact_fetch
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +68,7 @@ async def test_an_open_client_is_used_and_stays_open() -> None:
         _, result = await finish(runtime)
     assert result.payload == "3"
     assert not client.is_closed
-    assert [declared.name for declared in client.requests[0].tools][-1] == "add"
+    assert "add" in [declared.name for declared in client.requests[0].tools]
 
 
 async def test_what_the_runtime_opened_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,3 +189,98 @@ async def test_a_model_that_cannot_be_opened_opens_nothing() -> None:
             pass
     with pytest.raises(RuntimeClosedError):
         _ = runtime.bus
+
+
+async def test_a_factory_makes_a_planner_over_the_open_client() -> None:
+    """It keeps the model's summaries, its window's budget and its closing; the class of a planner is a factory, too."""
+    summary = '{"goals":[],"facts":["the sum is 3"],"pending":[],"last_output_digest":"","note":""}'
+
+    def spoken(request: CompleteRequest) -> CompleteResponse:
+        if request.response_format is not None:
+            return says(summary)
+        return says("3") if "the sum is 3" in user_text(request) else calls_tools(("add", {"a": 1, "b": 2}))
+
+    def own(client: LLMClient) -> ReActPlanner:
+        return ReActPlanner(client, system_prompt="You are Bob.", max_steps=99)
+
+    client = ScriptedLLM([spoken] * 20)
+    async with Runtime(model=client, planner=own, tools=[add], options=RuntimeOptions(token_budget=40)) as runtime:
+        run, result = await finish(runtime)
+        kinds = [event.type async for event in run.events()]
+        assert (await runtime.replay(await run.history())).is_same
+    assert result.payload == "3"
+    assert "trajectory.compressed" in kinds
+    assert (client.requests[0].messages[0].content.text or "").startswith("You are Bob.")
+    async with Runtime(model=ScriptedLLM(["hi"]), planner=ReActPlanner) as runtime:
+        assert (await finish(runtime))[1].payload == "hi"
+    bus = MemoryEventBus()
+    deps = Deps(artifacts=MemoryArtifactStore(), bus=bus)
+    mind = await open_mind(mind_of(own, MOCK, ""), deps, [], None, redactor=PatternRedactor())
+    assert (mind.window, mind.token_budget(None)) == (1000, 600)
+    await bus.aclose()
+
+
+async def test_a_factory_keeps_the_check_for_tools() -> None:
+    """A model that takes no tools is refused at the door whoever makes the planner."""
+    profile = ModelProfile(context_window_tokens=1000, supports_tools=False)
+    model = ConfigSnapshot(driver="mock", model="m", profiles={"m": profile})
+    with pytest.raises(ToolsUnsupportedError):
+        await Runtime(model=model, planner=ReActPlanner, tools=[add]).__aenter__()
+
+
+async def test_what_a_factory_makes_is_checked() -> None:
+    """What is no planner is refused when the runtime opens, by name."""
+    with pytest.raises(InvalidConfigError, match="list is no planner"):
+        await Runtime(model=ScriptedLLM(), planner=lambda client: []).__aenter__()
+
+
+async def test_planner_options_are_checked_before_a_run() -> None:
+    """A misspelt mode or a negative count is refused where the runtime is made, an unknown option where it opens."""
+    for config in (
+        PlannerConfig(reasoning_replay="txet"),
+        PlannerConfig(max_steps=-5),
+        PlannerConfig(max_tool_examples_per_tool=-1),
+        OperatorPlannerConfig(token_budget=-1),
+        OperatorPlannerConfig(driver="raect"),
+    ):
+        with pytest.raises(InvalidConfigError, match=r"planner\.\w+"):
+            Runtime(model=ScriptedLLM(), planner=config)
+    with pytest.raises(InvalidConfigError, match=r"planner\.extra\.nonsense"):
+        await Runtime(model=ScriptedLLM(), planner=PlannerConfig(extra={"nonsense": 1})).__aenter__()
+
+
+async def test_an_operators_section_reaches_the_runtime() -> None:
+    """Its hints are in the prompt, its limits are those of the runtime; what it leaves open stays as it was."""
+    hints = OperatorPlanningHints(constraints="be quick", preferred_tools=["add"])
+    section = OperatorPlannerConfig(
+        extra_guidance="Be kind.", planning_hints=hints, absolute_max_spawn_depth=2, token_budget=7_000
+    )
+    client = ScriptedLLM(["hi"])
+    async with Runtime(model=client, planner=section, options=RuntimeOptions(max_spawn_depth=9)) as runtime:
+        await finish(runtime)
+        assert (runtime.options.max_spawn_depth, runtime.options.token_budget) == (2, 7_000)
+    said = client.requests[0].messages[0].content.text or ""
+    for words in ("Be kind.", "Constraints: be quick", "Preferred tools: add"):
+        assert words in said
+    untouched = Runtime(model=client, planner=OperatorPlannerConfig(), options=RuntimeOptions(max_spawn_depth=9))
+    assert untouched.options == RuntimeOptions(max_spawn_depth=9)
+
+
+async def test_what_is_kept_outside_of_a_prompt_can_always_be_read() -> None:
+    """The tool that reads it is declared without being asked for, once, unless the model is known to take no tools."""
+
+    async def big() -> str:
+        """Big."""
+        return "line of it\n" * 9_000
+
+    for tools, options in (([big], RuntimeOptions()), ([big, artifact_fetch()], RuntimeOptions())):
+        client = ScriptedLLM([calls_tools(("big", {})), says("read")])
+        async with Runtime(model=client, tools=tools, options=options) as runtime:
+            await finish(runtime)
+        for request in client.requests:
+            assert [one.name for one in request.tools].count("artifact_fetch") == 1
+        assert "artifact_fetch(ref=" in str(client.requests[1].messages[-1].content.text)
+    profile = ModelProfile(context_window_tokens=1000, supports_tools=False)
+    without = ConfigSnapshot(driver="mock", model="m", profiles={"m": profile})
+    async with Runtime(model=without) as runtime:
+        assert runtime.catalog.resolve("artifact_fetch") is None

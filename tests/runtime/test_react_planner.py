@@ -81,7 +81,7 @@ async def test_a_whole_run():
     requests = llm.requests
     for request in requests:
         check_request(request)
-        assert [one.name for one in request.tools] == ["_spawn_task", "_await_task", "add", "slow"]
+        assert [one.name for one in request.tools] == ["_spawn_task", "_await_task", "add", "artifact_fetch", "slow"]
     last = requests[-1]
     one, two, three, four = answers(last)
     assert (one, two, four) == ("3", "7", "line 1\nline 2")

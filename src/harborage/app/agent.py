@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from harborage.app.preview import Preview
-from harborage.planner import Planner, PlannerConfig
 from harborage.runtime.approval import ApprovalPolicy
-from harborage.runtime.model import ModelChoice
+from harborage.runtime.model import ModelChoice, PlannerChoice
 from harborage.runtime.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
@@ -27,7 +26,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    planner: Planner | PlannerConfig | None = None
+    planner: PlannerChoice | None = None
     model: ModelChoice | None = None
     instructions: str = ""
     tools: Sequence[ToolDescriptor | Callable[..., Any]] = ()

@@ -19,7 +19,7 @@ from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.llm import ConfigSnapshot, ModelProfile
 from harborage.llm.media import image_type
-from harborage.planner import PlannerConfig
+from harborage.runtime.model import is_own_planner
 
 __all__ = ["Attachment", "AttachmentError", "attach", "check_attachments", "read_attachment", "readable"]
 
@@ -135,7 +135,7 @@ def _check_picture(one: Attachment, config: ConfigSnapshot, profile: ModelProfil
 def readable(agent: Agent) -> Agent:
     """The agent with a tool that reads what is attached, if it decides by a model and has none yet."""
     options = agent.options
-    is_own = agent.planner is not None and not isinstance(agent.planner, PlannerConfig)
+    is_own = is_own_planner(agent.planner)
     if is_own or _READER in options.built_in:
         return agent
     built_in = (*options.built_in, _READER)

@@ -15,7 +15,7 @@ import msgspec
 from harborage.app.agent import Agent
 from harborage.app.target import AgentNotReadyError
 from harborage.llm.providers import ModelRef, config_for
-from harborage.planner import PlannerConfig
+from harborage.runtime.model import is_own_planner
 
 __all__ = ["ChosenModel", "ask_ollama", "choose_model", "has_embedded", "ollama_address", "with_model"]
 
@@ -67,7 +67,7 @@ async def with_model(agent: Agent, wanted: str, environ: Mapping[str, str]) -> t
     Raises:
         AgentNotReadyError: a model is wanted for an agent with a planner of its own, or there is none to be had.
     """
-    if agent.planner is not None and not isinstance(agent.planner, PlannerConfig):
+    if is_own_planner(agent.planner):
         if wanted:
             raise AgentNotReadyError(f"{agent.name} brings its own planner, which takes no --model")
         return agent, None

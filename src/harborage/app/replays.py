@@ -19,13 +19,13 @@ from harborage.app.attachments import readable
 from harborage.app.target import importable, load_agent
 from harborage.artifacts import ArtifactStore
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
-from harborage.planner import PlannerConfig
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import read_value
 from harborage.runtime.exchanges import Prompt
 from harborage.runtime.history import Replayed
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Started, decode_entry
+from harborage.runtime.model import is_own_planner
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage
 
@@ -77,7 +77,7 @@ async def replay_agent(
         JournalCorruptError: the record cannot be read.
         HarborageError: the agent's tools or approvals do not fit together.
     """
-    is_over_model = agent.planner is None or isinstance(agent.planner, PlannerConfig)
+    is_over_model = not is_own_planner(agent.planner)
     runtime = _runtime(replace(agent, model=_NO_MODEL) if is_over_model else agent, logger=logger)
     return await runtime.replay(record, artifacts=artifacts, everywhere=True, clean=clean)
 

@@ -19,7 +19,7 @@ from harborage.app.keeping import Origin
 from harborage.app.replays import open_kept
 from harborage.cli.recording import OnEntries, WatchedRuns, watched
 from harborage.identity import Identity
-from harborage.planner import PlannerConfig
+from harborage.runtime.model import is_own_planner
 from harborage.state.runs import RunRecord
 from harborage.state.storage import open_storage
 
@@ -86,7 +86,7 @@ async def aboard(agent: Agent, wishes: Wishes, on_entries: OnEntries) -> AsyncIt
 
 def _model(agent: Agent, wishes: Wishes) -> str:
     """The model that is asked for; else the one that has decided in this run so far, as long as it can be told one."""
-    has_own_planner = agent.planner is not None and not isinstance(agent.planner, PlannerConfig)
+    has_own_planner = is_own_planner(agent.planner)
     return wishes.model or ("" if has_own_planner else wishes.origin.model)
 
 

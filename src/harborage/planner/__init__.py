@@ -30,6 +30,7 @@ from harborage.planner.config import (
     OperatorPlannerConfig,
     OperatorPlanningHints,
     PlannerConfig,
+    check_config,
     check_operator_config,
     config_from_operator,
 )
@@ -102,7 +103,15 @@ from harborage.planner.handles import HandleRegistry, ProcessLocalHandleRegistry
 from harborage.planner.hints import BudgetHints, PlanningHints, PlanningNudges, hints_from_config
 from harborage.planner.manifest import build_artifact_manifest, resolve_provenance
 from harborage.planner.multimodal import materialize_input_content
-from harborage.planner.registry import PLANNERS, Factory, FactoryDeps, register, registered_drivers, resolve
+from harborage.planner.registry import (
+    PLANNERS,
+    Factory,
+    FactoryDeps,
+    check_planner,
+    register,
+    registered_drivers,
+    resolve,
+)
 from harborage.planner.summarising import TrajectorySummariser
 from harborage.planner.trajectory import (
     UNSET_TIME,
@@ -234,8 +243,10 @@ __all__ = [
     "WakeAware",
     "WakeMode",
     "build_artifact_manifest",
+    "check_config",
     "check_decision",
     "check_operator_config",
+    "check_planner",
     "config_from_operator",
     "decision_kind",
     "default_token_estimator",

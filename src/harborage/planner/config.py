@@ -17,6 +17,7 @@ __all__ = [
     "OperatorPlannerConfig",
     "OperatorPlanningHints",
     "PlannerConfig",
+    "check_config",
     "check_operator_config",
     "config_from_operator",
 ]
@@ -84,20 +85,35 @@ def check_operator_config(section: OperatorPlannerConfig, *, drivers: Collection
         raise InvalidConfigError(
             f"planner.driver {section.driver!r} is unknown; use one of {', '.join(sorted(drivers))}"
         )
-    if not ReasoningReplayMode.is_valid(section.reasoning_replay):
-        raise InvalidConfigError(f"planner.reasoning_replay {section.reasoning_replay!r} is unknown; use never or text")
-    for key in _NOT_NEGATIVE:
-        if getattr(section, key) < 0:
-            raise InvalidConfigError(f"planner.{key} is {getattr(section, key)}; it must not be negative")
+    _check_options(section, ("max_steps", "max_tool_examples_per_tool", *_RUNTIME_COUNTS))
 
 
-_NOT_NEGATIVE = (
-    "max_steps",
-    "max_tool_examples_per_tool",
-    "skills_context_max",
-    "absolute_max_spawn_depth",
-    "token_budget",
-)
+def check_config(config: PlannerConfig) -> None:
+    """Accept a configuration whose common options a driver can use; `driver` and `extra` are judged by others.
+
+    Raises:
+        InvalidConfigError: the message names the option and what it may hold.
+    """
+    _check_options(config, ("max_steps", "max_tool_examples_per_tool"))
+
+
+def _check_options(config: OperatorPlannerConfig | PlannerConfig, counts: Collection[str]) -> None:
+    replay = config.reasoning_replay
+    if not ReasoningReplayMode.is_valid(replay):
+        raise InvalidConfigError(f"planner.reasoning_replay {replay!r} is unknown; use never or text")
+    for name in counts:
+        count = getattr(config, name)
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise InvalidConfigError(f"planner.{name} is {count!r}; give a whole number, 0 for the default")
+        if count < 0:
+            raise InvalidConfigError(f"planner.{name} is {count}; it must not be negative")
+    if not isinstance(config.extra_guidance, str):
+        raise InvalidConfigError(f"planner.extra_guidance is {config.extra_guidance!r}; give a text")
+    if not isinstance(config.parallel_tool_calls, bool | None):
+        raise InvalidConfigError(f"planner.parallel_tool_calls is {config.parallel_tool_calls!r}; use True or False")
+
+
+_RUNTIME_COUNTS = ("skills_context_max", "absolute_max_spawn_depth", "token_budget")
 
 
 def config_from_operator(section: OperatorPlannerConfig) -> PlannerConfig:

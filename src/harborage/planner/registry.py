@@ -7,17 +7,20 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
+from harborage.callables import CallbackKindError, require_async
 from harborage.drivers import DriverTable
 from harborage.llm import LLMClient
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.config import PlannerConfig
+from harborage.planner.config import PlannerConfig, check_config
 from harborage.planner.context import Planner
+from harborage.planner.errors import InvalidConfigError
+from harborage.planner.wake import resolve_wake_mode
 
-__all__ = ["PLANNERS", "Factory", "FactoryDeps", "register", "registered_drivers", "resolve"]
+__all__ = ["PLANNERS", "Factory", "FactoryDeps", "check_planner", "register", "registered_drivers", "resolve"]
 
 
 class FactoryDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +60,28 @@ async def resolve(config: PlannerConfig, deps: FactoryDeps, *, table: DriverTabl
     Raises:
         asyncio.CancelledError: the caller was cancelled; reported first.
         DriverUnknownError: nobody registered the name; the text lists those that are.
+        InvalidConfigError: an option is out of its range, or what the factory made is no planner.
         Exception: what the driver's factory raised.
     """
     raise_if_cancelled()
-    return table.factory(config.driver)(config, deps)
+    make = table.factory(config.driver)
+    check_config(config)
+    return check_planner(make(config, deps))
+
+
+def check_planner(planner: object) -> Planner:
+    """The planner, if it can be asked: its `next` is async, and the wake mode that it may declare is one.
+
+    Raises:
+        InvalidConfigError: it is no planner; the text says what is wrong with it.
+    """
+    name = type(planner).__name__
+    ask = getattr(planner, "next", None)
+    if ask is None:
+        raise InvalidConfigError(f"{name} is no planner: it has no `next`")
+    try:
+        require_async(ask, f"{name}.next")
+        resolve_wake_mode(planner)
+    except CallbackKindError as error:
+        raise InvalidConfigError(f"{name} is no planner: {error}") from error
+    return cast("Planner", planner)

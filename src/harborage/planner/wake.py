@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from harborage.callables import require_sync
 from harborage.planner.enums import WakeMode
+from harborage.planner.errors import InvalidConfigError
 
 __all__ = ["WakeAware", "resolve_wake_mode"]
 
@@ -19,5 +21,18 @@ class WakeAware(Protocol):
 
 
 def resolve_wake_mode(planner: object) -> WakeMode:
-    """The planner's own wake mode when it declares one, else `push`."""
-    return planner.wake_mode() if isinstance(planner, WakeAware) else WakeMode.PUSH
+    """The planner's own wake mode when it declares one, as a method or as a plain attribute, else `push`.
+
+    Raises:
+        InvalidConfigError: it declares something else.
+    """
+    declared = getattr(planner, "wake_mode", None)
+    if declared is None:
+        return WakeMode.PUSH
+    mode = declared
+    if callable(declared):
+        require_sync(declared, f"{type(planner).__name__}.wake_mode")
+        mode = declared()
+    if mode not in WakeMode:
+        raise InvalidConfigError(f"{type(planner).__name__}.wake_mode is {mode!r}; use one of {', '.join(WakeMode)}")
+    return WakeMode(mode)

@@ -47,6 +47,7 @@ from harborage.state.storage import Storage, open_storage
 from harborage.state.store import StateStore
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
+from harborage.tools.builtin.names import ARTIFACT_FETCH
 
 __all__ = ["Assembly", "Setup", "assemble"]
 
@@ -153,7 +154,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     meta = BuiltInDeps(
         artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
     )
-    register_built_ins(catalog, options.built_in, meta)
+    register_built_ins(catalog, _built_in(options, catalog, mind), meta)
     gates.update(approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock))
     closers.extend(gate.aclose for gate in gates.values())
     executor = _executor(setup, catalog, artifacts, bus, tasks)
@@ -182,6 +183,12 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
+
+
+def _built_in(options: RuntimeOptions, catalog: ToolCatalog, mind: Mind) -> tuple[str, ...]:
+    """The built-in tools that are wanted, and the one that reads what is kept outside of prompts."""
+    is_there = ARTIFACT_FETCH in options.built_in or catalog.resolve(ARTIFACT_FETCH) is not None
+    return options.built_in if is_there or not mind.takes_tools else (*options.built_in, ARTIFACT_FETCH)
 
 
 async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
@@ -401,6 +408,7 @@ def _program(
         ledgers=ledgers,
         clock=setup.clock,
         logger=setup.logger,
+        hints=mind.hints,
     )
     return AgentProgram(
         effects,

@@ -21,15 +21,15 @@ from harborage.errors import HarborageError
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, Planner, PlannerConfig, Summariser
+from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.journal import Journal
 from harborage.runtime.limits import Limits
-from harborage.runtime.model import ModelChoice, mind_of
-from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
+from harborage.runtime.options import RuntimeOptions, with_operator
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
@@ -73,9 +73,10 @@ class Runtime:
 
     Who decides the steps of every run, spawned tasks included, is either a `planner` of your own or a `model`: a string
     such as `openai:gpt-5`, a `ConfigSnapshot`, or an open client. Over a model works the reference planner, or the one
-    that a `PlannerConfig` given as `planner` names; `instructions` go into its prompt. `tools` are decorated or plain
-    typed functions, or descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one
-    a tool.
+    that a `PlannerConfig` given as `planner` names; `instructions` go into its prompt. A function given as `planner`,
+    or the class of a planner, is called with the open client and makes the planner over it. An `OperatorPlannerConfig`
+    also sets limits of the runtime and hints for every prompt. `tools` are decorated or plain typed functions, or
+    descriptors. `approvals` says which calls a person must allow: one policy for all tools, or one a tool.
 
     Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
     an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
@@ -92,7 +93,7 @@ class Runtime:
     def __init__(
         self,
         *,
-        planner: Planner | PlannerConfig | None = None,
+        planner: PlannerChoice | None = None,
         model: ModelChoice | None = None,
         instructions: str = "",
         tools: Iterable[ToolDescriptor | Callable[..., Any]] = (),
@@ -109,9 +110,12 @@ class Runtime:
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
+        mind = mind_of(planner, model, instructions)
+        if isinstance(planner, OperatorPlannerConfig):
+            options = with_operator(options, planner)
         self.options = options
         self._setup = Setup(
-            mind=mind_of(planner, model, instructions),
+            mind=mind,
             tools=tuple(tools),
             approvals=approvals,
             options=options,

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
+from harborage.planner import OperatorPlannerConfig
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 
-__all__ = ["RuntimeOptions"]
+__all__ = ["RuntimeOptions", "with_operator"]
 
 _MONTH = timedelta(days=30)
 
@@ -57,3 +58,12 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     session_policy: SessionPolicy = SessionPolicy()
     task_retention: timedelta = timedelta(days=30)
     upkeep: timedelta = timedelta(minutes=5)
+
+
+def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> RuntimeOptions:
+    """The options with what an operator's planner section says about the runtime; what it leaves at 0 stays."""
+    return msgspec.structs.replace(
+        options,
+        max_spawn_depth=section.absolute_max_spawn_depth or options.max_spawn_depth,
+        token_budget=section.token_budget or options.token_budget,
+    )

@@ -39,16 +39,20 @@ from harborage.planner.react import ReActPlanner
 from harborage.planner.repair import RepairLoop
 from harborage.testing.llm import ScriptedLLM, calls_tools
 from harborage.testing.provider_rules import check_request
-from harborage.tools import Tool
+from harborage.tools import Tool, ToolExample
 
 GOLDEN = Path(__file__).parent / "golden" / "whole_conversation.txt"
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
 
 class Shelf:
-    """Two tools, one of which reads tables."""
+    """Two tools, one of which reads tables, and the meta tools that the prompt names."""
 
-    tools = (Tool("add", "Adds two\nnumbers."), Tool("read_table", handles_mime=("text/csv",)))
+    tools = (
+        Tool("add", "Adds two\nnumbers.", examples=(ToolExample({"a": 1, "b": 2}, "a sum", ("minimal",)),)),
+        Tool("read_table", handles_mime=("text/csv",)),
+        *(Tool(name) for name in ("tool_search", "tool_get", "skill_search", "skill_get", "artifact_fetch")),
+    )
 
     def resolve(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == name), None)

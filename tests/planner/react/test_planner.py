@@ -407,9 +407,9 @@ async def test_a_builder_of_ones_own(make_run, catalog, prompt, given):
 
 
 async def test_options(make_run, system_text):
-    """The prompt's options reach the built-in prompt; an empty prompt and an unknown mode mean the defaults."""
+    """The prompt's options reach the built-in prompt; an empty prompt and an empty mode mean the defaults."""
     step = Step(action=CallTool("a"), observation=1, reasoning_trace="why")
-    for mode, text in (("text", "Reasoning:\nwhy"), ("never", None), ("Text", None), ("", None)):
+    for mode, text in (("text", "Reasoning:\nwhy"), ("never", None), ("", None)):
         llm = ScriptedLLM(["done"])
         planner = ReActPlanner(llm, reasoning_replay=mode, system_prompt="", system_prompt_extra="Be kind.")
         await planner.next(make_run(trajectory=Trajectory(steps=[step])))
@@ -419,6 +419,13 @@ async def test_options(make_run, system_text):
     llm = ScriptedLLM(["done"])
     await ReActPlanner(llm, system_prompt="You are Bob.").next(make_run())
     assert system_text(llm.requests[0]).startswith("You are Bob.\n\n<available_tools>")
+
+
+def test_an_unknown_replay_mode_is_refused():
+    """Where the planner is made, by name."""
+    for mode in ("Text", "txet", "always"):
+        with pytest.raises(InvalidConfigError, match=f"{mode}.*never or text"):
+            ReActPlanner(silent(), reasoning_replay=mode)
 
 
 async def test_an_answer_resets_what_was_wrong(make_run):

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from harborage.planner import BudgetHints, PlanningHints, RepairCounters, RunContext
+from harborage.planner import (
+    ArtifactManifestEntry,
+    BudgetHints,
+    CallTool,
+    PlanningHints,
+    RepairCounters,
+    RunContext,
+    Step,
+    Trajectory,
+)
 from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder
 from harborage.planner.react.guidance import guidance_lines
 from harborage.planner.react.sections import planning_constraints
@@ -25,6 +34,8 @@ TAGS = [
     "error_handling",
     "available_tools",
 ]
+META = ("tool_search", "tool_get", "skill_search", "skill_get", "artifact_fetch")
+HEAVY = {"tool": "a", "size_bytes": 99_999, "truncated": True, "preview": "begin", "artifact_ref": "art-1"}
 FORBIDDEN = [
     "_finish",
     "_spawn_task",
@@ -65,22 +76,46 @@ def body(text: str, tag: str) -> str:
 
 def test_the_default_prompt_is_the_golden_one(make_run, catalog):
     """A change of the prompt shows as a change of this file."""
-    shelf = catalog(Tool("add", "Adds two numbers."), Tool("now"))
+    shelf = catalog(Tool("add", "Adds two numbers."), Tool("now"), *map(Tool, META))
     assert main_text(make_run(catalog=shelf)) + "\n" == (GOLDEN / "default_prompt.txt").read_text("utf-8")
 
 
-def test_the_order_of_sections(make_run):
-    """Eight sections always, in this order, one blank line between two; the others only with content."""
+def test_the_order_of_sections(make_run, catalog):
+    """Seven sections always, in this order, one blank line between two; the others only with content."""
     text = main_text(make_run())
-    assert tags(text) == TAGS
+    assert tags(text) == [tag for tag in TAGS if tag != "heavy_results"]
     assert "\n\n\n" not in text
-    full = main_text(make_run(planning_hints=PlanningHints(constraints="c")), extra="e")
+    run = make_run(planning_hints=PlanningHints(constraints="c"), catalog=catalog(Tool("artifact_fetch")))
+    full = main_text(run, extra="e")
     assert tags(full) == [*TAGS, "additional_guidance", "planning_constraints"]
+
+
+def test_only_tools_that_may_be_called_are_named(make_run, catalog):
+    """A meta tool that the run does not have is nowhere in the request; one that it discovered is."""
+    step = Step(action=CallTool("a"), observation=HEAVY)
+    rows = [ArtifactManifestEntry(ref=f"r{number}") for number in range(30)]
+    for has in ((), *((name,) for name in META), META):
+        run = make_run(catalog=catalog(*map(Tool, has)), trajectory=Trajectory(steps=[step]), session_artifacts=rows)
+        request = DefaultPromptBuilder().build(run, DEFAULT_SYSTEM_PROMPT)
+        said = "\n".join(message.content.text or "" for message in request.messages)
+        for name in META:
+            assert (re.search(rf"\b{name}\b", said) is not None) == (name in has), (name, has)
+    found = make_run(catalog=catalog(hidden=(Tool("artifact_fetch"),)), discovered_tools=("artifact_fetch",))
+    assert "artifact_fetch(ref" in main_text(found)
+
+
+def test_what_cannot_be_fetched_is_said_to_be_kept(make_run, catalog):
+    """Without a tool that reads artifacts the excerpt still says that something is missing, and where it is."""
+    run = make_run(
+        catalog=catalog(Tool("a")), trajectory=Trajectory(steps=[Step(action=CallTool("a"), observation=HEAVY)])
+    )
+    shown = DefaultPromptBuilder().build(run, DEFAULT_SYSTEM_PROMPT).messages[-1].content.text
+    assert 'kept as "art-1", which no tool of this run reads' in shown
 
 
 def test_what_must_not_be_said(make_run, catalog):
     """Nothing of reserved names, retired sections or fields, and no hole that was left unfilled."""
-    text = main_text(make_run(catalog=catalog(Tool("add", "Adds."))))
+    text = main_text(make_run(catalog=catalog(Tool("add", "Adds."), Tool("artifact_fetch"))))
     assert not [word for word in FORBIDDEN if word in text]
     heavy = body(text, "heavy_results")
     assert not [word for word in ("artifact_ref", "preview", "ArtifactStub") if word in heavy]
@@ -97,9 +132,9 @@ def test_what_must_not_be_said(make_run, catalog):
         ("error_handling", ["arguments", "another way", "final answer"]),
     ],
 )
-def test_what_a_section_conveys(make_run, tag, words):
+def test_what_a_section_conveys(make_run, catalog, tag, words):
     """Each section names what it is about."""
-    said = body(main_text(make_run()), tag)
+    said = body(main_text(make_run(catalog=catalog(*map(Tool, META)))), tag)
     assert not [word for word in words if word not in said]
 
 

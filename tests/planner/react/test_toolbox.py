@@ -10,12 +10,13 @@ from harborage.planner import (
     CallTool,
     ParallelBranchObservation,
     ParallelObservation,
+    PlanningNudges,
     Step,
     Trajectory,
 )
 from harborage.planner.react.discovery import discovered_tools
 from harborage.planner.react.toolbox import NO_TOOLS, declared_tools, listed_tools
-from harborage.tools import Tool
+from harborage.tools import Tool, ToolExample, Transport
 
 CONTROLS = ["_spawn_task", "_await_task"]
 SEARCH = CallTool("tool_search", b'{"query":"x"}')
@@ -92,10 +93,43 @@ def test_the_controls(make_run, catalog):
 
 
 def test_the_list(make_run, catalog):
-    """An entry has a name and a description on one line, and nothing of schemas, examples or side effects."""
+    """An entry has a name and a description on one line, and nothing of schemas or side effects."""
     run = make_run(catalog=catalog(Tool("a", "does\nit ", {"type": "object", "title": "T"}), Tool("b", " ")))
     assert listed_tools(run) == "- a: does it\n\n- b"
     assert listed_tools(make_run(catalog=catalog())) == NO_TOOLS
+
+
+def test_examples_are_ranked_and_capped(make_run, catalog):
+    """The most telling come first: minimal, common, edge cases, then the others in their order."""
+    examples = (
+        ToolExample({"q": "plain"}),
+        ToolExample({"q": "edge"}, "none found", ("edge-case",)),
+        ToolExample({"q": "both"}, tags=("other", "common", "edge-case")),
+        ToolExample({"q": "least"}, "as little\nas it takes", ("minimal",)),
+    )
+    run = make_run(catalog=catalog(Tool("a", "does it", examples=examples), Tool("b")))
+    assert listed_tools(run, 9).split("\n") == [
+        "- a: does it",
+        '  example: {"q":"least"} (as little as it takes)',
+        '  example: {"q":"both"}',
+        '  example: {"q":"edge"} (none found)',
+        '  example: {"q":"plain"}',
+        "",
+        "- b",
+    ]
+    assert listed_tools(run).count("example:") == 3
+    assert listed_tools(run, 1).count("example:") == 1
+
+
+def test_tools_of_the_preferred_transport_come_first(make_run, catalog):
+    """The caller's wish orders the list and the declarations, and hides nothing."""
+    shelf = catalog(Tool("a"), Tool("b", transport=Transport.MCP), Tool("c"))
+    wish = PlanningNudges(prefer_transport="mcp")
+    run = make_run(catalog=shelf)
+    assert names(run) == [*CONTROLS, "a", "b", "c"]
+    run.hints = wish
+    assert names(run) == [*CONTROLS, "b", "a", "c"]
+    assert listed_tools(run) == "- b\n\n- a\n\n- c"
 
 
 def test_a_new_tool_is_seen(make_run, catalog):

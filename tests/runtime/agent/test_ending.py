@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harborage import codec
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.agent.background import end_children
@@ -34,9 +35,9 @@ async def test_a_task_ends_as_its_run_does(runtimes: Runtimes, reason: FinishRea
     await bench.end(run)
     task = await bench.rt.tasks.get(run.id, who=ME)
     if reason is FinishReason.GOAL:
-        answer = {"None": "goal", "text": "text", "{'answer': 'inside'}": "inside"}.get(str(payload), str(payload))
+        answer = {"None": "goal", "text": "text", "{'answer': 'inside'}": "inside"}.get(str(payload), '{"n":1}')
         assert task.status is TaskStatus.COMPLETE
-        wanted = b'{"answer":"%s","finish_reason":"goal","tool_calls_seen":0}' % answer.encode()
+        wanted = b'{"answer":%s,"finish_reason":"goal","tool_calls_seen":0}' % codec.encode(answer)
         assert task.result == wanted
     else:
         assert task.status is TaskStatus.FAILED

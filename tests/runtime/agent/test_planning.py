@@ -115,7 +115,7 @@ async def test_the_context_brings_what_the_runtime_has(runtimes: Runtimes) -> No
     await bench.end(run)
     first, second = planner.contexts
     assert (first.quadruple, first.query, first.goal) == (run.who, "g", "g")
-    assert [one.name for one in first.catalog.list()] == ["note"]
+    assert [one.name for one in first.catalog.list()] == ["artifact_fetch", "note"]
     assert first.artifacts is bench.rt.artifacts
     assert (first.budget.token_budget, first.now()) == (77, bench.clock.now())
     assert first.repair_counters is second.repair_counters is not None

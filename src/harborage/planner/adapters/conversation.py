@@ -14,7 +14,9 @@ from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.multimodal import materialize_input_content
 from harborage.planner.react.blocks import background_results, context_blocks, resumed
 from harborage.planner.react.memo import kept_with
+from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME
 from harborage.planner.react.replay import Replay
+from harborage.planner.react.toolbox import tool_names
 from harborage.planner.trajectory import Trajectory, TrajectorySummary
 
 __all__ = ["conversation", "has_media", "plain_text", "stub_text"]
@@ -26,10 +28,11 @@ def conversation(run: RunContext) -> list[ChatMessage]:
     Raises:
         MemoryBlockUnserializableError: something meant for the model cannot become JSON.
     """
-    messages = [_user(text) for text in context_blocks(run)]
+    can_fetch = ARTIFACT_FETCH_TOOL_NAME in tool_names(run)
+    messages = [_user(text) for text in context_blocks(run, can_fetch=can_fetch)]
     messages.append(_request(run))
     if run.trajectory is not None:
-        messages += _history(run, run.trajectory)
+        messages += _history(run, run.trajectory, can_fetch)
     return messages
 
 
@@ -67,9 +70,10 @@ def _request(run: RunContext) -> ChatMessage:
     )
 
 
-def _history(run: RunContext, trajectory: Trajectory) -> list[ChatMessage]:
+def _history(run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
     mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
-    messages = kept_with(trajectory, f"adapters.replay.{mode}", lambda: Replay(mode)).messages(trajectory)
+    name = f"adapters.replay.{mode}.{can_fetch}"
+    messages = kept_with(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
     hint, now = trajectory.resume_hint, len(trajectory.steps)
     if hint is not None and not any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs):
         messages.append(_user(resumed(hint.resume_payload)))

@@ -24,13 +24,17 @@ _NO_EXCERPT: Final = "(no excerpt)"
 _OMITTED: Final = '"[omitted:'
 
 
-def heavy_text(value: Any) -> str | None:
-    """The excerpt of a heavy result and how to fetch the rest; None when `value` is not one."""
+def heavy_text(value: Any, *, can_fetch: bool = True) -> str | None:
+    """The excerpt of a heavy result and how to fetch the rest; None when `value` is not one.
+
+    Without `can_fetch` the model has no tool to fetch with, so the rest is only named.
+    """
     match value:
         case ArtifactStub():
-            return f"{one_line(value.summary) or _NO_EXCERPT} {_footer(value.ref, value.size_bytes, value.mime)}"
+            footer = _footer(value.ref, value.size_bytes, value.mime, can_fetch)
+            return f"{one_line(value.summary) or _NO_EXCERPT} {footer}"
         case dict() if _is_wrapper(value):
-            return _wrapped(value)
+            return _wrapped(value, can_fetch)
         case _:
             return None
 
@@ -47,28 +51,33 @@ def _is_wrapper(value: dict[Any, Any]) -> bool:
     return value.get("truncated") is True or value.keys() <= _WRAPPER
 
 
-def _wrapped(value: dict[Any, Any]) -> str:
+def _wrapped(value: dict[Any, Any], can_fetch: bool) -> str:
     excerpt, ref = _text(value, "preview") or _text(value, "summary"), _text(value, "artifact_ref")
     if not ref:
         return one_line(excerpt)
     if _has_omitted_fields(excerpt):
-        return f"{excerpt}\n\n{_field_footer(ref)}"
-    footer = _footer(ref, value.get("size_bytes"), _text(value, "mime"))
+        return f"{excerpt}\n\n{_field_footer(ref, can_fetch)}"
+    footer = _footer(ref, value.get("size_bytes"), _text(value, "mime"), can_fetch)
     return f"{one_line(excerpt) or _NO_EXCERPT} {footer}"
 
 
-def _footer(ref: str, size: Any, mime: str) -> str:
+def _footer(ref: str, size: Any, mime: str, can_fetch: bool) -> str:
     is_size = isinstance(size, int | float) and not isinstance(size, bool) and 0 < size < math.inf
     facts = ([f"{int(size)} bytes"] if is_size else []) + ([mime] if mime else [])
     known = f" ({', '.join(facts)})" if facts else ""
-    return f"[cut; the whole result{known}: {fetch_call(ref)}]"
+    return f"[cut; the whole result{known}: {_whereabouts(ref, can_fetch)}]"
 
 
-def _field_footer(ref: str) -> str:
+def _field_footer(ref: str, can_fetch: bool) -> str:
+    way = f"read them with {fetch_call(ref)}" if can_fetch else f"they are {_whereabouts(ref, can_fetch)}"
     return (
-        f"[fields marked as omitted were cut; read them with {fetch_call(ref)}. All other fields are complete. "
+        f"[fields marked as omitted were cut; {way}. All other fields are complete. "
         "Calling the tool again gives the same result.]"
     )
+
+
+def _whereabouts(ref: str, can_fetch: bool) -> str:
+    return fetch_call(ref) if can_fetch else f"kept as {codec.encode_text(ref)}, which no tool of this run reads"
 
 
 def _has_omitted_fields(excerpt: str) -> bool:

@@ -19,29 +19,29 @@ PLACEHOLDER: Final = "(no observation)"
 _ERROR_BYTES: Final = 8 * 1024
 
 
-def observation_body(step: Step) -> str:
+def observation_body(step: Step, *, can_fetch: bool = True) -> str:
     """The outcome of a step with one call: its failure, its error, or what was observed; else the placeholder."""
     if step.failure is not None:
         return _error(f"{step.failure.code}: {step.failure.message}" if step.failure.message else step.failure.code)
     if step.error:
         return _error(step.error)
     for seen in (step.llm_observation, step.observation):
-        heavy = heavy_text(seen)
+        heavy = heavy_text(seen, can_fetch=can_fetch)
         if heavy is not None:
             return _shown(heavy)
     return _shown_value(step.observation if step.llm_observation is None else step.llm_observation)
 
 
-def branch_bodies(step: Step, branches: int) -> list[str]:
+def branch_bodies(step: Step, branches: int, *, can_fetch: bool = True) -> list[str]:
     """The outcome of each branch of a parallel call, by branch.
 
     A call that was aborted as a whole left no outcomes of its branches, so each of them gets that of the step.
     """
     aggregate = _aggregate(step)
     if aggregate is None:
-        return [observation_body(step)] * branches
+        return [observation_body(step, can_fetch=can_fetch)] * branches
     by_index = {outcome.index: outcome for outcome in aggregate.branches}
-    return [_branch_body(by_index.get(index)) for index in range(branches)]
+    return [_branch_body(by_index.get(index), can_fetch) for index in range(branches)]
 
 
 def branch_values(step: Step, branches: int) -> list[Any]:
@@ -55,12 +55,12 @@ def _aggregate(step: Step) -> ParallelObservation | None:
     return parallel_observation(step.llm_observation) or parallel_observation(step.observation)
 
 
-def _branch_body(outcome: ParallelBranchObservation | None) -> str:
+def _branch_body(outcome: ParallelBranchObservation | None, can_fetch: bool) -> str:
     if outcome is None:
         return PLACEHOLDER
     if outcome.error:
         return _error(outcome.error)
-    heavy = heavy_text(outcome.value)
+    heavy = heavy_text(outcome.value, can_fetch=can_fetch)
     return _shown_value(outcome.value) if heavy is None else _shown(heavy)
 
 

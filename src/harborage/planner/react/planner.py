@@ -7,7 +7,7 @@ any run: what a step needs is in its context, and what it worked out is beside t
 from __future__ import annotations
 
 import copy
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -68,7 +68,11 @@ class ReActPlanner:
     again within its step; with `arg_fill_enabled=False` it fails the run instead. `prompt_builder` replaces the
     built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and `system_prompt_extra`.
     `parallel_tool_calls=False` makes the calls of one answer one after the other. `system_prompt` replaces the built-in
-    sections up to the list of tools. A number that is not positive, an empty text and an unknown mode mean the default.
+    sections up to the list of tools. A number that is not positive and an empty text mean the default.
+
+    Raises:
+        InvalidConfigError: there is no client, or the replay mode is unknown.
+        CallbackKindError: the builder is async.
     """
 
     def __init__(
@@ -207,8 +211,10 @@ class ReActPlanner:
 def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
     """A `ReActPlanner` from configuration, for the driver `react`.
 
+    `extra` may hold `repair_attempts`, `max_consecutive_arg_failures`, `arg_fill_enabled` and `system_prompt`.
+
     Raises:
-        InvalidConfigError: there is no model client.
+        InvalidConfigError: there is no model client, or `extra` holds something else.
     """
     if deps.llm is None:
         raise InvalidConfigError("planner.driver react needs a model: configure llm, or pass FactoryDeps(llm=…)")
@@ -219,11 +225,34 @@ def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
         reasoning_replay=config.reasoning_replay,
         max_tool_examples_per_tool=config.max_tool_examples_per_tool,
         parallel_tool_calls=config.parallel_tool_calls is not False,
+        **_extra_options(config.extra),
     )
 
 
+_EXTRA: Final = {
+    "repair_attempts": int,
+    "max_consecutive_arg_failures": int,
+    "arg_fill_enabled": bool,
+    "system_prompt": str,
+}
+
+
+def _extra_options(extra: dict[str, Any]) -> dict[str, Any]:
+    for name, value in extra.items():
+        kind = _EXTRA.get(name)
+        if kind is None:
+            raise InvalidConfigError(
+                f"planner.extra.{name} is no option of the react planner; it takes {', '.join(_EXTRA)}"
+            )
+        if type(value) is not kind:
+            raise InvalidConfigError(f"planner.extra.{name} is {value!r}; it must be a {kind.__name__}")
+    return dict(extra)
+
+
 def _replay_mode(configured: str) -> ReasoningReplayMode:
-    return ReasoningReplayMode.TEXT if configured == ReasoningReplayMode.TEXT else ReasoningReplayMode.NEVER
+    if not ReasoningReplayMode.is_valid(configured):
+        raise InvalidConfigError(f"reasoning_replay {configured!r} is unknown; use never or text")
+    return ReasoningReplayMode(configured or ReasoningReplayMode.NEVER)
 
 
 def _count(run: RunContext, decision: Decision, repaired: RepairSignals, has_bumped: bool) -> None:

@@ -21,11 +21,11 @@ from harborage.planner.react.blocks import background_results, context_blocks, r
 from harborage.planner.react.guidance import GuidanceLine, guidance_lines
 from harborage.planner.react.limits import near_limit
 from harborage.planner.react.memo import kept_with
-from harborage.planner.react.names import DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
+from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
 from harborage.planner.react.rendering import one_line, text_content
 from harborage.planner.react.replay import Replay
 from harborage.planner.react.sections import default_sections, planning_constraints, section
-from harborage.planner.react.toolbox import listed_tools
+from harborage.planner.react.toolbox import listed_tools, tool_names
 from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class PromptBuilder(Protocol):
 class DefaultPromptBuilder:
     """The built-in prompt: tagged system sections, framed data, the goal, and the history as a conversation.
 
-    `extra` is the operator's own guidance. `max_tool_examples` has no effect: the prompt shows names and descriptions,
-    and the declarations carry the schemas.
+    `extra` is the operator's own guidance. Tools are listed by name and description, each with at most
+    `max_tool_examples` of its examples; the declarations carry the schemas.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class DefaultPromptBuilder:
             MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
         """
         guidance = guidance_lines(run.repair_counters)
-        messages = [_system(self._system_text(run, system_prompt, guidance))]
-        messages += [_system(text) for text in context_blocks(run)]
+        tools = tool_names(run)
+        can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools
+        messages = [_system(self._system_text(run, system_prompt, guidance, tools))]
+        messages += [_system(text) for text in context_blocks(run, can_fetch=can_fetch)]
         messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
-            messages += self._history(run, run.trajectory)
+            messages += self._history(run, run.trajectory, can_fetch)
         warning = near_limit(run.budget, run.now())
         if warning:
             messages.append(_user(warning))  # last: what comes before it stays what the provider has kept
@@ -87,10 +89,12 @@ class DefaultPromptBuilder:
         _announce(run, guidance)
         return CompleteRequest(messages=messages)
 
-    def _system_text(self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine]) -> str:
+    def _system_text(
+        self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: frozenset[str]
+    ) -> str:
         is_default = not system_prompt or system_prompt == DEFAULT_SYSTEM_PROMPT
-        parts = default_sections(run.now().date().isoformat()) if is_default else [system_prompt]
-        parts.append(section("available_tools", listed_tools(run)))
+        parts = default_sections(run.now().date().isoformat(), tools) if is_default else [system_prompt]
+        parts.append(section("available_tools", listed_tools(run, self.max_tool_examples)))
         said = "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text)
         if said:
             parts.append(section("additional_guidance", said))
@@ -99,9 +103,10 @@ class DefaultPromptBuilder:
             parts.append(section("planning_constraints", constraints))
         return "\n\n".join(parts)
 
-    def _history(self, run: RunContext, trajectory: Trajectory) -> list[ChatMessage]:
+    def _history(self, run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
         mode = effective_reasoning_replay(run, self._reasoning_replay)
-        messages = kept_with(trajectory, f"react.replay.{mode}", lambda: Replay(mode)).messages(trajectory)
+        name = f"react.replay.{mode}.{can_fetch}"
+        messages = kept_with(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
         if trajectory.resume_hint is not None and not _has_noted_resume(trajectory):
             messages.append(_user(resumed(trajectory.resume_hint.resume_payload)))
         if trajectory.background:

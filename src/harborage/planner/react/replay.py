@@ -31,11 +31,12 @@ _REASONING_LABEL: Final = "Reasoning:"
 
 
 class Replay:
-    """The conversation of one trajectory, in one mode of replaying reasoning."""
+    """The conversation of one trajectory, in one mode of replaying reasoning, for a model that can fetch or cannot."""
 
-    __slots__ = ("_cursor", "_ids", "_inputs", "_is_reasoning_shown", "_messages")
+    __slots__ = ("_can_fetch", "_cursor", "_ids", "_inputs", "_is_reasoning_shown", "_messages")
 
-    def __init__(self, mode: ReasoningReplayMode) -> None:
+    def __init__(self, mode: ReasoningReplayMode, *, can_fetch: bool = True) -> None:
+        self._can_fetch = can_fetch
         self._is_reasoning_shown = mode is ReasoningReplayMode.TEXT
         self._cursor = StepCursor()
         self._messages: list[ChatMessage] = []
@@ -76,15 +77,19 @@ class Replay:
         match step.action:
             case CallParallel(branches=branches) if branches:
                 wanted = [(call.tool, call.args, call.call_id) for call in branches]
-                return self._exchange(step, index, wanted, branch_bodies(step, len(branches)))
+                return self._exchange(
+                    step, index, wanted, branch_bodies(step, len(branches), can_fetch=self._can_fetch)
+                )
             case CallTool(tool=tool, args=args, call_id=call_id):
-                return self._exchange(step, index, [(tool, args, call_id)], [observation_body(step)])
+                return self._exchange(
+                    step, index, [(tool, args, call_id)], [observation_body(step, can_fetch=self._can_fetch)]
+                )
             case SpawnTask() as spawn:
                 wanted = [(SPAWN_TASK_TOOL_NAME, _spawn_args(spawn), "")]
-                return self._exchange(step, index, wanted, [observation_body(step)])
+                return self._exchange(step, index, wanted, [observation_body(step, can_fetch=self._can_fetch)])
             case AwaitTask(task_id=task_id):
                 wanted = [(AWAIT_TASK_TOOL_NAME, codec.encode({"task_id": task_id}), "")]
-                return self._exchange(step, index, wanted, [observation_body(step)])
+                return self._exchange(step, index, wanted, [observation_body(step, can_fetch=self._can_fetch)])
             case None:
                 return self._observation_alone(step)
             case other:
@@ -117,12 +122,12 @@ class Replay:
         deed = codec.encode_text(_deed(action))
         thought = self._thought(step)
         yield ChatMessage(Role.ASSISTANT, text_content(f"{thought}\n\n{deed}" if thought else deed))
-        body = observation_body(step)
+        body = observation_body(step, can_fetch=self._can_fetch)
         _warn_if_missing(body, index)
         yield ChatMessage(Role.USER, Content(text=body))
 
     def _observation_alone(self, step: Step) -> Iterator[ChatMessage]:
-        body = observation_body(step)
+        body = observation_body(step, can_fetch=self._can_fetch)
         if body != PLACEHOLDER:
             yield ChatMessage(Role.USER, Content(text=body))
 

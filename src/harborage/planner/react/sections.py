@@ -6,10 +6,11 @@ The date is a day without a time for the same reason. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 
 from harborage.planner.hints import BudgetHints, PlanningHints
+from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, TOOL_SEARCH_TOOL_NAME
 from harborage.planner.react.rendering import one_line
 
 __all__ = ["default_sections", "planning_constraints", "section"]
@@ -20,9 +21,21 @@ def section(tag: str, body: str) -> str:
     return f"<{tag}>\n{body}\n</{tag}>"
 
 
-def default_sections(day: str) -> list[str]:
-    """The sections that a system prompt of one's own replaces; `day` is today as `YYYY-MM-DD`."""
-    return [section("identity", _IDENTITY.format(day=day)), *_FIXED]
+def default_sections(day: str, tools: Collection[str] = ()) -> list[str]:
+    """The sections that a system prompt of one's own replaces; `day` is today as `YYYY-MM-DD`.
+
+    Meta tools are named only when they are among `tools`, the names that the model may call.
+    """
+    sections = [section("identity", _IDENTITY.format(day=day)), section("tool_discovery", _discovery(tools))]
+    if ARTIFACT_FETCH_TOOL_NAME in tools:
+        sections.append(_HEAVY_RESULTS)
+    return [*sections, *_FIXED]
+
+
+def _discovery(tools: Collection[str]) -> str:
+    """How a turn works, and how to find what is not listed, as far as the run has a tool for it."""
+    known = [text for name, text in _FINDING if name in tools]
+    return "\n".join((_TURNS, *known))
 
 
 def planning_constraints(hints: PlanningHints | None) -> str:
@@ -74,17 +87,31 @@ _IDENTITY = """\
 You are an autonomous agent. You work towards the user's goal step by step, with the tools you are given.
 Today is {day} (UTC)."""
 
-_TOOL_DISCOVERY = """\
+_TURNS = """\
 Call tools natively. A turn is either one or more tool calls, or your final answer as plain text without any call; \
-such an answer ends the run. What you write reaches the user word for word while you write it.
-Not every tool is listed below. Where you have them: `tool_search` finds tools by what they do and makes them callable \
-from your next turn on; `tool_get` shows one tool in full. `skill_search` finds written know-how, `skill_get` reads \
-it: look there before you work out a procedure yourself."""
+such an answer ends the run. What you write reaches the user word for word while you write it."""
 
-_HEAVY_RESULTS = """\
+_FINDING = (
+    (
+        TOOL_SEARCH_TOOL_NAME,
+        "Not every tool is listed below: `tool_search` finds tools by what they do and makes them callable from your "
+        "next turn on.",
+    ),
+    ("tool_get", "`tool_get` shows one tool in full."),
+    (
+        "skill_search",
+        "`skill_search` finds written know-how: look there before you work out a procedure yourself.",
+    ),
+    ("skill_get", "`skill_get` reads written know-how by its name."),
+)
+
+_HEAVY_RESULTS = section(
+    "heavy_results",
+    """\
 A large result is kept outside this conversation. You see a short excerpt of it and a handle, ref="…".
 Read more with `artifact_fetch(ref, max_bytes?)` when the excerpt is not enough. Repeating the call that gave the \
-result does not get around the limit."""
+result does not get around the limit.""",
+)
 
 _TOOL_USAGE = """\
 Call only the tools of this run, with arguments that match their schema: every required field, exact names and types.
@@ -107,8 +134,6 @@ When arguments were refused, fix them and call again. When a tool ran and failed
 If only the user can tell you what you need, asking them is a valid final answer."""
 
 _FIXED = (
-    section("tool_discovery", _TOOL_DISCOVERY),
-    section("heavy_results", _HEAVY_RESULTS),
     section("tool_usage", _TOOL_USAGE),
     section("reasoning", _REASONING),
     section("tone", _TONE),

@@ -11,12 +11,17 @@ from typing import Any, Final
 from harborage.llm import ToolDeclaration
 from harborage.planner.context import RunContext
 from harborage.planner.react.memo import kept_with
-from harborage.planner.react.names import AWAIT_TASK_TOOL_NAME, RESERVED_TOOL_NAMES, SPAWN_TASK_TOOL_NAME
-from harborage.planner.react.rendering import one_line
+from harborage.planner.react.names import (
+    AWAIT_TASK_TOOL_NAME,
+    DEFAULT_MAX_TOOL_EXAMPLES,
+    RESERVED_TOOL_NAMES,
+    SPAWN_TASK_TOOL_NAME,
+)
+from harborage.planner.react.rendering import one_line, render_result
 from harborage.planner.views import ToolCatalogView
-from harborage.tools import Tool
+from harborage.tools import Tool, ToolExample
 
-__all__ = ["NO_TOOLS", "declared_tools", "listed_tools"]
+__all__ = ["NO_TOOLS", "declared_tools", "listed_tools", "tool_names"]
 
 NO_TOOLS: Final = "(no tools are registered)"
 
@@ -72,15 +77,20 @@ def declared_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
     return () if run.catalog is None else _toolbox(run).declared()
 
 
-def listed_tools(run: RunContext) -> str:
-    """One entry a tool, by name and description; schemas are in the declarations."""
-    return NO_TOOLS if run.catalog is None else _toolbox(run).listed()
+def listed_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
+    """One entry a tool: its name, its description, and its best `max_examples`; schemas are in the declarations."""
+    return NO_TOOLS if run.catalog is None else _toolbox(run).listed(max_examples)
+
+
+def tool_names(run: RunContext) -> frozenset[str]:
+    """The names of the tools that this step may call, those that were discovered among them."""
+    return frozenset() if run.catalog is None else _toolbox(run).names
 
 
 def _toolbox(run: RunContext) -> _Toolbox:
     assert run.catalog is not None
     toolbox = kept_with(run.trajectory, "react.toolbox", _Toolbox)
-    toolbox.refresh(_tools(run.catalog, run))
+    toolbox.refresh(_tools(run.catalog, run), run.hints.prefer_transport)
     return toolbox
 
 
@@ -94,27 +104,33 @@ def _tools(catalog: ToolCatalogView, run: RunContext) -> list[Tool]:
 class _Toolbox:
     """The tools that one run saw last, and what was made of them."""
 
-    __slots__ = ("_declared", "_listed", "_seen", "_tools")
+    __slots__ = ("_declared", "_first", "_listed", "_seen", "_tools", "names")
 
     def __init__(self) -> None:
         self._seen: list[Tool] = []
+        self._first = ""
         self._tools: list[Tool] = []
         self._declared: tuple[ToolDeclaration, ...] | None = None
-        self._listed: str | None = None
+        self._listed: dict[int, str] = {}
+        self.names: frozenset[str] = frozenset()
 
-    def refresh(self, tools: list[Tool]) -> None:
-        """Start anew when these are other tools than before."""
+    def refresh(self, tools: list[Tool], first: str) -> None:
+        """Start anew when these are other tools than before; those of the transport `first` come before the others."""
         # A tool is frozen, so the same object is the same tool.
-        if len(tools) == len(self._seen) and all(map(is_, tools, self._seen)):
+        if first == self._first and len(tools) == len(self._seen) and all(map(is_, tools, self._seen)):
             return
-        self._seen = tools
+        self._seen, self._first = tools, first
         by_name: dict[str, Tool] = {}
         for tool in tools:
             # A tool of a reserved name could never be called: its name means a decision.
             if tool.name and tool.name not in RESERVED_TOOL_NAMES:
                 by_name.setdefault(tool.name, tool)
-        self._tools = list(by_name.values())
-        self._declared = self._listed = None
+        self._tools = (
+            sorted(by_name.values(), key=lambda tool: tool.transport != first) if first else [*by_name.values()]
+        )
+        self.names = frozenset(by_name)
+        self._declared = None
+        self._listed = {}
 
     def declared(self) -> tuple[ToolDeclaration, ...]:
         if self._declared is None:
@@ -122,12 +138,29 @@ class _Toolbox:
             self._declared = (*_CONTROLS, *tools)
         return self._declared
 
-    def listed(self) -> str:
-        if self._listed is None:
-            self._listed = "\n\n".join(_entry(tool) for tool in self._tools) or NO_TOOLS
-        return self._listed
+    def listed(self, max_examples: int) -> str:
+        text = self._listed.get(max_examples)
+        if text is None:
+            text = "\n\n".join(_entry(tool, max_examples) for tool in self._tools) or NO_TOOLS
+            self._listed[max_examples] = text
+        return text
 
 
-def _entry(tool: Tool) -> str:
+def _entry(tool: Tool, max_examples: int) -> str:
     description = one_line(tool.description)
-    return f"- {tool.name}: {description}" if description else f"- {tool.name}"
+    head = f"- {tool.name}: {description}" if description else f"- {tool.name}"
+    ranked = sorted(tool.examples, key=_example_rank)[:max_examples]
+    return "\n".join((head, *(f"  example: {_shown_example(one)}" for one in ranked)))
+
+
+def _example_rank(example: ToolExample) -> int:
+    """The place of an example: by its best tag, those without a known one last."""
+    return min((_RANKS[tag] for tag in example.tags if tag in _RANKS), default=len(_RANKS))
+
+
+_RANKS: Final = {"minimal": 0, "common": 1, "edge-case": 2}
+
+
+def _shown_example(example: ToolExample) -> str:
+    args, description = one_line(render_result(example.args)), one_line(example.description)
+    return f"{args} ({description})" if description else args

@@ -16,6 +16,7 @@ from harborage.planner import (
     CompressionRunner,
     InputArtifactView,
     Planner,
+    PlanningHints,
     RepairCounters,
     RunContext,
     Summariser,
@@ -47,6 +48,7 @@ class ContextBuilder:
         ledgers: StateStore,
         clock: Timers,
         logger: logging.Logger,
+        hints: PlanningHints | None = None,
     ) -> None:
         self._planner = planner
         self._catalog = catalog
@@ -57,6 +59,7 @@ class ContextBuilder:
         self._ledgers = ledgers
         self._clock = clock
         self._logger = logger
+        self._hints = hints
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
         """The live side of the run that `request` asked for."""
@@ -67,6 +70,7 @@ class ContextBuilder:
             catalog=self._view,
             artifacts=self._artifacts,
             repair_counters=RepairCounters(),
+            planning_hints=self._hints,
             budget=Budget(deadline=request.deadline, token_budget=request.token_budget),
             clock=self._clock.now,
             emit=_Emitter(self._bus, request.who),
