@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity as Identity
     from harborage.identity import Quadruple as Quadruple
     from harborage.llm import ConfigSnapshot as ConfigSnapshot
+    from harborage.memory import Memory as Memory
     from harborage.planner import AwaitTask as AwaitTask
     from harborage.planner import CallParallel as CallParallel
     from harborage.planner import CallTool as CallTool
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from harborage.planner.deterministic import DeterministicPlanner as DeterministicPlanner
     from harborage.planner.finish import FinishPlanner as FinishPlanner
     from harborage.runtime.approval import ApprovalGate as ApprovalGate
+    from harborage.runtime.context import Context as Context
+    from harborage.runtime.context import ContextProvider as ContextProvider
+    from harborage.runtime.context import ContextRequest as ContextRequest
+    from harborage.runtime.context import ContextSource as ContextSource
     from harborage.runtime.host import Run as Run
     from harborage.runtime.host import Runtime as Runtime
     from harborage.runtime.limits import Limits as Limits
@@ -70,6 +75,10 @@ _EXPORTS: dict[str, str] = {
     "CallParallel": "harborage.planner",
     "CallTool": "harborage.planner",
     "ConfigSnapshot": "harborage.llm",
+    "Context": "harborage.runtime.context",
+    "ContextProvider": "harborage.runtime.context",
+    "ContextRequest": "harborage.runtime.context",
+    "ContextSource": "harborage.runtime.context",
     "ControlType": "harborage.runtime.steering",
     "Decision": "harborage.planner",
     "DeterministicPlanner": "harborage.planner.deterministic",
@@ -85,6 +94,7 @@ _EXPORTS: dict[str, str] = {
     "JoinKind": "harborage.planner",
     "JoinSpec": "harborage.planner",
     "Limits": "harborage.runtime.limits",
+    "Memory": "harborage.memory",
     "Pause": "harborage.runtime.pauses",
     "PauseDecision": "harborage.runtime.pauses",
     "PauseReason": "harborage.planner",

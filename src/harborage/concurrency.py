@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from harborage.clock import Timer, Timers
 
 __all__ = ["CancelScope", "Crew", "cancellations", "is_cancelled", "take_back", "together"]
+
+T = TypeVar("T")
 
 
 def is_cancelled() -> bool:
@@ -174,12 +176,44 @@ class Crew:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
+    async def within(self, work: Coroutine[Any, Any, T], seconds: float, name: str, *, clock: Timers) -> T:
+        """What `work` gives, as a task of this crew. When `seconds` are over, or the caller is cancelled, it is
+        cancelled, and the caller does not wait for its end.
+
+        Raises:
+            TimeoutError: the time was up.
+            Exception: what `work` raised.
+        """
+        task: asyncio.Task[T] = self.start(work, name)
+        expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = clock.call_later(seconds, lambda: None if expired.done() else expired.set_result(None))
+        try:
+            waited: set[asyncio.Future[Any]] = {task, expired}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            expired.cancel()
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            raise TimeoutError(f"no answer within {seconds:g} s")
+        return task.result()
+
     async def aclose(self) -> None:
         """Cancel what still runs and wait for its end. Closing twice does nothing."""
         self._is_closed = True
         for task in set(self._tasks):
             task.cancel()
         await self.join()
+
+    async def close_within(self, seconds: float) -> list[str]:
+        """As `aclose`, waiting for at most `seconds` of real time; returns the names of the tasks that still run."""
+        self._is_closed = True
+        for task in set(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+        return sorted(task.get_name() for task in self._tasks)
 
     def _settle(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

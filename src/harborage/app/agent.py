@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from harborage.app.preview import Preview
+from harborage.memory import Memory, MemoryStrategy
 from harborage.runtime.approval import ApprovalPolicy
+from harborage.runtime.context import ProviderChoice
 from harborage.runtime.model import ModelChoice, PlannerChoice
 from harborage.runtime.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
@@ -22,6 +24,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     An agent that names neither a planner nor a model of its own runs on the one that `--model` names, or that this
     machine has. `previews` show what a call would change to the person who is asked to allow it, by the tool's name.
 
+    `context` are providers that add to what its planner is shown, `memory` is how a session remembers its earlier runs.
+
     `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work where it stands.
     """
 
@@ -33,5 +37,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     approvals: ApprovalPolicy | Mapping[str, ApprovalPolicy] | None = None
     previews: Mapping[str, Preview] = {}
     options: RuntimeOptions = RuntimeOptions()
+    context: Sequence[ProviderChoice] = ()
+    memory: Memory | MemoryStrategy | str | None = None
     description: str = ""
     check: Callable[[], None] | None = None

@@ -29,6 +29,8 @@ def open_runtime(agent: Agent, *, journal: Journal | None = None, logger: loggin
         tools=agent.tools,
         approvals=agent.approvals,
         options=agent.options,
+        context=agent.context,
+        memory=agent.memory,
         journal=journal,
         logger=logger,
     )

@@ -143,6 +143,8 @@ def _runtime(
         tools=agent.tools,
         approvals=agent.approvals,
         options=agent.options,
+        context=agent.context,
+        memory=agent.memory,
         storage=storage,
         agent=name,
         logger=logger,

@@ -17,7 +17,7 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
-from harborage.concurrency import CancelScope, Crew
+from harborage.concurrency import Crew
 from harborage.events import Event, EventBus, EventType, Payload
 from harborage.events.payloads import (
     MemoryHealthChangedPayload,
@@ -57,6 +57,7 @@ STATE_KIND: Final = "memory.state"
 RECOVERY_INTERVAL_S: Final = 10.0
 _MOST_SUMMARY: Final = 32_768
 _MISSING: Final = "<missing>"
+_GRACE_S: Final = 0.25
 
 
 @runtime_checkable
@@ -106,6 +107,7 @@ class SessionMemory:
         self._locks: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
         self._degraded: dict[Identity, None] = {}
         self._crew = Crew(lambda name, error: self._logger.error("%s stopped: %s", name, error))
+        self._asking = Crew(lambda name, error: self._logger.debug("%s: %s", name, error))
         self._recovery: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -189,6 +191,8 @@ class SessionMemory:
         """Stop the recovery loop; what it still had to do is stored. Closing twice does nothing."""
         self._is_closed = True
         await self._crew.aclose()
+        for name in await self._asking.close_within(_GRACE_S):
+            self._logger.warning("%s ignores its cancellation and was left behind", name)
 
     # ── Summaries ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,13 +206,11 @@ class SessionMemory:
 
     async def _asked(self, who: Identity, previous: str, turns: tuple[Turn, ...]) -> str:
         """The new summary; blank when it could not be made, which the log explains."""
-        assert self._summariser is not None
         summary, reason = "", "the summary is blank"
         try:
-            with CancelScope(self._clock, self.config.summary_timeout_s) as scope:
-                summary = (await self._summariser.summarise(who, previous, turns)).strip()
-            if scope.was_cancelled:
-                reason = f"it took longer than {self.config.summary_timeout_s:g} s"
+            asking = _summarised(self._summariser, who, previous, turns)
+            seconds = self.config.summary_timeout_s
+            summary = (await self._asking.within(asking, seconds, "summary of a session", clock=self._clock)).strip()
         except Exception as error:  # noqa: BLE001 - a failed summary is counted, and never fails what asked for it
             reason = str(error) or type(error).__name__
         if not summary:
@@ -317,3 +319,10 @@ class SessionMemory:
             self._bus.publish_nowait(Event(type, who, payload))
         except Exception as error:  # noqa: BLE001 - announcing must not fail what is announced
             self._logger.warning("%s was not published: %s", type, error)
+
+
+async def _summarised(
+    summariser: ConversationSummariser | None, who: Identity, previous: str, turns: tuple[Turn, ...]
+) -> str:
+    assert summariser is not None  # a memory that summarises is refused without one
+    return await summariser.summarise(who, previous, turns)

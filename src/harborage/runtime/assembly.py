@@ -18,16 +18,19 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, Redactor
 from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
-from harborage.planner import HandleRegistry, Planner, Summariser
+from harborage.memory import Memory, MemoryStrategy, SessionMemory
+from harborage.planner import HandleRegistry, Planner, ProcessLocalHandleRegistry, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import refuse
 from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.program import AgentProgram
+from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate, ApprovalPolicy
 from harborage.runtime.approvals import approval_gates
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
+from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.engines.stored import StoredEngine
@@ -35,6 +38,7 @@ from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
@@ -75,6 +79,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     begin_child: BeginChild | None = None
     summariser: Summariser | None = None
     handles: HandleRegistry | None = None
+    context: tuple[ContextSource, ...] = ()
+    memory: Memory | SessionMemory | None = None
     clock: Timers = SYSTEM_CLOCK
     logger: logging.Logger = logging.getLogger("harborage")
 
@@ -95,6 +101,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     program: AgentProgram
     upkeep: Upkeep
     storage: Storage | None
+    desk: ContextDesk
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
     closers: tuple[Closer, ...]
@@ -129,18 +136,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     redactor = REDACTOR_DRIVERS.factory(options.redactor)()
     storage = await _storage(setup, closers)
     artifacts = await _artifacts(setup, storage, closers)
-    bus = setup.bus
-    if bus is None:
-        bus = _bus(options, storage, redactor, clock)
-        closers.append(bus.aclose)
+    bus = _bus(setup, storage, redactor, closers)
     hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
     deps = Deps(artifacts=artifacts, bus=bus, clock=clock)
-    has_tools = bool(setup.tools or options.built_in)
-    mind = await open_mind(
-        setup.mind, deps, closers, setup.summariser, redactor=redactor, hearing=hearing, has_tools=has_tools
-    )
-    if options.limits.cost is not None:
-        await mind.check_price()
+    mind = await _mind(setup, deps, closers, redactor, hearing)
     state = None if storage is None else storage.state
     kept = await _state(closers) if state is None else state
     parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state)
@@ -149,7 +148,8 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
     wake = None if storage is None else partial(_wake, storage.queue)
-    pauses = Coordinator(bus=bus, store=state, handles=setup.handles, clock=clock, on_settled=wake)
+    handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
+    pauses = Coordinator(bus=bus, store=state, handles=handles, clock=clock, on_settled=wake)
     gates: dict[str, ApprovalGate] = {}
     meta = BuiltInDeps(
         artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
@@ -157,10 +157,13 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     register_built_ins(catalog, _built_in(options, catalog, mind), meta)
     gates.update(approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock))
     closers.extend(gate.aclose for gate in gates.values())
-    executor = _executor(setup, catalog, artifacts, bus, tasks)
+    memory = _memory(setup, kept, bus, mind, closers)
+    desk = ContextDesk(setup.context, memory, handles, redactor=redactor, clock=clock, logger=setup.logger)
+    closers.append(desk.aclose)
+    executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
     closers.append(executor.aclose)
     history = ControlHistory()
-    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, redactor=redactor)
+    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
     engine = _engine(setup, storage, pauses, partial(refuse, services))
     closers.append(engine.aclose)
@@ -179,6 +182,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         program=_program(setup, mind, effects, catalog, artifacts, bus, gates, ledgers=kept),
         upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, engine, storage)),
         storage=storage,
+        desk=desk,
         check_price=mind.check_price,
         token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
@@ -213,6 +217,31 @@ async def _artifacts(setup: Setup, storage: Storage | None, closers: list[Closer
     artifacts = await open_artifacts(config)
     closers.append(artifacts.aclose)
     return artifacts
+
+
+async def _mind(setup: Setup, deps: Deps, closers: list[Closer], redactor: Redactor, hearing: Hearing | None) -> Mind:
+    """What decides, with a model whose price is known where cost is limited."""
+    has_tools = bool(setup.tools or setup.options.built_in)
+    mind = await open_mind(
+        setup.mind, deps, closers, setup.summariser, redactor=redactor, hearing=hearing, has_tools=has_tools
+    )
+    if setup.options.limits.cost is not None:
+        await mind.check_price()
+    return mind
+
+
+def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers: list[Closer]) -> SessionMemory | None:
+    """The memory of sessions, kept where the runs are kept; None when nothing is to be remembered."""
+    if setup.memory is None or isinstance(setup.memory, SessionMemory):
+        return setup.memory
+    if setup.memory.strategy is MemoryStrategy.NONE:
+        return None
+    summariser = None
+    if mind.client is not None:
+        summariser = ModelConversationSummariser(mind.client, model=setup.memory.summary_model)
+    memory = SessionMemory(state, bus, setup.memory, summariser=summariser, clock=setup.clock, logger=setup.logger)
+    closers.append(memory.aclose)
+    return memory
 
 
 async def _wake(queue: RunQueue, settled: Pause) -> None:
@@ -304,10 +333,16 @@ def _upkeep(
     )
 
 
-def _bus(options: RuntimeOptions, storage: Storage | None, redactor: Redactor, clock: Timers) -> EventBus:
+def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: list[Closer]) -> EventBus:
+    """The bus that was given, else one over the events of the storage."""
+    if setup.bus is not None:
+        return setup.bus
     if storage is None:
-        return BUS_DRIVERS.factory(options.event_driver)(redactor=redactor, clock=clock)
-    return BUS_DRIVERS.factory("durable")(log=storage.events, redactor=redactor, clock=clock)
+        bus = BUS_DRIVERS.factory(setup.options.event_driver)(redactor=redactor, clock=setup.clock)
+    else:
+        bus = BUS_DRIVERS.factory("durable")(log=storage.events, redactor=redactor, clock=setup.clock)
+    closers.append(bus.aclose)
+    return bus
 
 
 def _engine(
@@ -345,7 +380,7 @@ def _services(
     *,
     gates: Mapping[str, ApprovalGate],
     hearing: Hearing | None,
-    redactor: Redactor,
+    desk: ContextDesk,
 ) -> AgentServices:
     """The services of an assembled runtime: nothing waits for ever, nothing is lost for one bad control."""
     return AgentServices(
@@ -367,13 +402,20 @@ def _services(
         keys_pauses=True,
         is_recorded=True,
         hearing=hearing,
-        redactor=redactor,
+        redactor=desk.redactor,
+        desk=desk,
         logger=setup.logger,
     )
 
 
 def _executor(
-    setup: Setup, catalog: ToolCatalog, artifacts: ArtifactStore, bus: EventBus, tasks: TaskRegistry
+    setup: Setup,
+    catalog: ToolCatalog,
+    artifacts: ArtifactStore,
+    bus: EventBus,
+    tasks: TaskRegistry,
+    *,
+    handles: HandleRegistry,
 ) -> CatalogToolExecutor:
     return CatalogToolExecutor(
         catalog,
@@ -384,6 +426,7 @@ def _executor(
         max_spawn_depth=setup.options.max_spawn_depth,
         bus=bus,
         clock=setup.clock,
+        handles=handles,
     )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner import Finish, JoinSpec
+from harborage.runtime.context import Context
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.limits import Limits
 from harborage.runtime.parallel import BranchOutcome
@@ -198,7 +199,9 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A rehearsal changes nothing outside itself: calls of tools that have effects, and spawned tasks, are refused. A fork
     has its steps before `forked_at` from the run `forked_from`. `limits` are those of the run `limits_of`, which it
-    shares; they are its own where that is empty.
+    shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
+    that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
+    goal. A child was spawned by another run.
     """
 
     who: Quadruple
@@ -214,6 +217,10 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_at: int = 0
     limits: Limits | None = None
     limits_of: str = ""
+    is_child: bool = False
+    context: Context | None = None
+    asks_context: bool = False
+    writes_memory: bool = False
 
     def within(self, parent: RunRequest | None) -> RunRequest:
         """The same for a run that `parent` has spawned: it shares the limits of its tree."""

@@ -21,9 +21,11 @@ from harborage.errors import HarborageError
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.planner import TASK_ERROR_CANCELLED, HandleRegistry, OperatorPlannerConfig, Summariser
+from harborage.memory import Memory, MemoryStrategy, SessionMemory
+from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
+from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.journal import Journal
@@ -32,12 +34,12 @@ from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
 from harborage.runtime.options import RuntimeOptions, with_operator
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
-from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, Scope
-from harborage.sessions import SessionRegistry, SessionReopenForbiddenError
+from harborage.runtime.steering.controls import AppliedControl, Scope
+from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
+from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
-from harborage.state.runs import RunFilter
 from harborage.state.storage import Storage
-from harborage.tasks import NotFoundError, SpawnRequest, Task, TaskFailure, TaskKind, TaskRegistry, TaskStatus
+from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class _Asked(NamedTuple):
     """What a caller of `start` wants of the run besides what its task says."""
 
     max_steps: int = 0
+    context: Context | None = None
     fork: Fork | None = None
     limits: Limits | None = None
 
@@ -86,8 +89,14 @@ class Runtime:
     model there is one. `handles` holds the live objects that trajectories name: a run that was paused with one goes on
     only where it is there.
 
+    `context` are providers that add to what each run's planner is shown; they are asked once a run, and their answer is
+    recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
+    `rolling_summary`), or a `Memory` with limits; by default nothing is remembered.
+
     Raises:
         MindError: neither a planner nor a model is given, or both, or instructions for a planner of your own.
+        ContextProviderError: what is given as context is no list of providers.
+        MemoryConfigError: there is no such strategy, or nothing to make its summaries.
     """
 
     def __init__(
@@ -107,6 +116,8 @@ class Runtime:
         agent: str = "",
         summariser: Summariser | None = None,
         handles: HandleRegistry | None = None,
+        context: Iterable[ProviderChoice] = (),
+        memory: Memory | MemoryStrategy | str | SessionMemory | None = None,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -128,6 +139,8 @@ class Runtime:
             begin_child=self._begin_child,
             summariser=summariser,
             handles=handles,
+            context=sources_of(context),
+            memory=memory_of(memory, has_model=model is not None),
             clock=clock,
             logger=logging.getLogger("harborage") if logger is None else logger,
         )
@@ -161,6 +174,16 @@ class Runtime:
     def artifacts(self) -> ArtifactStore:
         """Where heavy results and files are kept."""
         return self._parts.artifacts
+
+    @property
+    def memory(self) -> SessionMemory | None:
+        """What sessions remember; None where nothing is to be remembered."""
+        return self._parts.desk.memory
+
+    @property
+    def handles(self) -> HandleRegistry:
+        """The live objects of this process that the contexts of runs may name."""
+        return self._parts.desk.handles
 
     @property
     def catalog(self) -> ToolCatalog:
@@ -203,7 +226,7 @@ class Runtime:
             if self._setup.storage is None:
                 for status in await parts.engine.list():
                     if not status.phase.is_final:
-                        await _abandon(parts.tasks, status)
+                        await abandon(parts.tasks, status)
         finally:
             for close in parts.closers:
                 await close()
@@ -218,14 +241,16 @@ class Runtime:
         input_artifacts: Iterable[str] = (),
         max_steps: int = 0,
         limits: Limits | None = None,
+        context: Context | Iterable[ProviderChoice] = (),
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
         """Start a run towards `goal`; returns at once with its handle.
 
         `deadline` is absolute, `input_artifacts` are ids in the artifact store, `max_steps` 0 means the runtime's own
         limit. `limits` are what the run and all that it starts may take, in place of those that the runtime's own set;
-        the earlier of `deadline` and `limits.seconds` counts. `scope` is what the handle may do: an owner steers the
-        run, an admin also changes its priority.
+        the earlier of `deadline` and `limits.seconds` counts. `context` adds to what this run's planner is shown: a
+        value, or providers that are asked now, before the run has an id. `scope` is what the handle may do: an owner
+        steers the run, an admin also changes its priority.
 
         Raises:
             RuntimeClosedError: outside `async with`.
@@ -233,6 +258,8 @@ class Runtime:
             ValueError: the goal is empty, or the deadline has no time zone.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
+            ContextProviderError: the context is neither, or cannot be recorded.
+            ContextUnavailableError: a required provider gave nothing.
         """
         parts = self._parts
         require_triple(who, "start")
@@ -252,7 +279,9 @@ class Runtime:
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.place(who)
-        return self._handle(await self._start(parts, wanted, _Asked(max_steps, limits=limits)), scope, since)
+        given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
+        asked = _Asked(max_steps, given, limits=limits)
+        return self._handle(await self._start(parts, wanted, asked), scope, since)
 
     async def fork(
         self,
@@ -357,11 +386,11 @@ class Runtime:
             return
         parts, crew = self._open
         if task.status is TaskStatus.CANCELLED:
-            crew.start(_cancel_run(parts, task), f"cancel {task.id}")
+            crew.start(cancel_run(parts, task), f"cancel {task.id}")
         if task.parent_task_id and parts.storage is not None:
-            crew.start(_wake_parent(parts.storage, task), f"wake {task.parent_task_id}")
+            crew.start(wake_parent(parts.storage, task), f"wake {task.parent_task_id}")
         elif task.updated_at - task.created_at > _LONG_NS:
-            crew.start(_see_again(parts, task), f"session of {task.id}")
+            crew.start(see_again(parts, task), f"session of {task.id}")
 
     async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
         """Start the run of a task that a person asks for."""
@@ -425,6 +454,8 @@ class Runtime:
         if asked.fork is not None:
             return asked.fork.for_run(who)
         limits = self.options.limits if asked.limits is None else asked.limits
+        is_child = bool(task.parent_task_id)
+        remembers = self._parts.desk.memory is not None and not is_child
         return RunRequest(
             who=who,
             goal=goal,
@@ -435,6 +466,10 @@ class Runtime:
             token_budget=self._parts.token_budget,
             input_artifact_ids=task.input_artifact_ids,
             limits=None if limits == Limits() else limits,
+            is_child=is_child,
+            context=None if asked.context is None else self._parts.desk.own(asked.context, who.run_id),
+            asks_context=bool(self._setup.context) or remembers,
+            writes_memory=remembers,
         )
 
     async def _asked_of(self, run_id: str) -> RunRequest | None:
@@ -446,42 +481,3 @@ class Runtime:
             return request_of(run_id, read_entries(run_id, await self._parts.engine.history(run_id)))
         except RunNotFoundError:
             return None
-
-
-async def _cancel_run(parts: Assembly, task: Task) -> None:
-    who = task.identity.identity.with_run(task.id)
-    control = ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True})
-    try:
-        await parts.engine.send(task.id, control)
-    except RunNotFoundError:
-        return
-
-
-async def _wake_parent(storage: Storage, task: Task) -> None:
-    """Let a run go on that may wait for a task without a run, and is not in memory; the end of a run is told by it."""
-    if task.parent_task_id and not await storage.runs.list(RunFilter(run_id=task.id), limit=1):
-        await storage.queue.wake(task.parent_task_id)
-
-
-async def _see_again(parts: Assembly, task: Task) -> None:
-    """A session is not idle in which work has only just ended."""
-    try:
-        await parts.sessions.visit(task.identity)
-    except SessionReopenForbiddenError:
-        return
-
-
-async def _abandon(tasks: TaskRegistry, status: RunStatus) -> None:
-    """Say of a run that is left off that it is: its task must not look as if it went on."""
-    try:
-        task = await tasks.get(status.run_id, who=status.who)
-    except NotFoundError:
-        return  # a run of an earlier runtime, whose tasks ended with it
-    match task.status:
-        case TaskStatus.RUNNING:
-            failure = TaskFailure(TASK_ERROR_CANCELLED, "the runtime was closed")
-            await tasks.mark_failed(task.id, failure, who=status.who)
-        case TaskStatus.PENDING | TaskStatus.PAUSED:
-            await tasks.cancel(task.id, "the runtime was closed", who=status.who)
-        case _:
-            pass

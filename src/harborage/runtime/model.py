@@ -80,7 +80,8 @@ class Thought(msgspec.Struct, frozen=True, kw_only=True):
 class Mind(msgspec.Struct, frozen=True, kw_only=True):
     """Who decides the steps of a runtime's runs. `window` is the tokens that the model's window holds, 0 if unknown.
 
-    `takes_tools` is False for a model that is known to take none; `hints` go into every prompt.
+    `client` is the open model under the planner, None for a planner of the caller's own. `takes_tools` is False for a
+    model that is known to take none; `hints` go into every prompt.
     """
 
     planner: Planner

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harborage.tools.catalog import CatalogFilter, CatalogView, ToolCatalog, ToolSearch
 from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.errors import (
+    HandleUnknownError,
     ToolCrashedError,
     ToolDuplicateNameError,
     ToolError,
@@ -43,6 +44,7 @@ __all__ = [
     "CatalogView",
     "EffectivePolicy",
     "ErrorClass",
+    "HandleUnknownError",
     "Invoker",
     "Loading",
     "MemoryToolSearch",

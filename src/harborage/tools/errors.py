@@ -28,6 +28,7 @@ from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass
 
 __all__ = [
+    "HandleUnknownError",
     "ToolCrashedError",
     "ToolDuplicateNameError",
     "ToolError",
@@ -59,6 +60,18 @@ class ToolNotFoundError(ToolError):
     def __init__(self, name: str = "") -> None:
         self.name = name
         super().__init__(f"no tool {name!r} here; list the catalog for the names you may use")
+
+
+class HandleUnknownError(ToolError):
+    """A tool asked for a live object that its run's context does not name, or that is in another process."""
+
+    error_class = ErrorClass.PERMANENT
+
+    def __init__(self, name: str = "", reason: str = "") -> None:
+        self.name = name
+        super().__init__(
+            reason or f"the run's context has no handle {name!r}; a context provider gives it with handles={{…}}"
+        )
 
 
 class ToolDuplicateNameError(ToolError):

@@ -5,7 +5,7 @@ Everything here is frozen and may be shared by any number of runs; nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +14,7 @@ import msgspec
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
+from harborage.tools.errors import HandleUnknownError
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class CallContext(msgspec.Struct, frozen=True):
 
     `idempotency_key` is the same for every attempt at one call, also after a crash; `key_headers` and `key_meta` are
     how it travels further. `emit` publishes an event of the run; the Invoker tells it about the call, too.
+    `tool_context` is what the run's context holds for tools and never for a model; `handle` reaches its live objects.
     """
 
     who: Quadruple
@@ -127,6 +129,18 @@ class CallContext(msgspec.Struct, frozen=True):
     artifacts: ArtifactStore | None = None
     emit: Callable[[Event], object] | None = None
     clock: Clock = SYSTEM_CLOCK
+    tool_context: Mapping[str, Any] = {}
+    find_handle: Callable[[str], Any] | None = None
+
+    def handle(self, name: str) -> Any:
+        """The live object that the run's context has under `name`, the very one that was given.
+
+        Raises:
+            HandleUnknownError: the run's context names none like that, or it is not in this process.
+        """
+        if self.find_handle is None:
+            raise HandleUnknownError(name)
+        return self.find_handle(name)
 
     @property
     def key_headers(self) -> dict[str, str]:

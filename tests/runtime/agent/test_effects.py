@@ -41,6 +41,8 @@ RULES = {
     "approve.x": (True, True, True, False),
     "tool.x": (True, True, False, True),
     "task.begin": (False, False, False, False),
+    "context.provide": (False, True, True, False),
+    "memory.write": (False, True, False, False),
     "task.end": (False, False, False, False),
     "task.fail": (False, False, False, False),
     "task.spawn": (True, False, False, True),

@@ -25,6 +25,7 @@ from harborage.planner import (
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.program import InProcess
+from harborage.runtime.context import apply_context
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.options import RuntimeOptions
 from harborage.state import StateStore
@@ -78,6 +79,8 @@ class ContextBuilder:
             input_artifacts=await self._inputs(request),
             session_artifacts=await self._manifest(request.who),
         )
+        if request.context is not None and not request.asks_context:
+            apply_context(base, request.context)
         return LiveRun(
             base=base,
             planner=self._planner,

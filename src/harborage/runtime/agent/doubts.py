@@ -60,7 +60,7 @@ class Doubts:
         """What became of a call, as its probe or a person says; REPEAT for one that did not act."""
         who = live.base.quadruple
         if _policy(executor, call) is OnUnknown.PROBE:
-            answer = await executor.probe(who, call.payload, key=call.key)
+            answer = await executor.probe(who, call.payload, key=call.key, tool_context=live.base.tool_context)
         else:
             answer = answered(call.payload.tool, await self._asked(live, call))
         self._tell(executor, who, call, answer)

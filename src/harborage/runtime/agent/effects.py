@@ -34,6 +34,7 @@ from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger, StepAccount
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan, recall
+from harborage.runtime.agent.providing import context_effects
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
@@ -163,17 +164,8 @@ class AgentEffects:
                     acts=True,
                     waits_for=self._doubts.due,
                 ),
-                "task.begin": Effect(run=self._begin),
-                "task.end": Effect(run=self._end),
-                "task.fail": Effect(run=self._fail),
-                "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before, acts=True),
-                "task.await": Effect(
-                    run=self._await,
-                    cut=self._left_waiting,
-                    is_interruptible=True,
-                    yields_to_cancel=True,
-                    waits_for=self._awaited,
-                ),
+                **context_effects(self._services, self._live),
+                **self._task_effects(),
             }
         )
 
@@ -192,6 +184,22 @@ class AgentEffects:
         await fail(self._services, live, call.payload)
         if live.ledger is not None:
             await live.ledger.close()
+
+    def _task_effects(self) -> dict[str, Effect]:
+        """The beginning and end of the run's task, and of those that it spawns."""
+        return {
+            "task.begin": Effect(run=self._begin),
+            "task.end": Effect(run=self._end),
+            "task.fail": Effect(run=self._fail),
+            "task.spawn": Effect(run=self._spawn, is_intended=True, recalled=self._spawned_before, acts=True),
+            "task.await": Effect(
+                run=self._await,
+                cut=self._left_waiting,
+                is_interruptible=True,
+                yields_to_cancel=True,
+                waits_for=self._awaited,
+            ),
+        }
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
         live = self._live[call.run_id]
@@ -350,6 +358,7 @@ class AgentEffects:
             live.base.catalog,
             key=live.key(call),
             is_recorded=self._services.is_recorded,
+            tool_context=live.base.tool_context,
         )
 
     async def _limited(self, live: LiveRun, ledger: RunLedger, call: StepCall) -> ToolOutcome:

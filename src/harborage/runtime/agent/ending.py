@@ -12,7 +12,6 @@ from harborage.events import EventType
 from harborage.events.payloads import ControlRejectedPayload
 from harborage.identity import Quadruple
 from harborage.planner import (
-    TASK_ERROR_RUN_LOOP,
     AnswerEnvelope,
     Finish,
     FinishReason,
@@ -84,13 +83,13 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[Ta
     return going_on
 
 
-async def fail(services: AgentServices, live: LiveRun, message: str) -> None:
+async def fail(services: AgentServices, live: LiveRun, failure: TaskFailure) -> None:
     """The run's task failed with the loop; a pause that the run was parked on is settled."""
     await _close_up(services, live)
     if live.state is not None and live.state.pause is not None:
         await withdraw(services, live.base.quadruple, live.state.pause.token)
     await end_children(services, live, None)
-    await fail_task(services, live.base.quadruple, TaskFailure(TASK_ERROR_RUN_LOOP, message))
+    await fail_task(services, live.base.quadruple, failure)
 
 
 async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailure) -> None:
@@ -137,6 +136,8 @@ async def _close_up(services: AgentServices, live: LiveRun) -> None:
     await withdraw_unanswered(services, live)
     for control in live.mailbox.take().controls:
         refuse(services, control)
+    if services.desk is not None:
+        services.desk.forget(live.base.quadruple.run_id, live.base.tool_context.handles)
 
 
 async def _unanswered(services: AgentServices, live: LiveRun) -> list[str]:

@@ -11,19 +11,23 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from harborage.concurrency import Crew
-from harborage.planner import Finish, FinishReason, Trajectory, ends_at_step_limit
+from harborage.planner import TASK_ERROR_RUN_LOOP, Finish, FinishReason, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
+from harborage.runtime.agent.ending import TASK_ERROR_FETCH
 from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.providing import Provided
+from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.dispatch import dispatch
 from harborage.runtime.durable import Durable, RunLeftError, RunRequest
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.journal import error_text
+from harborage.runtime.steering.arrivals import StepInterruptedError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.loop import run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.steering.state import RunState
 from harborage.state.errors import DatabaseError
-from harborage.tasks import TaskID
+from harborage.tasks import TaskFailure, TaskID
 
 CHILDREN_KEY: Final = "background_tasks"
 """In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""
@@ -78,15 +82,41 @@ class AgentProgram:
             if not await io.step("task.begin", None):
                 return steering_finish(run, FinishReason.CANCELLED, "task_ended")
             try:
+                if request.asks_context:
+                    await self._provide(io, request)
+                run.trajectory.tool_context = live.base.tool_context
+                run.trajectory.llm_context = dict(live.base.llm_context)
                 finish = await run_loop(run, io, dispatch)
+                if request.writes_memory and not request.is_rehearsal and finish.reason is FinishReason.GOAL:
+                    await self._write_memory(io, finish)
             except RunLeftError:
                 raise  # the run goes on, here or elsewhere; its task has not failed
             except Exception as error:
-                await io.step("task.fail", error_text(error) or type(error).__name__)
+                code = TASK_ERROR_FETCH if isinstance(error, ContextUnavailableError) else TASK_ERROR_RUN_LOOP
+                await io.step("task.fail", TaskFailure(code, error_text(error) or type(error).__name__))
                 raise
             return _with_children(finish, await io.step("task.end", finish))
         finally:
             self._effects.dismiss(request.who.run_id)
+
+    async def _provide(self, io: InProcess, request: RunRequest) -> None:
+        """Have the run's context provided, once.
+
+        Raises:
+            ContextUnavailableError: a provider that it cannot do without gave nothing.
+        """
+        try:
+            provided: Provided = await io.step("context.provide", request.is_child)
+        except StepInterruptedError:
+            return  # the loop sees why, and ends the run
+        if provided.failure:
+            raise ContextUnavailableError(provided.failure)
+
+    async def _write_memory(self, io: InProcess, finish: Finish) -> None:
+        try:
+            await io.step("memory.write", finish)
+        except StepInterruptedError:
+            return  # it reached its goal all the same
 
     async def _described(self, request: RunRequest, io: InProcess) -> LiveRun:
         try:

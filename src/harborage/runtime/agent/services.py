@@ -12,6 +12,7 @@ from harborage.clock import SYSTEM_CLOCK, Clock, Timers
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
+from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.approval import ApprovalGate
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.pauses import PauseCoordinator
@@ -37,7 +38,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
     `hearing` hears what planners ask of their models, for the record. `is_recorded` says that runs are kept and carried
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
-    starts the run of a spawned task, unless it was started before.
+    starts the run of a spawned task, unless it was started before. `desk` asks context providers, and has the
+    memory of sessions.
     """
 
     pauses: PauseCoordinator
@@ -60,6 +62,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     hearing: Hearing | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
+    desk: ContextDesk | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:

@@ -7,6 +7,7 @@ a bare `RunLoop` as its `ToolExecutor`, and the assembled runtime as the set of 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -26,12 +27,15 @@ from harborage.planner import (
     AwaitTask,
     CallParallel,
     CallTool,
+    HandleRegistry,
     ParallelBranchInvalidArgsError,
     ParallelPauseUnsupportedError,
     RequestPause,
     RunContext,
     SpawnTask,
     ToolCatalogView,
+    ToolContext,
+    ToolContextLostError,
     decision_kind,
 )
 from harborage.runtime.dispatch.children import (
@@ -60,6 +64,7 @@ from harborage.tasks import TaskRegistry
 from harborage.tools import (
     CallContext,
     CatalogFilter,
+    HandleUnknownError,
     Invoker,
     Loading,
     OnUnknown,
@@ -83,6 +88,7 @@ _DOUBTS = {
     OnUnknown.PAUSE: Doubt.CLEAR_UP,
 }
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_NO_CONTEXT = ToolContext()
 
 
 def catalog_executor(executor: object) -> CatalogToolExecutor | None:
@@ -91,6 +97,24 @@ def catalog_executor(executor: object) -> CatalogToolExecutor | None:
         return None
     is_own = type(executor).execute_decision is not CatalogToolExecutor.execute_decision
     return None if is_own else executor
+
+
+def _find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: str, name: str) -> Any:
+    """The live object that a run's tool context has under `name`: the run's own one first, then one of the process.
+
+    Raises:
+        HandleUnknownError: the context names none, or the object is not in this process.
+    """
+    fitting = [handle for handle in given.handles if handle == name or handle.endswith(f"/{name}")]
+    wanted = min(fitting, key=lambda handle: (handle != f"{run_id}/{name}", handle != name), default=None)
+    if wanted is None:
+        raise HandleUnknownError(name)
+    try:
+        if registry is None:
+            raise ToolContextLostError(wanted)
+        return registry.get(wanted)
+    except ToolContextLostError as lost:
+        raise HandleUnknownError(name, str(lost)) from lost
 
 
 class ToolInvokeError(HarborageError):
@@ -117,7 +141,8 @@ class CatalogToolExecutor:
     """Carries out tool calls, parallel calls, spawns and awaits against one catalog, artifact store and task registry.
 
     Without `artifacts` a heavy result is cut instead of kept; without `task_registry` no task can be spawned or
-    awaited. A threshold (bytes) or a depth that is not positive means the default.
+    awaited. A threshold (bytes) or a depth that is not positive means the default. `handles` holds the live objects
+    that a run's tool context names.
     """
 
     def __init__(
@@ -131,8 +156,10 @@ class CatalogToolExecutor:
         max_spawn_depth: int = 0,
         bus: EventBus | None = None,
         clock: Timers = SYSTEM_CLOCK,
+        handles: HandleRegistry | None = None,
     ) -> None:
         self._catalog = catalog
+        self._handles = handles
         self._artifacts = artifacts
         self._tasks = task_registry
         self._threshold = heavy_threshold if heavy_threshold > 0 else DEFAULT_HEAVY_THRESHOLD
@@ -159,7 +186,7 @@ class CatalogToolExecutor:
         """
         match decision:
             case CallTool():
-                result = await self._call(rc.quadruple, decision, rc.catalog, key="")
+                result = await self._call(rc.quadruple, decision, rc.catalog, rc.tool_context, key="")
                 return result.raw, result.llm
             case CallParallel():
                 return await self._parallel(rc, decision)
@@ -179,7 +206,14 @@ class CatalogToolExecutor:
         await self._stragglers.aclose()
 
     async def call(
-        self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str, is_recorded: bool = True
+        self,
+        who: Quadruple,
+        call: CallTool,
+        view: ToolCatalogView | None,
+        *,
+        key: str,
+        is_recorded: bool = True,
+        tool_context: ToolContext = _NO_CONTEXT,
     ) -> ToolOutcome:
         """Make one call and say what became of it; a failure is an outcome, never an exception.
 
@@ -187,7 +221,7 @@ class CatalogToolExecutor:
         it all. Otherwise the outcome holds the very value beside what the planner sees of it.
         """
         try:
-            result = await self._call(who, call, view, key=key)
+            result = await self._call(who, call, view, tool_context, key=key)
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
@@ -242,12 +276,14 @@ class CatalogToolExecutor:
         tool = self.tool(call.tool)
         return Doubt.ASK if tool is None else _DOUBTS[tool.on_unknown]
 
-    async def probe(self, who: Quadruple, call: CallTool, *, key: str) -> ToolOutcome | Doubt:
+    async def probe(
+        self, who: Quadruple, call: CallTool, *, key: str, tool_context: ToolContext = _NO_CONTEXT
+    ) -> ToolOutcome | Doubt:
         """What the tool's probe found out about a call in doubt: its outcome, or REPEAT for one that did not act."""
         descriptor = self._catalog.resolve(call.tool)
         if descriptor is None or descriptor.probe is None:
             return unknown(call.tool, "it has no probe here")
-        context = CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
+        context = self._context(who, call, key, tool_context)
         ask = partial(descriptor.probe, call.args, context)
         try:
             probed = await run_with_policy(descriptor.policy, ask, clock=self._clock)
@@ -282,10 +318,13 @@ class CatalogToolExecutor:
             raise ToolNotFoundError(name)
         return descriptor
 
-    async def _call(self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, *, key: str) -> Projection:
+    async def _call(
+        self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, tool_context: ToolContext, *, key: str
+    ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
         try:
-            result = await self._invoke(descriptor, call, who, key)
+            context = self._context(who, call, key, tool_context)
+            result = await self._invoker.invoke(descriptor, call.args, context)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
                 raise
@@ -296,9 +335,12 @@ class CatalogToolExecutor:
             raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
         return await self._project(descriptor, result, who)
 
-    def _invoke(self, descriptor: ToolDescriptor, call: CallTool, who: Quadruple, key: str) -> Awaitable[ToolResult]:
-        context = CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
-        return self._invoker.invoke(descriptor, call.args, context)
+    def _context(self, who: Quadruple, call: CallTool, key: str, given: ToolContext) -> CallContext:
+        if given is _NO_CONTEXT or not (given.serializable or given.handles):
+            return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock)
+        find = partial(_find_handle, self._handles, given, who.run_id)
+        data = copy.deepcopy(given.serializable)  # a tool that changes its copy changes no other call's
+        return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, data, find)
 
     def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Awaitable[Projection]:
         value = {"meta": result.meta} if result.value is None and result.meta else result.value
@@ -337,4 +379,7 @@ class CatalogToolExecutor:
         return outcome.observation, outcome.seen
 
     async def _branch(self, rc: RunContext, call: CallTool) -> ToolOutcome:
-        return kept_or_raised(await self.call(rc.quadruple, call, rc.catalog, key="", is_recorded=False))
+        outcome = await self.call(
+            rc.quadruple, call, rc.catalog, key="", is_recorded=False, tool_context=rc.tool_context
+        )
+        return kept_or_raised(outcome)

@@ -269,8 +269,11 @@ class _Watch:
 
     def recalled(self, name: str, effect: Effect) -> Effect:
         """What answers from the record alone; what is not on record ends the replay."""
-        is_compared = name in ("tool.", "task.spawn")
-        return Effect(run=_record_ends, result=effect.result, recalled=self._compare_intent if is_compared else None)
+        recalled: Callable[[StepCall, Any], None] | None
+        recalled = self._compare_intent if name in ("tool.", "task.spawn") else None
+        if name == "context.provide":
+            recalled = effect.recalled  # the planner is shown what it was shown
+        return Effect(run=_record_ends, result=effect.result, recalled=recalled)
 
     def _compare_intent(self, call: StepCall, _: Any) -> None:
         """A call must be made with what it was made with."""

@@ -1,0 +1,275 @@
+"""The `context.provide` and `memory.write` effects: what a run is given before its first step, and what it leaves.
+
+Providers are asked at the same time, each within its own time. One that fails, hangs, or gives what is no context is
+named in an event, and the run goes on without it unless it is required. The answer is recorded, secrets of errors
+redacted, and what the planner is shown is what the record holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import Crew, is_cancelled, together
+from harborage.errors import HarborageError
+from harborage.events import EventType, Redactor, RuntimeWarningPayload
+from harborage.memory import SessionMemory
+from harborage.planner import Finish, HandleRegistry
+from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.agent.reasoning import without_secrets
+from harborage.runtime.context import (
+    Context,
+    ContextProviderError,
+    ContextRequest,
+    ContextSource,
+    ContextUnavailableError,
+    ProviderChoice,
+    apply_context,
+    handle_of,
+    merged,
+    sources_of,
+    without_handles,
+)
+from harborage.runtime.effects import Effect
+from harborage.runtime.session_memory import memory_source, turn_of
+from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from harborage.runtime.agent.services import AgentServices
+
+__all__ = ["ContextDesk", "Provided", "Skipped", "context_effects"]
+
+_GRACE_S: Final = 0.25
+_MOST_REASON: Final = 500
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A provider that a run goes on without, and why."""
+
+    name: str
+    reason: str
+
+
+class Provided(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the providers of a run gave, as it is recorded. With a `failure` the run cannot begin."""
+
+    context: Context = Context()
+    skipped: tuple[Skipped, ...] = ()
+    failure: str = ""
+
+
+class ContextDesk:
+    """Asks the context providers of a runtime, the memory of sessions first. What ignores its cancellation is left
+    behind here, not waited for."""
+
+    def __init__(
+        self,
+        sources: Sequence[ContextSource],
+        memory: SessionMemory | None,
+        handles: HandleRegistry,
+        *,
+        redactor: Redactor,
+        clock: Timers = SYSTEM_CLOCK,
+        logger: logging.Logger,
+    ) -> None:
+        self.memory = memory
+        self._sources = tuple(sources) if memory is None else (memory_source(memory), *sources)
+        self.handles = handles
+        self.redactor = redactor
+        self._clock = clock
+        self._logger = logger
+        self._crew = Crew(lambda name, error: logger.debug("%s: %s", name, error))
+
+    async def ask(self, run: ContextRequest) -> Provided:
+        """What the runtime's providers give to a run; their live objects are kept for that run alone.
+
+        Raises:
+            DatabaseError: a required provider could not reach the database, so the step is to be taken again.
+        """
+        provided = await self._ask(self._sources, run)
+        return replace(provided, context=self.own(provided.context, run.who.run_id))
+
+    async def _ask(self, sources: Sequence[ContextSource], run: ContextRequest) -> Provided:
+        answers = await together(*(self._answer(source, run) for source in sources))
+        named: list[tuple[str, Context]] = []
+        skipped: list[Skipped] = []
+        failures: list[str] = []
+        for source, answer in zip(sources, answers, strict=True):
+            if isinstance(answer, Context):
+                named.append((source.name, answer))
+            elif source.is_required:
+                failures.append(f"the required context provider {source.name!r} gave nothing: {answer}")
+            else:
+                skipped.append(Skipped(source.name, answer))
+        if failures:
+            return Provided(skipped=tuple(skipped), failure="; ".join(failures))
+        return Provided(context=merged(named) if named else Context(), skipped=tuple(skipped))
+
+    async def given(self, choice: Context | Iterable[ProviderChoice], run: ContextRequest) -> Context | None:
+        """What the caller of `start` gives to a run, or what the providers do that it names; None for nothing.
+
+        Raises:
+            ContextProviderError: it is neither, or cannot be recorded.
+            ContextUnavailableError: a required provider gave nothing.
+        """
+        if not isinstance(choice, Context):
+            sources = sources_of(choice)
+            if not sources:
+                return None
+            provided = await self._ask(sources, run)
+            if provided.failure:
+                raise ContextUnavailableError(provided.failure)
+            for skipped in provided.skipped:
+                self._logger.warning("a run starts without context provider %r: %s", skipped.name, skipped.reason)
+            return provided.context
+        try:
+            return _plain(choice)
+        except (HarborageError, msgspec.ValidationError) as error:
+            raise ContextProviderError(f"start: this context cannot be recorded: {error}") from error
+
+    def own(self, context: Context, run_id: str) -> Context:
+        """The context as the run records it; its live objects are kept for that run alone."""
+        for name, value in context.handles.items():
+            self.handles.set(handle_of(run_id, name), value)
+        return without_handles(context, run_id)
+
+    async def aclose(self) -> None:
+        """Cancel what providers still do; what ignores that is left behind after a moment, and the log names it."""
+        for name in await self._crew.close_within(_GRACE_S):
+            self._logger.warning("%s ignores its cancellation and was left behind", name)
+
+    async def _answer(self, source: ContextSource, run: ContextRequest) -> Context | str:
+        """The context that a source gives, as it is recorded; or why it gave none."""
+        try:
+            name = f"context provider {source.name}"
+            given = await self._crew.within(_asked(source, run), source.timeout_s, name, clock=self._clock)
+            if given is None:
+                return Context()
+            if not isinstance(given, Context):
+                raise ContextProviderError(f"it gave a {type(given).__name__}, not a Context")
+            return _plain(given, source.max_bytes)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return "it awaited something that was cancelled elsewhere"
+        except DatabaseError as error:
+            if source.is_required:
+                raise
+            return self._reason(error)
+        except Exception as error:  # noqa: BLE001 - whatever a provider raises, its run is told and goes on
+            return self._reason(error)
+
+    def _reason(self, error: BaseException) -> str:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if isinstance(error, TimeoutError | ContextProviderError):
+            text = str(error)
+        return without_secrets(self.redactor, text[:_MOST_REASON])
+
+    def forget(self, run_id: str, handles: Iterable[str]) -> None:
+        """Drop the live objects of a run that has ended."""
+        for handle in handles:
+            if handle.startswith(f"{run_id}/"):
+                self.handles.delete(handle)
+
+
+def _plain(given: Context, max_bytes: int = 0) -> Context:
+    """The context as a reader of the record finds it, still with its live objects.
+
+    Raises:
+        UnserializableError: something in it has no JSON form.
+        ValidationError: a field is of another type.
+        ContextProviderError: it is larger than `max_bytes`, where there is a limit.
+    """
+    data = codec.encode(replace(given, handles={}), "context")
+    if max_bytes and len(data) > max_bytes:
+        raise ContextProviderError(f"it gave {len(data)} bytes of context; at most {max_bytes} may be given")
+    found: Context = codec.decode(data, Context)
+    return replace(found, handles=dict(given.handles))
+
+
+async def _asked(source: ContextSource, run: ContextRequest) -> object:
+    return await source.provider.provide(run)
+
+
+def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dict[str, Effect]:
+    """What a run is given before its first step, and what its session keeps of it; `runs` are those under way here."""
+    return {
+        "context.provide": Effect(
+            run=lambda call: provide(services, runs[call.run_id], is_child=call.payload),
+            result=Provided,
+            # A run that is carried on is shown what it was shown before; no provider is asked again.
+            recalled=lambda call, provided: give(runs[call.run_id], provided),
+            is_interruptible=True,
+            yields_to_cancel=True,
+        ),
+        "memory.write": Effect(
+            run=lambda call: write_memory(services, runs[call.run_id], call.payload), is_interruptible=True
+        ),
+    }
+
+
+async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> Provided:
+    """Ask the providers for the run's context and give it to the run; what is left out is announced.
+
+    Raises:
+        DatabaseError: the step is to be taken again once the database serves.
+    """
+    base = live.base
+    if services.desk is None:
+        services.logger.warning("run %s was started with context providers, and this process has none", _id(live))
+        return Provided()
+    run = ContextRequest(
+        who=base.quadruple,
+        goal=base.goal,
+        query=base.query,
+        is_child=is_child,
+        is_rehearsal=live.is_rehearsal,
+        catalog=base.catalog,
+        artifacts=base.artifacts,
+    )
+    provided = await services.desk.ask(run)
+    for skipped in provided.skipped:
+        message = f"context provider {skipped.name!r} gave nothing: {skipped.reason}"
+        services.logger.warning("run %s goes on without it: %s", _id(live), message)
+        fields = {"provider": skipped.name, "reason": skipped.reason}
+        services.emit(EventType.RUNTIME_WARNING, base.quadruple, RuntimeWarningPayload(message=message, fields=fields))
+    give(live, provided)
+    return provided
+
+
+def give(live: LiveRun, provided: Provided) -> None:
+    """Show a run's planner what its providers gave, and what its caller did."""
+    given = [("runtime", provided.context)]
+    if live.request is not None and live.request.context is not None:
+        given.append(("start", live.request.context))
+    apply_context(live.base, merged(given))
+
+
+async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -> bool:
+    """Let the run's session remember it; whether it does. A failure is announced, and never the run's own."""
+    state, who = live.state, live.base.quadruple
+    memory = None if services.desk is None else services.desk.memory
+    if memory is None or state is None:
+        services.logger.warning("run %s is not remembered: this process has no memory of sessions", _id(live))
+        return False
+    turn = turn_of(live.base.query or live.base.goal, finish, state.trajectory, key=who.run_id, clock=services.stamp)
+    try:
+        await memory.add_turn(who.identity, turn)
+    except Exception as error:  # noqa: BLE001 - what a session remembers does not change how its run ended
+        reason = without_secrets(services.redactor, f"{type(error).__name__}: {error}"[:_MOST_REASON])
+        message = f"the session does not remember this run: {reason}"
+        services.logger.warning("run %s: %s", _id(live), message)
+        services.emit(EventType.RUNTIME_WARNING, who, RuntimeWarningPayload(message=message))
+        return False
+    return True
+
+
+def _id(live: LiveRun) -> str:
+    return live.base.quadruple.run_id
