@@ -394,7 +394,7 @@ async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_
         rows = outside.execute("SELECT data FROM harborage_entries ORDER BY number")
         entries = [msgspec.json.decode(data) for (data,) in rows]
         outside.close()
-        on_disk.append([one["type"] for one in entries if str(one.get("name", "")).startswith("tool.")])
+        on_disk.append([one["entry"] for one in entries if str(one.get("name", "")).startswith("tool.")])
         return Finish(FinishReason.GOAL)
 
     async def act() -> int:
