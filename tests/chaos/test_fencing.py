@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]
 
 LEASE_S = 3.0
+LONG_LEASE_S = 60.0
 
 
 async def heard(stage: Stage, is_so: Callable[[], bool]) -> None:
@@ -62,12 +63,32 @@ async def test_a_frozen_process_that_thaws_cannot_write(open_stage: OpenStage) -
         assert await verdict(stage, approved=(), faults=1) == []
 
 
+async def has_begun(stage: Stage, count: int) -> bool:
+    """Whether so many runs are known to have begun."""
+    return len(stage.service.begun) == count
+
+
 async def test_one_process_carries_a_run_at_a_time(open_stage: OpenStage) -> None:
-    """Of two processes that both live, each carries runs, and what is asked for a run comes from one of them."""
-    plan = [["read", "r1"], ["keyed", "k2"], ["all", [["write", "w3"], ["read", "r4"]]], ["keyed", "k5"]]
-    async with open_stage(*[json.dumps({"plan": plan})] * 8, delay_s=0.01) as stage:
-        for name in ("one", "two"):
-            stage.start(name)
+    """Of two processes that both live, each carries runs, and what is asked for a run comes from one of them.
+
+    The first stands still in the middle of its first run until the second has one, too.
+    """
+    rest = [["keyed", "k2"], ["all", [["write", "w3"], ["read", "r4"]]], ["keyed", "k5"]]
+    goals = [json.dumps({"plan": [["keyed", f"first of {number}"], *rest]}) for number in range(8)]
+    async with open_stage(*goals, lease_s=LONG_LEASE_S, delay_s=0.01) as stage:
+        held = [stage.service.hold(f"first of {number}") for number in (0, 1)]
+        stage.service.limit = 1
+        one = stage.start("one")
+        assert await held[0].reached() == "one"
+        await until(lambda: has_begun(stage, 1))
+        await stage.freeze(one)
+        stage.service.limit = 2
+        stage.start("two")
+        assert await held[1].reached() == "two"
+        one.send(signal.SIGCONT)
+        stage.service.limit = len(goals)
+        for answer in held:
+            answer.release()
         owners: dict[tuple[str, int], set[str]] = {}
 
         async def is_over() -> bool:

@@ -16,15 +16,17 @@ import pytest
 from harborage.concurrency import Crew
 from harborage.identity import Quadruple
 from harborage.state.postgres import Database, PostgresRuns
+from harborage.state.postgres.worker_locks import Other, Watch
 from harborage.state.runs import Claim, LeaseLostError, RunFilter, RunRecord, Stand, Standing, Write
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("tenant", "user", "session", "run")
 LIFE = Path(__file__).with_name("life.py")
 LEASE_S = 1.0
+LONG_S = 60.0
 PATIENCE_S = 20.0
 
-OpenRuns = Callable[[], Awaitable[PostgresRuns]]
+OpenRuns = Callable[..., Awaitable[PostgresRuns]]
 
 
 def a_record(run_id: str) -> RunRecord:
@@ -37,9 +39,9 @@ async def open_runs(place: Any) -> AsyncIterator[OpenRuns]:
     """Opens one more queue with short leases, as another process would have it."""
     opened: list[Any] = []
 
-    async def open_one() -> PostgresRuns:
+    async def open_one(lease_s: float = LEASE_S) -> PostgresRuns:
         database = await Database.open(place.url)
-        runs = PostgresRuns(database, lease=timedelta(seconds=LEASE_S))
+        runs = PostgresRuns(database, lease=timedelta(seconds=lease_s))
         opened.extend((runs, database))
         return runs
 
@@ -96,11 +98,11 @@ class Life:
 
 
 @asynccontextmanager
-async def a_life(url: str, worker: str) -> AsyncIterator[Life]:
+async def a_life(url: str, worker: str, lease_s: float = LEASE_S) -> AsyncIterator[Life]:
     """Another process that carries what is ready now."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, LIFE, url, worker, str(LEASE_S), stdin=pipe, stdout=pipe
+        sys.executable, LIFE, url, worker, str(lease_s), stdin=pipe, stdout=pipe
     )
     try:
         yield Life(process)
@@ -261,3 +263,95 @@ async def test_a_body_is_kept_while_anybody_names_it(open_runs: OpenRuns) -> Non
         assert await two.body(f"next {turn}", name) == body
         await two.forget(f"next {turn}")
     assert await one._database.fetchval("select count(*) from harborage_bodies") == 0
+
+
+async def is_locked(place: Any, worker: str) -> None:
+    """Return once the worker holds its lock."""
+    await place.has_come("select exists (select from harborage_workers where worker = $1 and lock_key > 0)", worker)
+
+
+async def test_the_runs_of_a_killed_process_go_on_long_before_its_lease_ends(place: Any, open_runs: OpenRuns) -> None:
+    """A killed process loses its lock with its connection, and others take its runs over at once."""
+    runs = await open_runs(LONG_S)
+    await runs.create(a_record("r"), Write(entries=[b"started"]))
+    async with a_life(place.url, "killed", LONG_S) as life, living(runs, "mine"):
+        assert await life.hear() == "r"
+        await is_locked(place, "killed")
+        life.process.kill()
+        claim = await claimed(runs, "mine")  # which waits for a third of the lease at most
+        assert claim.lease.fence == 2
+
+
+async def test_a_frozen_process_is_found_though_the_clock_of_the_database_was_set_back(
+    place: Any, open_runs: OpenRuns
+) -> None:
+    """A lease that ends an hour from now by the database's clock ends in time by the clocks of those who look."""
+    runs = await open_runs()
+    await runs.create(a_record("r"), Write())
+    async with a_life(place.url, "frozen") as life, living(runs, "mine"):
+        assert await life.hear() == "r"
+        await is_locked(place, "frozen")
+        life.process.send_signal(signal.SIGSTOP)
+        set_back = "update harborage_workers set expires_at = expires_at + interval '1 hour' where worker = 'frozen'"
+        await place.admin.execute(set_back)
+        assert (await claimed(runs, "mine")).lease.fence == 2
+        life.process.send_signal(signal.SIGCONT)
+        assert await life.append("too late") == "LeaseLostError"
+
+
+async def test_a_clock_of_the_database_that_is_set_on_takes_no_run_from_who_lives(
+    place: Any, open_runs: OpenRuns
+) -> None:
+    """A lease that is over by the database's clock is none while the worker holds its lock."""
+    one, two = await open_runs(LONG_S), await open_runs(LONG_S)
+    await one.create(a_record("r"), Write())
+    async with living(one, "one"), living(two, "two"):
+        (claim,) = await one.claim("one")
+        await is_locked(place, "one")
+        await place.admin.execute("update harborage_workers set expires_at = expires_at - interval '1 hour'")
+        assert await two.claim("two") == []
+        await one.append(claim.lease, Write(entries=[b"x"]))
+
+
+async def test_a_worker_that_loses_its_connections_takes_a_new_lock_and_keeps_its_runs(
+    place: Any, open_runs: OpenRuns
+) -> None:
+    """A lock that went with its connection is no death: the worker says so, and locks again."""
+    one, two = await open_runs(LONG_S), await open_runs(LONG_S)
+    await one.create(a_record("r"), Write())
+    async with living(one, "one"), living(two, "two"):
+        (claim,) = await one.claim("one")
+        for worker in ("one", "two"):
+            await is_locked(place, worker)
+        for _ in range(3):
+            key = await place.admin.fetchval("select lock_key from harborage_workers where worker = 'one'")
+            assert await place.break_connections() > 0
+            await place.has_come("select lock_key <> $1 from harborage_workers where worker = 'one'", key)
+            assert await two.claim("two") == []
+        await one.append(claim.lease, Write(entries=[b"x"]))
+
+
+def test_who_is_dead_follows_from_what_was_seen() -> None:
+    """A lock that is missing for a moment, or a sign that stays the same for a lease, is a death; a single look, or
+    looks with a gap between them, are not."""
+    early, late = NOW, NOW + timedelta(hours=1)
+    held = Other("w", early, 7, is_locked=True, is_expired=False)
+    lost = Other("w", early, 7, is_locked=False, is_expired=False)
+    signed = Other("w", late, 7, is_locked=False, is_expired=False)
+    without = Other("w", early, None, is_locked=False, is_expired=False)
+    stories: dict[str, list[tuple[float, Other, bool]]] = {
+        "killed": [(0, held, False), (0.1, lost, False), (0.3, lost, False), (0.6, lost, True)],
+        "a new lock in time": [(0, lost, False), (0.3, lost, False), (0.4, held, False), (1, lost, False)],
+        "a sign without a lock": [(0, lost, False), (0.4, signed, False), (0.8, signed, False), (1, signed, True)],
+        "frozen": [(at, held, at >= 10) for at in range(12)],
+        "who looks was frozen": [(0, held, False), (20, held, False), (21, held, False)],
+        "without a lock": [(at, without, at >= 10) for at in range(12)],
+        "expired without a lock": [(0, Other("w", early, None, is_locked=False, is_expired=True), True)],
+        "expired, and alive": [(0, Other("w", early, 7, is_locked=True, is_expired=True), False)],
+        "expired, and dead": [(0, Other("w", early, 7, is_locked=False, is_expired=True), True)],
+    }
+    for name, looks in stories.items():
+        watch = Watch(10.0, 0.5)
+        assert [(at, bool(watch.dead([one], at))) for at, one, _ in looks] == [
+            (at, is_dead) for at, _, is_dead in looks
+        ], name

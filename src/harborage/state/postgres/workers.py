@@ -1,7 +1,7 @@
-"""Who lives: leases on the database's own clock, renewed while a worker gives signs of life.
+"""Who lives, by two signs: a lock that ends with a worker's process, and a lease that ends when the process freezes.
 
-A worker's lease is for all its runs at once. Whoever finds one that has run out frees its runs; the fence of each run
-keeps the one who comes back too late from writing.
+A worker's lease is for all its runs at once. Whoever finds a worker dead frees its runs; the fence of each run keeps
+the one who comes back too late from writing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.state.errors import StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
+from harborage.state.postgres.worker_locks import WorkerLock
 from harborage.state.sql_files import read_statements
 
 __all__ = ["LEASE", "Workers"]
@@ -38,6 +40,9 @@ class Workers:
         self._every_s = lease.total_seconds() / _RENEWALS
         self._signs: Counter[str] = Counter()
         self._known: set[str] = set()
+        self._locks: dict[str, WorkerLock] = {}
+        self._holding: dict[str, asyncio.Task[None]] = {}
+        self._crew = Crew(lambda name, error: _logger.error("%s: %s", name, error))
         self._reborn: dict[str, asyncio.Event] = {}
         self._is_closing = asyncio.Event()
 
@@ -57,6 +62,7 @@ class Workers:
         try:
             if worker not in self._known:
                 await self._be_born(worker)
+            self._hold(worker)
             while not self._is_closing.is_set():
                 is_signed = await self._try(self._sign(worker), worker)
                 try:
@@ -70,6 +76,7 @@ class Workers:
             if self._signs[worker] <= 0:
                 del self._signs[worker]
                 await self._leave(worker)
+                self._let_go(worker)
 
     async def aclose(self) -> None:
         """Free the runs of every worker that this store knows."""
@@ -78,6 +85,7 @@ class Workers:
         for worker in tuple(self._known):
             await self._leave(worker)
         self._is_closing.set()
+        await self._crew.aclose()
 
     async def _be_born(self, worker: str) -> None:
         """Free what a worker of this name carried in an earlier life; its claims wait for that."""
@@ -89,13 +97,35 @@ class Workers:
             is_done.set()
             del self._reborn[worker]
 
+    def _hold(self, worker: str) -> None:
+        """Hold the worker's lock, if that is not done yet."""
+        if worker in self._locks or self._is_closing.is_set():
+            return
+
+        async def changed() -> None:
+            if worker in self._signs:
+                await self._try(self._sign(worker), worker)
+
+        lock = self._locks[worker] = WorkerLock(
+            self._database, worker, lease_s=self.lease.total_seconds(), changed=changed, freed=self._told
+        )
+        self._holding[worker] = self._crew.start(lock.hold(), f"the lock of worker {worker}")
+
+    def _let_go(self, worker: str) -> None:
+        """Drop the worker's lock; the crew sees to the end of it."""
+        self._locks.pop(worker, None)
+        holding = self._holding.pop(worker, None)
+        if holding is not None:
+            holding.cancel()
+
     async def _leave(self, worker: str) -> None:
         if worker in self._known:
             self._known.discard(worker)
             await self._try(self._free(worker), worker)
 
     async def _sign(self, worker: str) -> None:
-        if await self._database.fetchval(_SQL["keep_alive"], worker, self.lease):
+        lock = self._locks.get(worker)
+        if await self._database.fetchval(_SQL["keep_alive"], worker, self.lease, None if lock is None else lock.key):
             await self._told()
 
     async def _free(self, worker: str) -> None:

@@ -67,7 +67,7 @@ class Service:
 
     `calls` are run and process of everything that was asked for runs, in order; `overlaps` the runs for which two
     processes asked at once; `lost` run and process of each change that was refused; `present` the workers that were
-    heard of. While not `is_open` nobody is told to begin a run.
+    heard of. While not `is_open` nobody is told to begin a run, and never one of a number from `limit` on.
     """
 
     def __init__(self, goals: Sequence[str], *, sessions: int = 1, delay_s: float = 0.0) -> None:
@@ -79,6 +79,7 @@ class Service:
         self.lost: list[tuple[str, str]] = []
         self.heard = asyncio.Event()
         self.is_open = True
+        self.limit = len(goals)
         self.present: set[str] = set()
         self._goals = goals
         self._sessions = sessions
@@ -158,7 +159,7 @@ class Service:
     def _wanted(self) -> Wanted | None:
         """The next run to begin; what somebody was told to begin is not handed out again for a while."""
         now = time.monotonic()
-        for number in range(self._first, len(self._goals)):
+        for number in range(self._first, min(self.limit, len(self._goals))):
             if number in self.begun:
                 self._first += number == self._first
             elif now >= self._given.get(number, 0.0):

@@ -27,7 +27,16 @@ orphaned as (
     run.owner <> '' and run.owner <> $1 and (run.stand <> 'blocked' or $4::boolean)
     and ($5 = '' or run.agent in ('', $5))
     and not exists (
-      select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
+      select from harborage_workers as known
+      where
+        known.worker = run.owner
+        and (known.expires_at > clock_timestamp() or exists (
+          select from pg_locks as held
+          where
+            held.locktype = 'advisory' and held.objsubid = 1 and held.granted
+            and held.database = (select oid from pg_database where datname = current_database())
+            and held.classid = (known.lock_key >> 32)::oid and held.objid = (known.lock_key & 4294967295)::oid
+        ))
     )
   order by run.number + 0 limit $6 - (select count(*) from ready) - (select count(*) from blocked)
   for no key update of run skip locked
@@ -101,26 +110,75 @@ where owner = '' and ready_at > '-infinity' and ready_at < 'infinity' and ($1::t
 order by ready_at, number limit 1;
 
 -- name: keep_alive
--- The worker's sign of life; the runs of those that gave none for too long become free. Returns how many did.
+-- The worker's sign of life. The runs of those become free that no row knows, or whose last sign is old and that hold
+-- no lock. Returns how many did.
 with signed as (
-  insert into harborage_workers (worker, expires_at) values ($1, clock_timestamp() + $2::interval)
-  on conflict (worker) do update set expires_at = excluded.expires_at
-),
-buried as (
-  delete from harborage_workers where worker <> $1 and expires_at < clock_timestamp() - interval '1 hour'
+  insert into harborage_workers (worker, expires_at, lock_key) values ($1, clock_timestamp() + $2::interval, $3)
+  on conflict (worker) do update set expires_at = excluded.expires_at, lock_key = excluded.lock_key
 ),
 orphaned as (
   select run.number from harborage_runs as run
   where
     run.owner <> '' and run.owner <> $1
     and not exists (
-      select from harborage_workers as known where known.worker = run.owner and known.expires_at > clock_timestamp()
+      select from harborage_workers as known
+      where
+        known.worker = run.owner
+        and (known.expires_at > clock_timestamp() or exists (
+          select from pg_locks as held
+          where
+            held.locktype = 'advisory' and held.objsubid = 1 and held.granted
+            and held.database = (select oid from pg_database where datname = current_database())
+            and held.classid = (known.lock_key >> 32)::oid and held.objid = (known.lock_key & 4294967295)::oid
+        ))
     )
   for no key update of run skip locked
 ),
 freed as (
   update harborage_runs as run set owner = '', is_woken = true
   where run.number = any(array(select number from orphaned))
+  returning 1
+)
+select count(*) from freed;
+
+-- name: lock
+select pg_advisory_lock($1);
+
+-- name: is_locked_here
+-- Whether this session holds the lock; false behind a pooler that has more than one for us.
+select exists (
+  select from pg_locks as held
+  where
+    held.locktype = 'advisory' and held.objsubid = 1 and held.granted and held.pid = pg_backend_pid()
+    and held.classid = ($1::bigint >> 32)::oid and held.objid = ($1::bigint & 4294967295)::oid
+);
+
+-- name: others
+-- The other workers, and whether each holds the lock that its row names.
+with held as materialized (
+  select classid, objid from pg_locks
+  where
+    locktype = 'advisory' and objsubid = 1 and granted
+    and database = (select oid from pg_database where datname = current_database())
+)
+select
+  known.worker, known.expires_at, known.lock_key, known.expires_at <= clock_timestamp() as is_expired,
+  exists (
+    select from held
+    where held.classid = (known.lock_key >> 32)::oid and held.objid = (known.lock_key & 4294967295)::oid
+  ) as is_locked
+from harborage_workers as known
+where known.worker <> $1;
+
+-- name: bury
+-- Free what a dead worker carried, unless it has given a sign since it was looked at. Returns how many runs are free.
+with gone as (
+  delete from harborage_workers where worker = $1 and expires_at = $2 and lock_key is not distinct from $3
+  returning worker
+),
+freed as (
+  update harborage_runs set owner = '', is_woken = true
+  where owner = $1 and owner <> '' and exists (select from gone)
   returning 1
 )
 select count(*) from freed;
