@@ -30,7 +30,9 @@ NONE: frozenset[str] = frozenset()
         (EventQuery(), False),
         (EventQuery(tenant_ids=("t",), user_ids=("u",), session_ids=("s",)), False),
         (EventQuery(tenant_ids=("", "t")), False),
-        (EventQuery(user_ids=("other",), session_ids=("elsewhere",)), False),
+        (EventQuery(session_ids=("elsewhere",)), False),
+        (EventQuery(user_ids=("other",), session_ids=("elsewhere",)), True),
+        (EventQuery(user_ids=("other",)), True),
         (EventQuery(run_ids=("a", "b")), False),
         (EventQuery(tenant_ids=("x",)), True),
         (EventQuery(tenant_ids=("t", "x")), True),
@@ -39,7 +41,7 @@ NONE: frozenset[str] = frozenset()
     ],
 )
 def test_reaching_beyond_one_session_needs_a_scope(query: EventQuery, is_admin: bool) -> None:
-    """Another tenant or more than one tenant, user or session; a single user or session of one's tenant does not."""
+    """Another tenant, another user, or more than one session; a single other session of one's own does not."""
     assert needs_admin(query, ME) is is_admin
 
 

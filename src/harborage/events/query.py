@@ -36,9 +36,9 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needs_admin(query: EventQuery, who: Identity | Quadruple) -> bool:
-    """Whether `query` reaches beyond one session of the caller's tenant."""
+    """Whether `query` reaches beyond one session of the caller's own."""
     tenants, users, sessions = _axes(query, who)
-    return tenants != {who.tenant_id} or len(users) > 1 or len(sessions) > 1
+    return tenants != {who.tenant_id} or users != {who.user_id} or len(sessions) > 1
 
 
 def bus_filter(query: EventQuery, who: Identity | Quadruple, scopes: frozenset[str]) -> Filter:

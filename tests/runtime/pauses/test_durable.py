@@ -208,8 +208,8 @@ async def test_a_new_coordinator_lists_what_an_earlier_one_left(
     clock.advance(1)
     second = durable()
     new = await second.request(asking(identity=COLLEAGUE))
-    assert (await second.list(who=owner)).rows == (new, old)
-    assert (await second.list(PauseFilter(users=("bob",)), who=owner)).rows == (new,)
+    assert (await second.list(who=owner, scopes=ADMIN)).rows == (new, old)
+    assert (await second.list(PauseFilter(users=("bob",)), who=owner, scopes=ADMIN)).rows == (new,)
     assert (await second.list(PauseFilter(runs=("r1",)), who=owner)).rows == (old,)
 
 

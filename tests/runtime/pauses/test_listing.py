@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harborage.identity import Identity, Quadruple
 from harborage.runtime.pauses import (
     CrossTenantScopeError,
+    CrossUserScopeError,
     InvalidPageError,
     Pause,
     PauseDecision,
@@ -26,6 +27,7 @@ from harborage.runtime.pauses.listing import (
     pause_matches,
     tenants_of,
     wants_resumed,
+    within_reach,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -99,8 +101,17 @@ def test_another_tenant_needs_the_admin_scope(tenants: tuple[str, ...]) -> None:
     assert tenants_of(PauseFilter(tenants=tenants), ANN, ADMIN) == tenants
 
 
-def test_by_default_open_pauses_of_the_whole_tenant_match() -> None:
-    """Users and sessions do not narrow by themselves; settled pauses must be asked for."""
+def test_a_filter_is_narrowed_to_the_callers_own() -> None:
+    """Unless it is an admin; whatever else it says stays."""
+    wanted = PauseFilter(sessions=("s9",))
+    assert within_reach(wanted, ANN, NO_SCOPES) == PauseFilter(sessions=("s9",), users=("ann",))
+    assert within_reach(wanted, ANN, ADMIN) == wanted
+    with pytest.raises(CrossUserScopeError):
+        within_reach(PauseFilter(users=("bob",)), ANN, frozenset({"console:fleet"}))
+
+
+def test_an_empty_filter_matches_every_open_pause() -> None:
+    """Whose they are is looked at before; settled pauses must be asked for."""
     bobs = a_pause(owner=Quadruple("acme", "bob", "s7"))
     assert pause_matches(bobs, PauseFilter())
     assert not pause_matches(bobs.settled(PauseDecision.RESUME, None, NOON), PauseFilter())

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.runtime.pauses import (
     Coordinator,
     CrossTenantScopeError,
+    CrossUserScopeError,
     InvalidPageError,
     PauseDecision,
     PauseFilter,
@@ -37,14 +39,15 @@ async def test_a_list_needs_an_identity_first(coordinator: Coordinator) -> None:
         await coordinator.list(foreign, who=COLLEAGUE)
 
 
-async def test_a_caller_sees_the_open_pauses_of_its_tenant(
+async def test_a_caller_sees_its_own_open_pauses(
     coordinator: Coordinator, asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
-    """Those of other users too, newest first; never those of another tenant."""
+    """Those of its other sessions too, newest first; never those of another user or tenant."""
     first = await coordinator.request(asking())
     clock.advance(1)
-    second = await coordinator.request(asking(identity=COLLEAGUE))
+    second = await coordinator.request(asking(identity=replace(owner, session_id="elsewhere")))
     clock.advance(1)
+    await coordinator.request(asking(identity=COLLEAGUE))
     await coordinator.request(asking(identity=INTRUDER))
     done = await coordinator.request(asking())
     await coordinator.resume(done.token, PauseDecision.RESUME, who=owner)
@@ -52,6 +55,20 @@ async def test_a_caller_sees_the_open_pauses_of_its_tenant(
         page = await coordinator.list()
     assert page.rows == (second, first)
     assert (page.page, page.page_size, page.page_count, page.total, page.truncated) == (1, 50, 1, 2, False)
+
+
+async def test_pauses_of_colleagues_need_the_admin_scope(
+    coordinator: Coordinator, asking: Asking, owner: Quadruple
+) -> None:
+    """With it the whole tenant is listed; without it naming another user is refused, alone and among others."""
+    mine = await coordinator.request(asking())
+    theirs = await coordinator.request(asking(identity=COLLEAGUE))
+    tokens = {pause.token for pause in (await coordinator.list(who=owner, scopes=ADMIN)).rows}
+    assert tokens == {mine.token, theirs.token}
+    for users in ((COLLEAGUE.user_id,), (owner.user_id, COLLEAGUE.user_id)):
+        with pytest.raises(CrossUserScopeError):
+            await coordinator.list(PauseFilter(users=users), who=owner)
+    assert (await coordinator.list(PauseFilter(users=(owner.user_id,)), who=owner)).rows == (mine,)
 
 
 async def test_an_admin_lists_other_tenants(coordinator: Coordinator, asking: Asking) -> None:
@@ -90,7 +107,7 @@ async def test_many_runs_pause_side_by_side(coordinator: Coordinator, asking: As
     await asyncio.gather(*(live(n) for n in range(128)))
     for tenant in range(8):
         who = Quadruple(f"tenant-{tenant}", "u", "s")
-        page = await coordinator.list(PauseFilter(states=(PauseState.RESUMED,)), who=who)
+        page = await coordinator.list(PauseFilter(states=(PauseState.RESUMED,)), who=who, scopes=ADMIN)
         assert page.total == 16
 
 

@@ -40,6 +40,7 @@ from harborage.runtime.pauses.listing import (
     pause_matches,
     tenants_of,
     wants_resumed,
+    within_reach,
 )
 from harborage.runtime.pauses.locks import KeyedLocks
 from harborage.runtime.pauses.model import (
@@ -178,20 +179,22 @@ class Coordinator:
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> PausePage:
-        """A page of the pauses of the caller's tenant, or of those that an admin names; newest first.
+        """A page of the caller's own pauses; with the admin scope of its tenant's, or the tenants named; newest first.
 
         Pauses of an earlier process are among them when there is a store.
 
         Raises:
-            IdentityRequiredError, InvalidPageError, CrossTenantScopeError: in this order.
+            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
         """
         caller = _caller(who, "pauses.list")
         number, size = page_bounds(page, page_size)
-        tenants = tenants_of(filter, caller, current_scopes() if scopes is None else scopes)
+        held = current_scopes() if scopes is None else scopes
+        tenants = tenants_of(filter, caller, held)
+        wanted = within_reach(filter, caller, held)
         rows: list[Pause] = []
         for tenant in tenants:
-            rows += [pause.shown() for pause in await self._of_tenant(tenant, filter) if pause_matches(pause, filter)]
-        truncated = wants_resumed(filter) and not any(self._ledger.has_resolved(tenant) for tenant in tenants)
+            rows += [pause.shown() for pause in await self._of_tenant(tenant, wanted) if pause_matches(pause, wanted)]
+        truncated = wants_resumed(wanted) and not any(self._ledger.has_resolved(tenant) for tenant in tenants)
         return page_of(rows, number, size, truncated=truncated)
 
     async def expire(self, token: str, *, fresh: bool = False) -> Pause:

@@ -9,6 +9,7 @@
     ├── AlreadyResumedError             somebody else settled it first
     ├── ScopeMismatchError              the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
+    ├── CrossUserScopeError             a list that reaches beyond the caller's own pauses
     ├── CheckpointCorruptError          a stored pause cannot be read
     └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
 
@@ -26,6 +27,7 @@ __all__ = [
     "AlreadyResumedError",
     "CheckpointCorruptError",
     "CrossTenantScopeError",
+    "CrossUserScopeError",
     "IdentityRequiredError",
     "InvalidDeadlineError",
     "InvalidDecisionError",
@@ -102,6 +104,10 @@ class ScopeMismatchError(PauseError):
 
 class CrossTenantScopeError(PauseError):
     """Listing pauses of another tenant needs the admin scope."""
+
+
+class CrossUserScopeError(PauseError):
+    """Listing pauses of another user needs the admin scope."""
 
 
 class CheckpointCorruptError(PauseError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from harborage.identity import Quadruple
-from harborage.runtime.pauses.errors import CrossTenantScopeError, InvalidPageError
+from harborage.runtime.pauses.errors import CrossTenantScopeError, CrossUserScopeError, InvalidPageError
 from harborage.runtime.pauses.model import Pause, PauseFilter, PausePage, PauseState, Who
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "pause_matches",
     "tenants_of",
     "wants_resumed",
+    "within_reach",
 ]
 
 ADMIN = "admin"
@@ -64,6 +67,19 @@ def tenants_of(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> tupl
     if named != (caller.tenant_id,) and ADMIN not in scopes:
         raise CrossTenantScopeError()
     return named
+
+
+def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> PauseFilter:
+    """The filter, narrowed to the caller's own pauses unless it is an admin.
+
+    Raises:
+        CrossUserScopeError: it names another user and the caller is no admin.
+    """
+    if ADMIN in scopes:
+        return filter
+    if not set(filter.users) <= {caller.user_id}:
+        raise CrossUserScopeError()
+    return replace(filter, users=(caller.user_id,))
 
 
 def owner_matches(owner: Quadruple, filter: PauseFilter) -> bool:

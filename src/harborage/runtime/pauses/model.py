@@ -228,10 +228,12 @@ class PauseCoordinator(Protocol):
         who: Who | None = None,
         scopes: frozenset[str] | None = None,
     ) -> PausePage:
-        """A page of the pauses of the caller's tenant, or of those that an admin names; newest first.
+        """A page of the caller's own pauses; with the admin scope of its tenant's, or the tenants named; newest first.
+
+        Without `scopes` the ambient ones count.
 
         Raises:
-            IdentityRequiredError, InvalidPageError, CrossTenantScopeError: in this order.
+            IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
         """
         ...
 
