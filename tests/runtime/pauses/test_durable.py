@@ -41,6 +41,7 @@ Starting = Callable[..., Coordinator]
 
 INTRUDER = Quadruple("evil", "eve", "s6", "r6")
 COLLEAGUE = Quadruple("acme", "bob", "s2")
+ADMIN = frozenset({"admin"})
 IN_AN_HOUR = timedelta(hours=1)
 
 

@@ -1,6 +1,7 @@
 """`python -m harborage.testing.chaos`: real processes and real kills; what breaks is named, and how to see it again.
 
-Stories by seed are the default; `--soak` plays one long one, `--takeovers` measures how soon a run goes on.
+Stories by seed are the default; `--soak` plays one long one and watches many
+principals and readers side by side, `--takeovers` measures how soon a run goes on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from harborage.clock import SYSTEM_CLOCK
+from harborage.identity import Identity
+from harborage.runtime.host import Runtime
+from harborage.testing.chaos.disconnects import FamilyPlanner, disconnects, stroll
 from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Places
+from harborage.testing.chaos.places import Places, open_at
 from harborage.testing.chaos.soak import soak
 from harborage.testing.chaos.story import Told, play
 from harborage.testing.chaos.takeovers import takeovers
+from harborage.testing.isolation.canary import watch
+from harborage.tools import tool
+
+# With the 2,000 runs of a whole soak: 10,000 operations, and 1,000 readers that leave.
+_PRINCIPALS = 50
+_OPERATIONS_A_RUN = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,10 +96,26 @@ async def _soak(runs: int, seed: int, places: Places, nursery: Nursery) -> int:
     with tempfile.TemporaryDirectory() as name:
         async with places.fresh("soak", Path(name)) as place:
             told = await soak(runs, place, Path(name), nursery, seed=seed)
-    for line in told.broken:
+        crowd = await _crowd(runs, seed, places, Path(name))
+    for line in (*told.broken, *crowd):
         _say(line)
     _say(told.line())
-    return 1 if told.broken else 0
+    return 1 if told.broken or crowd else 0
+
+
+async def _crowd(runs: int, seed: int, places: Places, folder: Path) -> list[str]:
+    """What goes wrong among many principals, and for readers that come and go."""
+    async with places.fresh("canary", folder / "canary") as place, await open_at(place, SYSTEM_CLOCK) as storage:
+        watched = await watch(storage, principals=_PRINCIPALS, operations=runs * _OPERATIONS_A_RUN, seed=seed)
+    _say(f"{_PRINCIPALS} principals saw {sum(watched.shown.values())} answers; {len(watched.leaks)} were another's")
+    async with (
+        places.fresh("readers", folder / "readers") as place,
+        await open_at(place, SYSTEM_CLOCK) as storage,
+        Runtime(planner=FamilyPlanner(), tools=[tool(stroll)], storage=storage) as runtime,
+    ):
+        left = await disconnects(runtime, max(1, runs // 2), seed=seed, who=Identity("t", "u", "s"))
+    _say(f"{left.connections} readers came and went: {left.events} events of {left.runs} families, {left.gaps} gaps")
+    return [*watched.leaks, *left.broken]
 
 
 async def _takeovers(kills: int, places: Places, nursery: Nursery) -> int:

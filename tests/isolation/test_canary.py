@@ -1,0 +1,303 @@
+"""What one principal writes no other is shown, over every storage; with one filter gone the watch sees it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborage.artifacts.memory import MemoryArtifactStore
+from harborage.clock import SYSTEM_CLOCK
+from harborage.events import query
+from harborage.events.fanout import FanOut
+from harborage.events.memory_log import MemoryEventLog
+from harborage.runtime import host
+from harborage.runtime.pauses import coordinator
+from harborage.sessions.registry import SessionRegistry
+from harborage.state import memory_runs
+from harborage.state.errors import NotFoundError
+from harborage.state.memory import MemoryStateStore
+from harborage.state.postgres import artifacts as postgres_artifacts
+from harborage.state.postgres import event_log as postgres_events
+from harborage.state.postgres import records as postgres_records
+from harborage.state.sqlite import event_log, records
+from harborage.state.sqlite.connection import statements
+from harborage.state.storage import Storage, open_storage
+from harborage.tasks import errors as tasks_errors
+from harborage.tasks.books import Books
+from harborage.tasks.reading import TaskListing
+from harborage.testing.chaos.places import Places, open_at
+from harborage.testing.isolation.canary import watch
+from harborage.testing.isolation.operations import KINDS, OPERATIONS
+from harborage.testing.postgres import PostgresUnavailableError
+
+pytestmark = pytest.mark.anyio
+
+ADMIN = frozenset({"admin"})
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Places]:
+    """Schemas of a real Postgres."""
+    try:
+        places = Places("postgres").__enter__()
+    except PostgresUnavailableError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    yield places
+    places.__exit__(None, None, None)
+
+
+@asynccontextmanager
+async def place(name: str, folder: Path) -> AsyncIterator[Storage | None]:
+    """An empty storage of this name; none at all for `none`."""
+    if name == "none":
+        yield None
+        return
+    async with await open_storage("memory:" if name == "memory" else f"sqlite:{folder / 'runs.db'}") as storage:
+        yield storage
+
+
+async def test_no_mark_crosses(tmp_path: Path) -> None:
+    """Twenty principals, every operation, with ids of their own and of others: nobody sees or changes another's."""
+    for name, operations in (("none", 2_000), ("memory", 2_000), ("sqlite", 800)):
+        async with place(name, tmp_path) as storage:
+            watched = await watch(storage, principals=20, operations=operations, seed=11)
+        assert watched.leaks == [], name
+        assert sum(watched.shown.values()) > operations / 5, "somebody must see something"
+
+
+async def test_no_mark_crosses_on_postgres(postgres: Places, tmp_path: Path) -> None:
+    """The same over a real server, and over one whose statements have lost a part of the identity."""
+    for column in ("", "tenant_id", "user_id", "session_id"):
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (postgres_records, postgres_artifacts, postgres_events) if column else ():
+                patch.setattr(module, "_SQL", widened(module._SQL, column))
+            async with postgres.fresh(f"canary_{column}", tmp_path) as at, await open_at(at, SYSTEM_CLOCK) as storage:
+                watched = await watch(storage, principals=20, operations=600, seed=2)
+        assert bool(watched.leaks) == bool(column), (column, watched.leaks)
+
+
+async def test_every_operation_shows_something_to_its_owner(tmp_path: Path) -> None:
+    """Of an operation that never shows anything nothing can be learned."""
+    async with place("memory", tmp_path) as storage:
+        watched = await watch(storage, principals=4, operations=2_500, seed=3)
+    # They show no value (numbers, flags, identities, ids), or seldom one.
+    silent = {"artifacts.delete", "events.aggregate", "groups.seal", "runs.controls", "runs.events", "runs.steer",
+              "sessions.get", "sessions.list", "sessions.visit", "state.save", "tasks.cancel", "tasks.list",
+              "tasks.increment_tool_count", "tasks.mark_complete", "tasks.mark_failed", "tasks.mark_running",
+              "tasks.prioritize", "tasks.spawn"}  # fmt: skip
+    assert OPERATIONS.keys() - watched.shown.keys() <= silent
+
+
+# ── with one filter gone ────────────────────────────────────────────────────────────────────────────────────────────
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def as_admin(owner: type, method: str) -> Break:
+    """A method that takes every caller for an admin."""
+    whole = getattr(owner, method)
+
+    async def unchecked(self: Any, *args: Any, scopes: Any = None, **more: Any) -> Any:
+        return await whole(self, *args, scopes=ADMIN, **more)
+
+    return lambda patch: patch.setattr(owner, method, unchecked)
+
+
+def anybody(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks may settle and see a pause."""
+    patch.setattr(coordinator, "may_act", lambda *_: True)
+
+
+def own_pauses(patch: pytest.MonkeyPatch) -> None:
+    """A list of pauses is that of the whole tenant."""
+    patch.setattr(coordinator, "within_reach", lambda wanted, *_: wanted)
+
+
+def pauses_of_tenants(patch: pytest.MonkeyPatch) -> None:
+    """A list of pauses is that of the tenants it names."""
+    patch.setattr(coordinator, "tenants_of", lambda wanted, caller, _: wanted.tenants or (caller.tenant_id,))
+    own_pauses(patch)
+
+
+def queries(patch: pytest.MonkeyPatch) -> None:
+    """A query for the events of others needs nothing."""
+    patch.setattr(query, "needs_admin", lambda *_: False)
+
+
+def live_events(patch: pytest.MonkeyPatch) -> None:
+    """Live events go to everybody."""
+
+    def hand_out(self: Any, event: Any) -> None:
+        for reader in self._all():
+            reader.offer(event, 0.0)
+
+    patch.setattr(FanOut, "hand_out", hand_out)
+
+
+def replayed_events(patch: pytest.MonkeyPatch) -> None:
+    """A bus in memory replays its whole window."""
+    patch.setattr("harborage.events.bus.matches", lambda *_: True)
+
+
+def kept_events(patch: pytest.MonkeyPatch) -> None:
+    """A log in memory knows sessions by their id alone."""
+
+    def line(self: Any, what: str, who: Any) -> Any:
+        return next((line for of, line in self._lines.items() if of.session_id == who.session_id), None)
+
+    patch.setattr(MemoryEventLog, "_line", line)
+
+
+def kept_records(patch: pytest.MonkeyPatch) -> None:
+    """A record store in memory knows slots by their kind alone."""
+
+    whole = MemoryStateStore.load
+
+    async def load(self: Any, identity: Any, kind: str) -> Any:
+        if kind not in KINDS:  # on the others the runtime itself stands
+            return await whole(self, identity, kind)
+        if (found := next((one for (_, of), one in self._records.items() if of == kind), None)) is None:
+            raise NotFoundError
+        return found
+
+    patch.setattr(MemoryStateStore, "load", load)
+
+
+def records_by_event(patch: pytest.MonkeyPatch) -> None:
+    """A record store in memory knows event ids whoever asks."""
+
+    async def load(self: Any, event_id: str, *, who: Any = None) -> Any:
+        return next((self._records[slot] for (_, of), slot in self._slots.items() if of == event_id), None)
+
+    patch.setattr(MemoryStateStore, "load_by_event_id", load)
+
+
+def artifacts(patch: pytest.MonkeyPatch) -> None:
+    """An artifact is found whatever its scope is."""
+
+    def find(self: Any, scope: Any, artifact_id: str) -> Any:
+        held = [stored for session in self._sessions.values() for stored in session.values()]
+        return next((stored[artifact_id] for stored in held if artifact_id in stored), None)
+
+    patch.setattr(MemoryArtifactStore, "_find", find)
+
+
+def listed_artifacts(patch: pytest.MonkeyPatch) -> None:
+    """A list of artifacts is that of everybody."""
+    patch.setattr("harborage.artifacts.memory.is_session", lambda _: False)
+    patch.setattr("harborage.artifacts.memory.covers", lambda *_: True)
+
+
+def tasks(patch: pytest.MonkeyPatch) -> None:
+    """A task is found in whichever session it is."""
+
+    async def of_task(self: Any, task_id: str, who: Any, what: str, *, fresh: bool = True) -> Any:
+        if (found := next((one for one in self._ledgers.values() if task_id in one.tasks), None)) is None:
+            raise tasks_errors.NotFoundError(task_id)
+        return found
+
+    patch.setattr(Books, "of_task", of_task)
+
+
+def listed_tasks(patch: pytest.MonkeyPatch) -> None:
+    """The tasks of a session are those of any session of that id."""
+
+    def find(self: Any, who: Any) -> Any:
+        return next((one for one in self._ledgers.values() if one.session.session_id == who.session_id), None)
+
+    patch.setattr(Books, "find", find)
+
+
+def one_run(patch: pytest.MonkeyPatch) -> None:
+    """A handle is given to whoever knows the run's id."""
+
+    async def run(self: Any, run_id: str, *, who: Any) -> Any:
+        status = await self._parts.engine.status(run_id)
+        return self._handle(status.who, host.Scope.OWNER_USER)
+
+    patch.setattr(host.Runtime, "run", run)
+
+
+def listed_runs(patch: pytest.MonkeyPatch) -> None:
+    """A list of runs is that of everybody."""
+
+    async def runs(self: Any, *, who: Any) -> Any:
+        return await self._parts.engine.list()
+
+    patch.setattr(host.Runtime, "runs", runs)
+
+
+def kept_runs(patch: pytest.MonkeyPatch) -> None:
+    """A list of kept runs does not look whose they are."""
+    patch.setattr(memory_runs, "_matches", lambda *_: True)
+
+
+def without(module: Any, file: str, column: str) -> Break:
+    """The statements of a file without one part of the identity; SQLite reads them when a store is opened."""
+
+    def read(asked: str) -> dict[str, str]:
+        return widened(statements(asked), column) if asked == file else statements(asked)
+
+    return lambda patch: patch.setattr(module, "statements", read)
+
+
+def widened(found: Mapping[str, str], column: str) -> dict[str, str]:
+    """The statements, of which those that read look no more at one column."""
+    condition = re.compile(rf"\b{column} = (:\w+|\$\d)")
+    return {
+        name: condition.sub(rf"({column} = \1 OR TRUE)", sql) if re.match(r"\s*select", sql, re.IGNORECASE) else sql
+        for name, sql in found.items()
+    }
+
+
+BROKEN: Mapping[str, tuple[str, Break]] = {
+    "pauses: the owner": ("none", anybody),
+    "pauses: the user of a list": ("none", own_pauses),
+    "pauses: the tenant of a list": ("none", pauses_of_tenants),
+    "pauses: the scope of a list": ("none", as_admin(coordinator.Coordinator, "list")),
+    "events: the scope of a query": ("none", queries),
+    "events: live": ("none", live_events),
+    "events: replay in memory": ("none", replayed_events),
+    "events: the log in memory": ("memory", kept_events),
+    "state: slots in memory": ("memory", kept_records),
+    "state: event ids in memory": ("memory", records_by_event),
+    "artifacts: one": ("none", artifacts),
+    "artifacts: the list": ("none", listed_artifacts),
+    "tasks: one": ("none", tasks),
+    "tasks: the list": ("none", listed_tasks),
+    "tasks: the scope of a page": ("none", as_admin(TaskListing, "list")),
+    "sessions: the scope of a list": ("none", as_admin(SessionRegistry, "list")),
+    "runs: one": ("none", one_run),
+    "runs: the list": ("none", listed_runs),
+    "runs: the kept ones": ("memory", kept_runs),
+    **{
+        f"sqlite: {column} of {file}": ("sqlite", without(module, file, column))
+        for module, file in ((records, "records"), (event_log, "events"))
+        for column in ("tenant_id", "user_id", "session_id")
+    },
+}
+
+
+async def test_a_filter_that_is_gone_is_seen(tmp_path: Path) -> None:
+    """Each identity filter is taken away by itself, and each time somebody is shown what is another's."""
+    unseen = []
+    for at, (name, (where, broken)) in enumerate(BROKEN.items()):
+        with pytest.MonkeyPatch.context() as patch:
+            broken(patch)
+            async with place(where, tmp_path / str(at)) as storage:
+                try:
+                    watched = await watch(storage, principals=20, operations=1_500, seed=5)
+                except Exception as error:
+                    unseen.append(f"{name}: {error!r}")
+                    continue
+        if not watched.leaks:
+            unseen.append(name)
+    assert unseen == []
