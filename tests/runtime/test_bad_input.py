@@ -101,7 +101,6 @@ def last(run: Any) -> Finish:
         (CallParallel((CallTool("write"),), JoinSpec("sideways")), ["parallel dispatch", "unknown join"]),
         (CallParallel((CallTool("nope"),), JoinSpec(JoinKind.FIRST_SUCCESS)), ["parallel dispatch", "nope"]),
         (AwaitTask("nobody"), ["nobody"]),
-        (SpawnTask(group_id="nobody's"), ["nobody's"]),
     ],
     ids=repr,
 )

@@ -15,6 +15,7 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.runs import RunFilter
 from harborage.state.storage import Storage, open_storage
+from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +137,77 @@ async def test_a_run_that_awaits_a_group_leaves_memory_and_comes_back(storage: S
         async with asyncio.timeout(20):
             finish = await (await rt.run(run.id, who=ME)).result()
     assert finish.payload == ["0", "1", "2"]
+
+
+class Awaits:
+    """A run that waits for a child, by a kept turn or an await, and finishes with what the child answered."""
+
+    def __init__(self, *, keeps_turn: bool) -> None:
+        self.go = asyncio.Event()
+        self.keeps_turn = keeps_turn
+
+    async def next(self, run: RunContext) -> Decision:
+        steps = run.trajectory.steps
+        if run.query == "child":
+            return Finish(FinishReason.GOAL, "from below") if steps else CallTool("hold")
+        if not steps:
+            return SpawnTask(spec=SpawnSpec(query="child", retain_turn=self.keeps_turn))
+        if len(steps) == 1 and not self.keeps_turn:
+            return AwaitTask(steps[0].observation["task_id"])
+        return Finish(FinishReason.CANCELLED if run.control.cancelled else FinishReason.GOAL, steps[-1].observation)
+
+    async def hold(self) -> str:
+        """Wait until the test goes on."""
+        await self.go.wait()
+        return "on"
+
+
+async def waits_for_child(run: Any) -> None:
+    """Return once the run waits for its child."""
+    async with asyncio.timeout(20):
+        while not [one for one in await run.history() if b'"task.spawn"' in one and b'"done"' in one]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await settle()
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("keeps_turn", [False, True])
+async def test_a_pause_parks_a_run_that_waits_for_a_child_at_once(
+    storage: Storage, is_stored: bool, keeps_turn: bool
+) -> None:
+    """Once resumed it waits on, and its planner sees the child's outcome as if there had been no pause."""
+    planner = Awaits(keeps_turn=keeps_turn)
+    options = LEAVES_AT_ONCE if is_stored else RuntimeOptions()
+    parts: Any = {"planner": planner, "tools": [planner.hold], "options": options}
+    async with Runtime(**parts, storage=storage if is_stored else None) as rt:
+        run = await rt.start("parent", who=ME)
+        await waits_for_child(run)
+        await run.pause()
+        async with asyncio.timeout(20):
+            while not await run.waiting():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        planner.go.set()
+        await settle(100)
+        assert not (await run.status()).phase.is_final
+        await run.resume()
+        async with asyncio.timeout(20):
+            finish = await run.result()
+        record = await run.history()
+    assert finish.payload["result"]["answer"] == "from below"
+    assert finish.reason is FinishReason.GOAL
+    replayed = await Runtime(**parts).replay(record)
+    assert replayed.is_same
+
+
+async def test_a_cancel_ends_a_put_off_wait(runtimes: Runtimes) -> None:
+    """A soft cancel while the run is paused ends it, its child with it."""
+    planner = Awaits(keeps_turn=True)
+    bench = await runtimes(planner, tools=[planner.hold])
+    run = await bench.start("parent")
+    await waits_for_child(run)
+    await run.pause()
+    await bench.paused(run)
+    await run.cancel()
+    assert (await bench.end(run)).reason is FinishReason.CANCELLED
+    await settle(100)
+    assert all(one.status.is_terminal for one in await bench.rt.tasks.list(ME))

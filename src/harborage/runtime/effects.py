@@ -69,10 +69,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     recorded, or on its way there (`is_kept_soon`), and never for a recorded one; `recalled` hears of a recorded one
     instead, for what must be at hand in the process that carries the run on. `cut` hears of a step that was cut short,
     be it before it began here, or in a process that is gone. `is_interruptible` lets a hard cancel and the deadline cut
-    it short; `yields_to_cancel` lets a soft cancel do so too, or says of a call whether it does: for waiting, which has
-    no effect to lose. What `acts` does not begin once the run is cancelled, softly or not. `waits_for` says of a
-    step that only waits what for: its run may leave memory meanwhile, and the step begins again when the run is back.
-    It answers None while there is still something to do that would be cut short. With `is_kept_soon` the run
+    it short; `yields_to_cancel` lets a soft cancel do so too, or says of a call whether it does, and `yields_to_pause`
+    a pause: for waiting, which has no effect to lose and can begin again. What `acts` does not begin once the run is
+    cancelled, softly or not. `waits_for` says of a step that only waits what for: its run may leave memory meanwhile,
+    and the step begins again when the run is back. It answers None while there is still something to do that would be
+    cut short. With `is_kept_soon` the run
     goes on while the outcome is on its way to the record, as far as steps go that only think: `only_thinks` says that a
     step does nothing but find an answer. The outcome of a step for which `may_repeat` answers False is on disk first:
     lost with its process it could never be found out.
@@ -89,6 +90,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     cut: Callable[[StepCall], None] | None = None
     is_interruptible: bool = False
     yields_to_cancel: bool | Callable[[StepCall], bool] = False
+    yields_to_pause: bool = False
     acts: bool = False
     waits_for: Callable[[StepCall], Waiting | None] | None = None
     is_kept_soon: bool = False

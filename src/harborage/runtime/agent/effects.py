@@ -197,6 +197,7 @@ class AgentEffects:
                 cut=self._left_waiting,
                 is_interruptible=True,
                 yields_to_cancel=True,
+                yields_to_pause=True,
                 waits_for=self._awaited,
             ),
         }

@@ -1,8 +1,8 @@
 """A decision carried out over the durable seam: tools as steps, branches side by side, children by spawn and join.
 
 Pure above `io`. A call that cannot be made, fails or is cut short becomes an observation that the planner can answer;
-the run goes on. Only cancellation of the run itself passes through. Every path asks the approval gates first: a run
-over a catalog, and one whose decisions an executor of its own carries out.
+the run goes on. Only cancellation of the run itself passes through, and a pause that puts a wait off. Every path
+asks the approval gates first: a run over a catalog, and one whose decisions an executor of its own carries out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harborage.runtime.dispatch.outcome import (
 from harborage.runtime.durable import Durable
 from harborage.runtime.joins import Done, Failed
 from harborage.runtime.steering.apply import Observed
-from harborage.runtime.steering.arrivals import StepInterruptedError
+from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
 from harborage.runtime.steering.state import RunState
 
 __all__ = ["Acting", "Approval", "carry_out", "dispatch", "dispatch_by_executor"]
@@ -180,6 +180,8 @@ async def _join(task_id: str, io: Durable) -> ToolOutcome:
     try:
         return _of_task(await io.join(task_id))
     except StepInterruptedError as cut:
+        if cut.reason is Interrupt.PAUSE:
+            raise WaitPutOffError(task_id) from cut
         return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
 
 

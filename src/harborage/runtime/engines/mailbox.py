@@ -207,10 +207,13 @@ class Mailbox:
             self._wake()
 
     def interrupt_of(self, effect: Effect, call: StepCall) -> Interrupt | None:
-        """What cuts a step in flight: a hard cancel or deadline that has come, a soft cancel where it only waits."""
+        """What cuts a step in flight: a hard cancel or deadline that has come; where it only waits a soft cancel, too,
+        or a pause that was asked for."""
         if effect.is_interruptible and self.reason is not None:
             return self.reason
-        return Interrupt.SOFT_CANCEL if self.was_cancelled and effect.yields(call) else None
+        if self.was_cancelled and effect.yields(call):
+            return Interrupt.SOFT_CANCEL
+        return Interrupt.PAUSE if effect.yields_to_pause and self._is_to_pause() else None
 
     def bar_of(self, effect: Effect, call: StepCall) -> Interrupt | None:
         """What keeps a step from beginning: what would cut it, and a cancel of either kind where it acts."""
@@ -220,6 +223,13 @@ class Mailbox:
             if reason is None and self.was_cancelled:
                 reason = Interrupt.SOFT_CANCEL
         return reason
+
+    def _is_to_pause(self) -> bool:
+        """Whether the run is to be paused at its next boundary."""
+        return any(
+            control.type is ControlType.PAUSE and control.event_id not in self._recalled
+            for control in self._inbox.peek()
+        )
 
     def enter(self, scope: CancelScope, effect: Effect, call: StepCall) -> Flight:
         """Register a step in flight; give what you got back to `leave`."""
@@ -287,6 +297,8 @@ class Mailbox:
         match control.type:
             case ControlType.CANCEL:
                 self._heed(control)
+            case ControlType.PAUSE:
+                self._interrupt(Interrupt.PAUSE)
             case _ if control.type in _ANSWERS and self._hand_over(control):
                 return
             case _:
@@ -318,11 +330,11 @@ class Mailbox:
                 self._inbox.take(lambda queued: queued is control)
 
     def _interrupt(self, reason: Interrupt) -> None:
-        is_soft = reason is Interrupt.SOFT_CANCEL
-        if not is_soft and self.reason is None:
+        for_all = reason in {Interrupt.HARD_CANCEL, Interrupt.DEADLINE}
+        if for_all and self.reason is None:
             self.reason = reason
         for scope, effect, call in self._flights:
-            if effect.yields(call) if is_soft else effect.is_interruptible:
+            if self.interrupt_of(effect, call) is not None:
                 scope.cancel()
 
     def _arm(self, deadline: datetime) -> None:

@@ -308,7 +308,7 @@ class Recorder:
                     return await self._attempt(call, effect)
                 finally:
                     mailbox.leave(flight)
-            reason = mailbox.reason or Interrupt.SOFT_CANCEL
+            reason = mailbox.interrupt_of(effect, call) or Interrupt.SOFT_CANCEL
         if effect.cut is not None:
             effect.cut(call)
         return reason

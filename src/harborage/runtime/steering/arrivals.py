@@ -13,15 +13,16 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.errors import SteeringError
 
-__all__ = ["NOTHING", "Arrivals", "Hold", "Interrupt", "StepInterruptedError", "Woken"]
+__all__ = ["NOTHING", "Arrivals", "Hold", "Interrupt", "StepInterruptedError", "WaitPutOffError", "Woken"]
 
 
 class Interrupt(StrEnum):
-    """Why a step in flight was cut short; a soft cancel does so only to a step that merely waits."""
+    """Why a step in flight was cut short; a soft cancel and a pause do so only to a step that merely waits."""
 
     HARD_CANCEL = "hard_cancel"
     SOFT_CANCEL = "soft_cancel"
     DEADLINE = "deadline"
+    PAUSE = "pause"
 
 
 class StepInterruptedError(SteeringError):
@@ -31,6 +32,14 @@ class StepInterruptedError(SteeringError):
         self.name = name
         self.reason = reason
         super().__init__(f"step {name!r} interrupted: {reason}")
+
+
+class WaitPutOffError(SteeringError):
+    """A pause came while the run waited for the task or group `target`; it waits on once it has been resumed."""
+
+    def __init__(self, target: str = "") -> None:
+        self.target = target
+        super().__init__(f"the wait for {target!r} is put off until the run is resumed")
 
 
 class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,7 +46,7 @@ def gate(run: RunState) -> Gate:
         return Hold(run.pause.token, run.pause.deadline)
     if run.cancelling is Cancelling.TOLD:
         return Stop(steering_finish(run, FinishReason.CANCELLED, "cancel_ignored"))
-    if run.steps >= run.max_steps + run.has_last_word:
+    if run.put_off is None and run.steps >= run.max_steps + run.has_last_word:
         raise too_many_steps(run)
     return GO
 

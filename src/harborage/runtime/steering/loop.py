@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from harborage.planner import Decision, Finish, RequestPause
+from harborage.planner import AwaitTask, Decision, Finish, RequestPause
 from harborage.runtime.steering.apply import Observed, arrived, paused, remember, settle, steered, told
-from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError
+from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError, WaitPutOffError
 from harborage.runtime.steering.gate import Go, Stop, gate, too_many_steps
-from harborage.runtime.steering.state import Cancelling, RunState, SteerRequest
+from harborage.runtime.steering.state import Cancelling, Planned, PutOff, RunState, SteerRequest
 
 if TYPE_CHECKING:
     from harborage.runtime.durable import Durable
@@ -45,6 +45,9 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
                 pass
             case _ as unreachable:
                 assert_never(unreachable)
+        if run.put_off is not None:
+            run = await act(run, run.put_off.planned, run.put_off.awaits, io, dispatch)
+            continue
         try:
             planned = await io.step("plan", run)
         except StepInterruptedError:
@@ -61,7 +64,18 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
             case RequestPause():
                 run = paused(run, await io.step("pause.request", decision))
             case _:
-                run = remember(run, planned, await dispatch(decision, run, io))
+                run = await act(run, planned, decision, io, dispatch)
+
+
+async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, dispatch: Dispatch) -> RunState:
+    """Carry a decision out and remember the step; a wait that a pause puts off is taken up again after it."""
+    run.put_off = None
+    try:
+        observed = await dispatch(decision, run, io)
+    except WaitPutOffError as wait:
+        run.put_off = PutOff(planned, AwaitTask(wait.target))
+        return run
+    return remember(run, planned, observed)
 
 
 async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:

@@ -14,6 +14,7 @@ import msgspec
 from harborage.identity import Quadruple
 from harborage.planner import (
     ArtifactManifestEntry,
+    AwaitTask,
     Budget,
     ControlSignals,
     Decision,
@@ -27,7 +28,7 @@ from harborage.runtime.limits import Spent
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.controls import ControlEvent
 
-__all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "RunState", "SteerRequest", "Steered"]
+__all__ = ["Cancelling", "ControlErrors", "OpenPause", "Planned", "PutOff", "RunState", "SteerRequest", "Steered"]
 
 
 class ControlErrors(StrEnum):
@@ -102,6 +103,13 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settled_at: datetime | None = None
 
 
+class PutOff(msgspec.Struct, frozen=True):
+    """A step whose wait a pause has put off: what the planner gave, and what is to be awaited once the run goes on."""
+
+    planned: Planned
+    awaits: AwaitTask
+
+
 class RunState(msgspec.Struct, kw_only=True):
     """One run between two steps. `steps` counts planner calls; waiting costs none. `spent` is what their model calls
     took.
@@ -125,3 +133,4 @@ class RunState(msgspec.Struct, kw_only=True):
     is_past_deadline: bool = False
     pending: tuple[ToolCallDeferred, ...] = ()
     finish: Finish | None = None
+    put_off: PutOff | None = None
