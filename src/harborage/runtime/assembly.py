@@ -49,7 +49,7 @@ from harborage.state.drivers import StateConfig, open_state
 from harborage.state.runs import RunFilter, RunQueue, Stand
 from harborage.state.storage import Storage, open_storage
 from harborage.state.store import StateStore
-from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
+from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.builtin.names import ARTIFACT_FETCH
 
@@ -58,6 +58,8 @@ __all__ = ["Assembly", "Setup", "assemble"]
 Closer = Callable[[], Awaitable[None]]
 BeginChild = Callable[[str, Quadruple], Awaitable[None]]
 """Starts the run of a task that a run has spawned, unless it was started already."""
+Admit = Callable[[Quadruple], Awaitable[None]]
+"""Refuses with an error that the run spawns another, where too many are under way."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage | str | None = None
     agent: str = ""
     begin_child: BeginChild | None = None
+    admit: Admit | None = None
     summariser: Summariser | None = None
     handles: HandleRegistry | None = None
     context: tuple[ContextSource, ...] = ()
@@ -142,7 +145,8 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     mind = await _mind(setup, deps, closers, redactor, hearing)
     state = None if storage is None else storage.state
     kept = await _state(closers) if state is None else state
-    parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state)
+    limits = TaskLimits(max_children=options.max_children, max_tree=options.max_tree)
+    parts = RegistryParts(bus=bus, redactor=redactor, clock=clock, store=state, limits=limits)
     tasks = setup.tasks
     if tasks is None:
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
@@ -391,6 +395,7 @@ def _services(
         executor=executor,
         gates=gates,
         begin_child=setup.begin_child,
+        admit=setup.admit,
         clock=setup.clock,
         stamp=setup.clock,
         control_errors=ControlErrors.REJECT,

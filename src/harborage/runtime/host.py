@@ -23,6 +23,7 @@ from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
 from harborage.memory import Memory, MemoryStrategy, SessionMemory
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
+from harborage.runtime.admission import Admission
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
@@ -38,6 +39,7 @@ from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
+from harborage.state.runs import RunFilter, Stand
 from harborage.state.storage import Storage
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
 from harborage.tools import ToolCatalog, ToolDescriptor
@@ -67,6 +69,7 @@ class _Asked(NamedTuple):
     limits: Limits | None = None
 
 
+_GOING_ON = tuple(stand for stand in Stand if not stand.is_final)
 _NOTHING_ASKED = _Asked()
 _LONG_NS = 60 * 1_000_000_000
 
@@ -137,6 +140,7 @@ class Runtime:
             storage=storage,
             agent=agent,
             begin_child=self._begin_child,
+            admit=Admission(self._count_runs, options.max_running).admit,
             summariser=summariser,
             handles=handles,
             context=sources_of(context),
@@ -414,6 +418,13 @@ class Runtime:
             self._has_spawned.clear()
             while self._spawned:
                 await self._take_up(self._spawned.pop(next(iter(self._spawned))))
+
+    async def _count_runs(self, tenant: str, most: int) -> int:
+        """How many runs of the tenant have not ended, counted up to `most`."""
+        parts = self._parts
+        if parts.storage is None:
+            return sum(one.who.tenant_id == tenant and not one.phase.is_final for one in await parts.engine.list())
+        return len(await parts.storage.runs.list(RunFilter(tenant=tenant, stands=_GOING_ON), limit=most))
 
     async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
         """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""

@@ -9,6 +9,7 @@ import msgspec
 from harborage.planner import OperatorPlannerConfig
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
+from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 
 __all__ = ["RuntimeOptions", "with_operator"]
 
@@ -21,7 +22,10 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     `max_steps`: planner steps a run may take; it fails with more. `limits`: what a run and all that it starts may take
     together, unless `start` says otherwise; a run that reaches one finishes with `constraints_conflict`, or with
     `deadline_exceeded` when it is its time. `heavy_threshold`: bytes of JSON from which a tool result goes to the
-    artifact store. `max_spawn_depth`: how deep tasks may spawn tasks. `granted_scopes`: what the runs of this runtime
+    artifact store. `max_spawn_depth`: how deep tasks may spawn tasks; `max_children` and `max_tree`: how many one run
+    may spawn in its life, and how many may be spawned below the run that a person started; `max_running`: how many
+    runs of a tenant may be under way when a run spawns another. A spawn beyond a limit is refused, and its planner told
+    which. `granted_scopes`: what the runs of this runtime
     may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
     then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
     which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where that window is
@@ -41,6 +45,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     heavy_threshold: int = 32 * 1024
     max_spawn_depth: int = 4
+    max_children: int = DEFAULT_MAX_CHILDREN
+    max_tree: int = DEFAULT_MAX_TREE
+    max_running: int = 2048
     granted_scopes: frozenset[str] = frozenset()
     pause_ttl: timedelta = _MONTH
     approval_ttl: timedelta = _MONTH

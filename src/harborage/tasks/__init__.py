@@ -26,7 +26,7 @@ from harborage.tasks.errors import (
     TaskLimitError,
     WaitCycleError,
 )
-from harborage.tasks.limits import TaskLimits
+from harborage.tasks.limits import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE, TaskLimits
 from harborage.tasks.listing import (
     IdentityMatch,
     StatusStrip,
@@ -68,6 +68,8 @@ from harborage.tasks.transitions import pending_order
 from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = [
+    "DEFAULT_MAX_CHILDREN",
+    "DEFAULT_MAX_TREE",
     "TASK_DRIVERS",
     "AcknowledgePublishError",
     "AdminScopeRequiredError",

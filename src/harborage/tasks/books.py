@@ -139,8 +139,11 @@ class Books:
     async def read(self, session: Identity, parent: TaskID | None = None) -> list[Task]:
         """The session's tasks in the order they were spawned; of one parent only, where one is named."""
         ledger = self.find(session)
-        tasks = [] if ledger is None else list(ledger.tasks.values())
-        return tasks if parent is None else [task for task in tasks if task.parent_task_id == parent]
+        if ledger is None:
+            return []
+        if parent is None:
+            return list(ledger.tasks.values())
+        return [ledger.tasks[task_id] for task_id in ledger.families.children(parent)]
 
     async def groups(self, session: Identity) -> list[TaskGroup]:
         """The groups of the session that have tasks and have not ended."""
@@ -210,11 +213,11 @@ class Books:
 
     async def has_fewer_children(self, ledger: SessionLedger, parent: TaskID, most: int) -> bool:
         """Whether fewer than `most` tasks were ever spawned under `parent`."""
-        return ledger.families.children[parent] < most
+        return len(ledger.families.children(parent)) < most
 
     async def has_smaller_tree(self, ledger: SessionLedger, root: TaskID, most: int) -> bool:
         """Whether fewer than `most` tasks were ever spawned below `root`."""
-        return ledger.families.trees[root] < most
+        return ledger.families.below(root) < most
 
     async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
         """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -85,19 +85,27 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Families:
-    """How many tasks were spawned under each parent, and below each root."""
+    """The tasks that were spawned under each parent, in order, and how many were below each root."""
 
-    __slots__ = ("children", "trees")
+    __slots__ = ("_children", "_trees")
 
     def __init__(self) -> None:
-        self.children: Counter[TaskID] = Counter()
-        self.trees: Counter[TaskID] = Counter()
+        self._children: dict[TaskID, list[TaskID]] = {}
+        self._trees: Counter[TaskID] = Counter()
 
     def add(self, task: Task) -> None:
-        """Count a new task."""
+        """Enter a new task."""
         if task.parent_task_id is not None:
-            self.children[task.parent_task_id] += 1
-            self.trees[task.root_task_id] += 1
+            self._children.setdefault(task.parent_task_id, []).append(task.id)
+            self._trees[task.root_task_id] += 1
+
+    def children(self, parent: TaskID) -> Sequence[TaskID]:
+        """The tasks that were spawned under this one."""
+        return self._children.get(parent, ())
+
+    def below(self, root: TaskID) -> int:
+        """How many tasks were spawned below this root."""
+        return self._trees[root]
 
 
 class GroupState:

@@ -411,6 +411,8 @@ class AgentEffects:
         if not self._services.is_recorded:
             key = spawn.idempotency_key  # the step is never taken again, and a later run may have the same id
         try:
+            if self._services.admit is not None:
+                await self._services.admit(self._who(call))
             deadline = live.base.budget.deadline
             spawned = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key, deadline=deadline)
         except HarborageError as error:

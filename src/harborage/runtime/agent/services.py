@@ -40,6 +40,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
     starts the run of a spawned task, unless it was started before. `desk` asks context providers, and has the
     memory of sessions.
+    starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another.
     """
 
     pauses: PauseCoordinator
@@ -63,6 +64,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     desk: ContextDesk | None = None
+    admit: Callable[[Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:

@@ -44,6 +44,7 @@ from harborage.tasks import (
     TaskGroup,
     TaskGroupID,
     TaskID,
+    TaskLimitError,
     TaskRegistry,
 )
 
@@ -123,7 +124,12 @@ async def spawn_task(
     if spawn.spec.retain_turn:
         # Refused before there is a task, and noted before the child can wait for this run.
         await registry.begin_wait(who.run_id, group.id, who=who)
-    handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
+    try:
+        handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
+    except TaskLimitError:
+        if not group.members and group.owner_task_id == who.run_id:
+            await registry.cancel_group(group.id, "its first task was not spawned", who=who)
+        raise
     if not spawn.group_id:
         await _seal(registry, group.id, who, is_again=handle.reused)
     kind = str(spawn.kind or "background")

@@ -1,0 +1,113 @@
+"""How large a tree of runs may grow, and how fast it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.admission import Admission
+from harborage.runtime.host import Runtime
+from harborage.runtime.options import RuntimeOptions
+from harborage.state.storage import open_storage
+from harborage.tasks import GroupStatus, TaskLimitError
+from harborage.testing.clock import settle
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+Runtimes = Callable[..., Awaitable[Any]]
+
+
+class Spawns:
+    """A run that spawns `count` children which hang, and finishes with what the last spawn gave."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    async def next(self, run: RunContext) -> Decision:
+        if run.query == "child":
+            return CallTool("hang")
+        if len(run.trajectory.steps) < self.count:
+            return SpawnTask(spec=SpawnSpec(query="child"))
+        return Finish(FinishReason.GOAL, run.trajectory.steps[-1].observation)
+
+
+async def hang() -> None:
+    """Wait to be cut short."""
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("limit", ["max_children", "max_tree", "max_running"])
+async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_is_told(runtimes: Runtimes, limit: str) -> None:
+    """Which limit it was, and what to do; no run, no task and no open group is left of it."""
+    bench = await runtimes(Spawns(4), tools=[hang], **{limit: 3})
+    finish = await bench.run("parent")
+    assert f"{limit} allows (3)" in finish.payload["error"]
+    assert len(await bench.rt.tasks.list(ME)) == (3 if limit == "max_running" else 4)
+    assert all(group.status is not GroupStatus.OPEN for group in await bench.rt.tasks.groups(ME))
+
+
+async def test_the_limit_of_a_tenant_counts_kept_runs_of_all_its_sessions() -> None:
+    """Over a storage, and only those of the tenant that have not ended."""
+    async with await open_storage("memory:") as storage:
+        options = RuntimeOptions(max_running=3)
+        async with Runtime(planner=Spawns(1), tools=[hang], storage=storage, options=options) as rt:
+            answers = []
+            for session in ("one", "two", "three"):
+                run = await rt.start("parent", who=Identity("t", "u", session))
+                answers.append((await run.result()).payload)
+            other = await rt.start("parent", who=Identity("other", "u", "s"))
+            answers.append((await other.result()).payload)
+    assert ["error" in answer for answer in answers] == [False, False, True, False]
+
+
+async def test_runs_are_counted_when_there_may_be_no_room() -> None:
+    """And not at every spawn."""
+    counts: list[int] = []
+    living = 0
+
+    async def count(tenant: str, most: int) -> int:
+        counts.append(living)
+        return living
+
+    admission, who = Admission(count, 5), ME.with_run("r")
+    for _ in range(5):
+        await admission.admit(who)
+    assert counts == [0]
+    living = 4
+    await admission.admit(who)
+    living = 5
+    for _ in range(2):
+        with pytest.raises(TaskLimitError):
+            await admission.admit(who)
+    assert counts == [0, 4, 5, 5]
+
+
+class Tree:
+    """A run with two levels of runs below it, all of which hang."""
+
+    def __init__(self, fan: int) -> None:
+        self.fan = fan
+
+    async def next(self, run: RunContext) -> Decision:
+        level = int(run.query)
+        if level < 2 and len(run.trajectory.steps) < self.fan:
+            return SpawnTask(spec=SpawnSpec(query=str(level + 1)))
+        return CallTool("hang")
+
+
+async def test_a_hard_cancel_ends_a_whole_tree(runtimes: Runtimes) -> None:
+    """Every run of it, with every call in flight."""
+    bench = await runtimes(Tree(8), tools=[hang])
+    run = await bench.start("0")
+    await settle(2_000)
+    assert len(await bench.rt.tasks.list(ME)) == 1 + 8 + 64
+    await run.cancel(hard=True)
+    assert (await bench.end(run)).reason is FinishReason.CANCELLED
+    await settle(2_000)
+    assert all(status.phase.is_final for status in await bench.rt.runs(who=ME))
