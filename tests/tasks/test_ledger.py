@@ -77,9 +77,9 @@ def test_descendants_are_found_breadth_first() -> None:
         a_task("b1", parent_task_id="b"),
         a_task("a2", parent_task_id="a"),
     )
-    assert ledger.descendants("root") == ["a", "b", "a1", "a2", "b1"]
+    assert ledger.descendants("root") == [["a", "b"], ["a1", "a2", "b1"]]
     end(ledger, "b")
-    assert ledger.descendants("root") == ["a", "a1", "a2"]
+    assert ledger.descendants("root") == [["a"], ["a1", "a2"]]
     assert ledger.descendants("b") == []
 
 

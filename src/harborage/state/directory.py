@@ -91,7 +91,11 @@ class Directory:
     async def chunks(self) -> list[list[Entry]]:
         """The same, chunk by chunk."""
         chunks: list[list[Entry]] = []
-        low = await self._low()
+        # Most lists are empty, and asked for all the same.
+        lowest, begun = await asyncio.gather(self._load(f"{self._kind}/low"), self._load(f"{self._kind}/0"))
+        if lowest is None and begun is None:
+            return chunks
+        low = 0 if lowest is None else lowest.low
         while True:
             first = low + len(chunks)
             wanted = range(first, first + (AT_ONCE if chunks else 2))

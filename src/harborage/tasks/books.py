@@ -6,6 +6,7 @@ changes become true. `Books` keeps everything in memory; `StoredBooks` finds it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from datetime import datetime
 from functools import partial
@@ -35,6 +36,7 @@ from harborage.tasks.ledger import (
     JudgeGroup,
     SessionKey,
     SessionLedger,
+    independent,
     key_of,
 )
 from harborage.tasks.listeners import Listeners
@@ -53,6 +55,8 @@ class Books:
     """The ledgers of all sessions. `ended` hears of tasks that end, `spawned` of new ones."""
 
     is_stored = False
+    at_once = 1
+    """How many steps that do not depend on each other are carried out at once."""
 
     def __init__(self, writer: Writer, clock: Clock) -> None:
         self.writer = writer
@@ -219,9 +223,9 @@ class Books:
         """Whether fewer than `most` tasks were ever spawned below `root`."""
         return ledger.families.below(root) < most
 
-    async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
-        """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""
-        return ledger.descendants(root)
+    async def below(self, ledger: SessionLedger, *roots: TaskID) -> list[list[TaskID]]:
+        """The living tasks below `roots`, level by level. The walk does not go below a task that has ended."""
+        return ledger.descendants(*roots)
 
     async def member_tree(self, ledger: SessionLedger, state: GroupState) -> list[TaskID]:
         """The group's living members, each followed by what its policy takes along."""
@@ -295,10 +299,20 @@ class Books:
     async def settle(self, ledger: SessionLedger) -> None:
         """Carry out what is owed, in order; at a failure the rest stays owed."""
         while ledger.owed:
-            step = ledger.owed[0]
-            await self.again(partial(self._carry_out, ledger, step))
-            if ledger.owed and ledger.owed[0] is step:
+            steps = independent(ledger.owed, self.at_once)
+            work = [self.again(partial(self._carry_out, ledger, step)) for step in steps]
+            done: list[BaseException | None] = [None]
+            if len(work) == 1:
+                await work[0]
+            else:
+                done = await asyncio.gather(*work, return_exceptions=True)
+            failures = [result for result in done if isinstance(result, BaseException)]
+            left = [step for step, result in zip(steps, done, strict=True) if isinstance(result, BaseException)]
+            for _ in steps:
                 ledger.owed.popleft()
+            ledger.owed.extendleft(reversed(left))
+            if failures:
+                raise failures[0]
 
     async def end_group_now(
         self, ledger: SessionLedger, state: GroupState, end: EndGroup, *, take_members: bool

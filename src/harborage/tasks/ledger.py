@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TypeAlias
 
 import msgspec
@@ -39,7 +40,9 @@ __all__ = [
     "Mark",
     "SessionKey",
     "SessionLedger",
+    "independent",
     "key_of",
+    "of_levels",
 ]
 
 SessionKey: TypeAlias = tuple[str, str, str]
@@ -51,11 +54,15 @@ def key_of(who: Identity | Quadruple) -> SessionKey:
 
 
 class CancelTask(msgspec.Struct, frozen=True, tag=True):
-    """A task is to be cancelled because something above it was, or because its group ended."""
+    """A task is to be cancelled because something above it was, or because its group ended.
+
+    Those of one `level` of a tree may be cancelled in any order; -1 keeps a task in its place.
+    """
 
     task_id: TaskID
     reason: str
     is_cascaded: bool = True
+    level: int = -1
 
 
 class EndGroup(msgspec.Struct, frozen=True, tag=True):
@@ -82,6 +89,30 @@ class Mark(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     revision: int = 0
     counted: int = 0
+
+
+def independent(steps: Iterable[FollowUp], most: int) -> list[FollowUp]:
+    """The first of `steps`, up to `most`, that may be carried out at once: of one kind, and each about another one."""
+    found: list[FollowUp] = []
+    subjects: set[str] = set()
+    for step in steps:
+        subject = step.task_id if isinstance(step, CancelTask) else step.group_id
+        if len(found) == most or subject in subjects or (found and not _may_join(step, found[0])):
+            break
+        found.append(step)
+        subjects.add(subject)
+    return found
+
+
+def _may_join(step: FollowUp, first: FollowUp) -> bool:
+    if isinstance(step, CancelTask) and isinstance(first, CancelTask):
+        return step.level == first.level >= 0
+    return type(step) is type(first)
+
+
+def of_levels(levels: Iterable[Iterable[TaskID]], reason: str) -> list[CancelTask]:
+    """The cancellation of tasks that are given level by level of their tree, the uppermost first."""
+    return [CancelTask(task_id, reason, level=number) for number, level in enumerate(levels) for task_id in level]
 
 
 class Families:
@@ -260,13 +291,12 @@ class SessionLedger:
         if task.status.is_terminal and not prior.status.is_terminal:
             self._ended(task)
 
-    def descendants(self, root: TaskID) -> list[TaskID]:
-        """The living tasks below `root`, breadth first. The walk does not go below a task that has ended."""
-        found: list[TaskID] = []
-        level: Iterable[TaskID] = (root,)
-        while level:
-            level = [child for parent in level for child in self.children.get(parent, ())]
-            found.extend(level)
+    def descendants(self, *roots: TaskID) -> list[list[TaskID]]:
+        """The living tasks below `roots`, level by level. The walk does not go below a task that has ended."""
+        found: list[list[TaskID]] = []
+        level: Iterable[TaskID] = roots
+        while level := [child for parent in level for child in self.children.get(parent, ())]:
+            found.append(level)
         return found
 
     def member_tree(self, state: GroupState) -> list[TaskID]:
@@ -277,7 +307,7 @@ class SessionLedger:
             if not task.status.is_terminal:
                 found[member] = None
                 if task.propagate_on_cancel is Propagate.CASCADE:
-                    found.update(dict.fromkeys(self.descendants(member)))
+                    found.update(dict.fromkeys(chain(*self.descendants(member))))
         return list(found)
 
     def claim(

@@ -5,7 +5,7 @@ Isolation is by (tenant, user, session): a task of another triple is not found, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from harborage.identity import Identity, Quadruple
@@ -73,6 +73,15 @@ class TaskRegistry(Protocol):
 
         A task whose policy is `cascade` takes its descendants along, whatever their own policy says; the walk does not
         go below a descendant that had ended.
+        """
+        ...
+
+    async def cancel_children(
+        self, parent: TaskID, reason: str = "", *, only: Collection[TaskID] | None = None, who: Who | None = None
+    ) -> int:
+        """Cancel the living tasks under `parent`, or those named in `only`, each with what its policy takes along.
+
+        One change for a whole tree; returns how many tasks it cancelled. `parent` itself is left as it is.
         """
         ...
 

@@ -8,7 +8,7 @@ host listens with `on_spawned`, does the work, and marks how it went.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError,
 from harborage.tasks.group_keeper import GroupKeeper
 from harborage.tasks.groups import check_joinable
 from harborage.tasks.idempotency import fingerprint
-from harborage.tasks.ledger import CancelTask, SessionLedger
+from harborage.tasks.ledger import CancelTask, SessionLedger, of_levels
 from harborage.tasks.limits import TaskLimits, capped, root_of
 from harborage.tasks.model import (
     GroupAction,
@@ -191,6 +191,12 @@ class InProcessTaskRegistry:
         ledger = await self._books.of_task(task_id, who, "tasks.cancel")
         return await self._books.alone(ledger, partial(self._cancel, ledger, task_id, reason))
 
+    async def cancel_children(
+        self, parent: TaskID, reason: str = "", *, only: Collection[TaskID] | None = None, who: Who | None = None
+    ) -> int:
+        ledger = self._books.open(self._books.caller(who, "tasks.cancel_children"))
+        return await self._books.alone(ledger, partial(self._cancel_children, ledger, parent, reason, only))
+
     async def prioritize(self, task_id: TaskID, priority: int, *, who: Who | None = None) -> bool:
         ledger = await self._books.of_task(task_id, who, "tasks.prioritize")
         return await self._books.alone(ledger, partial(self._prioritize, ledger, task_id, priority))
@@ -299,7 +305,7 @@ class InProcessTaskRegistry:
         if prior.status.is_terminal:
             return False
         takes_along = prior.propagate_on_cancel is Propagate.CASCADE
-        below = [CancelTask(child, reason) for child in await self._books.below(ledger, task_id)] if takes_along else []
+        below = of_levels(await self._books.below(ledger, task_id), reason) if takes_along else []
         now = self._clock.now()
         task = cancelled_task(prior, now)
         if below:
@@ -312,6 +318,19 @@ class InProcessTaskRegistry:
             raise
         ledger.owed.extendleft(reversed(below))
         return True
+
+    async def _cancel_children(
+        self, ledger: SessionLedger, parent: TaskID, reason: str, only: Collection[TaskID] | None
+    ) -> int:
+        children = [
+            task
+            for task in await self._books.read(ledger.session, parent)
+            if not task.status.is_terminal and (only is None or task.id in only)
+        ]
+        cascading = [task.id for task in children if task.propagate_on_cancel is Propagate.CASCADE]
+        steps = of_levels([[task.id for task in children], *await self._books.below(ledger, *cascading)], reason)
+        ledger.owed.extend(steps)
+        return len(steps)
 
     async def _prioritize(self, ledger: SessionLedger, task_id: TaskID, priority: int) -> bool:
         prior = await self._books.task(ledger, task_id)

@@ -158,6 +158,14 @@ class Shelf:
         else:
             await self._store.delete(session.with_run(waiter), WAIT_KIND)
 
+    async def children_of(self, session: Identity, parents: list[TaskID]) -> list[TaskID]:
+        """The tasks that were entered under these."""
+        found: list[TaskID] = []
+        for some in batched(parents):
+            for children in await together(*(self.children(session, parent) for parent in some)):
+                found += children
+        return found
+
     async def sessions(self) -> list[Identity]:
         """The sessions that have tasks."""
         return [Identity(*entry) for entry in dict.fromkeys(await self._sessions.entries())]

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -76,6 +76,7 @@ class StoredBooks(Books):
     """The ledgers of the sessions that this process works on, over one store for all processes."""
 
     is_stored = True
+    at_once = _MOST_AT_ONCE
 
     def __init__(
         self, writer: Writer, clock: Clock, store: StateStore, *, keep: int = KEEP, recheck_s: float = RECHECK_S
@@ -228,15 +229,12 @@ class StoredBooks(Books):
     async def has_smaller_tree(self, ledger: SessionLedger, root: TaskID, most: int) -> bool:
         return await self._shelf.has_smaller_tree(ledger.session, root, most)
 
-    async def below(self, ledger: SessionLedger, root: TaskID) -> list[TaskID]:
-        found: list[TaskID] = []
-        level: list[TaskID] = [root]
-        while level:
-            children = [child for parent in level for child in await self._shelf.children(ledger.session, parent)]
-            kept = await self._shelf.tasks(ledger.session, children)
-            level = [one.task.id for one in kept if not one.task.status.is_terminal]
-            found.extend(level)
-        return found
+    async def below(self, ledger: SessionLedger, *roots: TaskID) -> list[list[TaskID]]:
+        found: list[list[TaskID]] = [list(roots)]
+        while found[-1]:
+            kept = await self._shelf.tasks(ledger.session, await self._shelf.children_of(ledger.session, found[-1]))
+            found.append([one.task.id for one in kept if not one.task.status.is_terminal])
+        return found[1:-1]
 
     async def member_tree(self, ledger: SessionLedger, state: GroupState) -> list[TaskID]:
         found: dict[TaskID, None] = {}
@@ -245,7 +243,7 @@ class StoredBooks(Books):
             if not task.status.is_terminal:
                 found[member] = None
                 if task.propagate_on_cancel is Propagate.CASCADE:
-                    found.update(dict.fromkeys(await self.below(ledger, member)))
+                    found.update(dict.fromkeys(chain(*await self.below(ledger, member))))
         return list(found)
 
     async def judge(self, ledger: SessionLedger, state: GroupState) -> None:

@@ -103,7 +103,10 @@ class Owing:
     async def list(self, session: Identity, filter: Any) -> list[Any]:
         return [SimpleNamespace(id="child", status=TaskStatus.RUNNING, retains_turn=False)]
 
-    async def cancel(self, task_id: str, reason: str, *, who: Any) -> bool:
+    async def get(self, task_id: str, *, who: Any) -> Any:
+        return SimpleNamespace(status=TaskStatus.RUNNING)
+
+    async def cancel_children(self, parent: str, reason: str, *, only: Any, who: Any) -> int:
         raise FollowUpPendingError(1) from self.why
 
 

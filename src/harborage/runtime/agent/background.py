@@ -22,10 +22,12 @@ from harborage.tasks import (
     GroupCompletion,
     MemberOutcome,
     NotFoundError,
+    Propagate,
     RegistryClosedError,
     TaskFilter,
     TaskID,
     TaskRegistry,
+    TaskStatus,
     TaskSummary,
 )
 
@@ -83,14 +85,19 @@ async def end_children(services: AgentServices, live: LiveRun, reason: FinishRea
     takes_all = reason is None or reason is FinishReason.CANCELLED
     if tasks is None or not (takes_all or live.has_children):
         return []
+    if takes_all and await _was_taken_along(tasks, who):
+        return []
     for name in live.named_groups:
         group = await find_group(tasks, who, name)
         if group is not None:
             await seal_own(tasks, who, group)
     living = [child for child in await tasks.list(who.identity, TaskFilter(parent=who.run_id)) if _lives(child)]
-    for child in living:
-        if takes_all or child.retains_turn:
-            await _cancel(services, tasks, who, child.id)
+    only = [child.id for child in living if takes_all or child.retains_turn]
+    if only:
+        try:
+            await tasks.cancel_children(who.run_id, f"parent {who.run_id} ended", only=only, who=who)
+        except FollowUpPendingError as error:
+            pending(services, who, error)
     return [] if takes_all else [child.id for child in living if not child.retains_turn]
 
 
@@ -166,8 +173,10 @@ def _lives(task: TaskSummary) -> bool:
     return not task.status.is_terminal
 
 
-async def _cancel(services: AgentServices, tasks: TaskRegistry, who: Quadruple, task_id: TaskID) -> None:
+async def _was_taken_along(tasks: TaskRegistry, who: Quadruple) -> bool:
+    """Whether the run ends because its task was cancelled, in one change with all below it."""
     try:
-        await tasks.cancel(task_id, f"parent {who.run_id} ended", who=who)
-    except FollowUpPendingError as error:
-        pending(services, who, error)
+        task = await tasks.get(who.run_id, who=who)
+    except NotFoundError:
+        return False
+    return task.status is TaskStatus.CANCELLED and task.propagate_on_cancel is Propagate.CASCADE
