@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from harborage.app.preview import Preview
+from harborage.callables import require_async, require_sync
 from harborage.memory import Memory, MemoryStrategy
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.context import ProviderChoice
@@ -41,3 +42,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | MemoryStrategy | str | None = None
     description: str = ""
     check: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        require_sync(self.check, "check")
+        for name, preview in self.previews.items():
+            require_async(preview, f"previews[{name!r}]")

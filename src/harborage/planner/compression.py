@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from harborage.callables import require_async, require_sync
 from harborage.events import EventType, TrajectoryCompressedPayload, TrajectoryCompressionFailedPayload
 from harborage.identity import missing_parts
 from harborage.planner.cancellation import raise_if_cancelled
@@ -50,11 +51,18 @@ def default_token_estimator(trajectory: Trajectory | None) -> int:
 
 
 class CompressionRunner:
-    """Summarises a history that has outgrown the run's token budget, once unless it is asked to do so again."""
+    """Summarises a history that has outgrown the run's token budget, once unless it is asked to do so again.
+
+    Raises:
+        InvalidConfigError: there is no summariser.
+        CallbackKindError: the summariser is not async, or the estimator is.
+    """
 
     def __init__(self, summariser: Summariser, *, token_estimator: TokenEstimator | None = None) -> None:
         if summariser is None:
             raise InvalidConfigError("CompressionRunner needs a summariser; leave the runner out to never compress")
+        require_async(summariser.summarise, "summariser.summarise")
+        require_sync(token_estimator, "token_estimator")
         self._summariser = summariser
         self._estimator = default_token_estimator if token_estimator is None else token_estimator
 

@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from harborage.callables import CallbackKindError, require_async
+from harborage.callables import CallbackKindError, require_async, require_sync
 from harborage.drivers import DriverTable
 from harborage.llm import LLMClient
 from harborage.planner.cancellation import raise_if_cancelled
@@ -65,6 +65,7 @@ async def resolve(config: PlannerConfig, deps: FactoryDeps, *, table: DriverTabl
     """
     raise_if_cancelled()
     make = table.factory(config.driver)
+    require_sync(make, f"the factory of the planner {config.driver!r}")
     check_config(config)
     return check_planner(make(config, deps))
 

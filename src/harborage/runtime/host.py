@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from msgspec.structs import replace
 
 from harborage.artifacts import ArtifactStore
+from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
@@ -100,6 +101,8 @@ class Runtime:
         MindError: neither a planner nor a model is given, or both, or instructions for a planner of your own.
         ContextProviderError: what is given as context is no list of providers.
         MemoryConfigError: there is no such strategy, or nothing to make its summaries.
+        InvalidConfigError: the planner is none, or its configuration cannot be used.
+        CallbackKindError: something that is called is async and must not be, or must be.
     """
 
     def __init__(
@@ -124,6 +127,8 @@ class Runtime:
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
+        if summariser is not None:
+            require_async(summariser.summarise, "summariser.summarise")
         mind = mind_of(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
@@ -345,6 +350,7 @@ class Runtime:
         """
         from harborage.runtime.history.replaying import replay
 
+        require_sync(clean, "clean")
         if artifacts is None and self._open is not None:
             artifacts = self._open[0].artifacts
         return await replay(self._setup, record, artifacts=artifacts, everywhere=everywhere, clean=clean)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from harborage.callables import require_sync
 from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.langgraph_messages import as_messages, is_ours, text_of, thought_of
@@ -47,6 +48,7 @@ def adapt_langgraph(
     """
     framework("langgraph.graph.state", "langgraph", "the langgraph adapter")
     shape = read_shape(graph)
+    require_sync(context_for, "context_for")
     given = (lambda who: context) if context_for is None else context_for
     calls = Calls(shape, given, dict(config or {}))
     turns = _Turns(graph, shape, given, dict(config or {}))

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from harborage.callables import require_sync
 from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.model import Adapted, adapted, framework
@@ -50,6 +51,7 @@ def adapt_openai_agents(
         InvalidConfigError: `tool_options` name a tool that no agent has.
     """
     roster = read_roster(agent)
+    require_sync(context_for, "context_for")
     given = (lambda who: context) if context_for is None else context_for
     calls = Calls(roster, given)
     turns = _Turns(roster, given, run_config)

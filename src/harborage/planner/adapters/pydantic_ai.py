@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from harborage.callables import require_sync
 from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.model import Adapted, GatePolicy, adapted, always_ask, framework
@@ -46,6 +47,7 @@ def adapt_pydantic_ai(
         InvalidConfigError: `tool_options` name a tool that the agent does not have.
     """
     framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
+    require_sync(deps_for, "deps_for")
     given = (lambda who: deps) if deps_for is None else deps_for
     shelf = read_tools(agent, given, deps, model)
     policies: dict[str, GatePolicy] = dict.fromkeys(shelf.held, always_ask)

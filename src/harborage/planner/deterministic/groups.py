@@ -8,18 +8,19 @@ on elsewhere visits the step anew: that starts no second task, but an `on_resolv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from harborage import codec
+from harborage.callables import settled
 from harborage.identity import Quadruple
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
 from harborage.planner.deterministic.memory import RunMemory
-from harborage.planner.deterministic.steps import SKIPPED, Answer, DecisionTreeStep, Guard
+from harborage.planner.deterministic.steps import SKIPPED, Answer, DecisionTreeStep, Guard, is_for
 from harborage.planner.errors import InvalidConfigError, InvalidDecisionError
 from harborage.planner.spawning import DEFAULT_SPAWN_DEPTH_CAP, check_spawn_depth, spawn_request
 from harborage.tasks import (
@@ -39,7 +40,7 @@ __all__ = ["DEFAULT_STEP_ID", "GroupAwareStep", "OnResolved", "SpawnAndAwaitStep
 
 DEFAULT_STEP_ID = "<spawn-and-await>"
 
-OnResolved: TypeAlias = Callable[[RunContext, tuple[MemberOutcome, ...]], Decision]
+OnResolved: TypeAlias = Callable[[RunContext, tuple[MemberOutcome, ...]], Decision | Awaitable[Decision]]
 """Decides what follows once a group has ended, from how its members ended. It is shared by all runs."""
 
 
@@ -103,7 +104,7 @@ class _GroupStep:
             InvalidDecisionError: `on_resolved` gave no decision.
             TaskError: the registry refused.
         """
-        if self.when is not None and not self.when(run):
+        if not await is_for(self.when, run):
             return SKIPPED
         self._check()
         if self._registry is None or self._memory is None:
@@ -133,7 +134,7 @@ class _GroupStep:
         if completion is None:
             return AwaitTask(await _still_running(registry, run.quadruple, group_id, task_id))
         assert self.on_resolved is not None
-        decision: Decision | None = self.on_resolved(run, completion.members)
+        decision: Decision | None = await settled(self.on_resolved(run, completion.members))
         progress.is_resolved = True
         if decision is None:
             raise InvalidDecisionError(f"{self._label}: on_resolved returned no decision")
@@ -154,7 +155,7 @@ class SpawnAndAwaitStep(_GroupStep):
         *,
         step_id: str = "",
         kind: TaskKind | str = TaskKind.BACKGROUND,
-        spec_builder: Callable[[RunContext], SpawnSpec] | None = None,
+        spec_builder: Callable[[RunContext], SpawnSpec | Awaitable[SpawnSpec]] | None = None,
         group_id: TaskGroupID = "",
         on_resolved: OnResolved | None = None,
         when: Guard | None = None,
@@ -182,7 +183,7 @@ class SpawnAndAwaitStep(_GroupStep):
         """Make the group and its member. After a failure a further visit takes it up again, with the same request."""
         who = run.quadruple
         if progress.spawn is None:
-            progress.spawn = self._decision(run)
+            progress.spawn = await self._decision(run)
         spawn = progress.spawn
         await check_spawn_depth(registry, who, self.max_depth)
         group = await registry.resolve_or_create_group(_group_request(who, spawn), who=who)
@@ -192,10 +193,10 @@ class SpawnAndAwaitStep(_GroupStep):
         progress.task_id = handle.id
         return spawn
 
-    def _decision(self, run: RunContext) -> SpawnTask:
+    async def _decision(self, run: RunContext) -> SpawnTask:
         assert self.spec_builder is not None
         key = _key(run.quadruple, self.step_id)
-        spawn = SpawnTask(str(self.kind), self.spec_builder(run), self.group_id or f"group-{key}", key)
+        spawn = SpawnTask(str(self.kind), await settled(self.spec_builder(run)), self.group_id or f"group-{key}", key)
         check_decision(spawn)
         return spawn
 

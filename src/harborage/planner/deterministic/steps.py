@@ -6,21 +6,22 @@ by all runs and keep nothing about any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from harborage import codec
+from harborage.callables import settled
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallTool, Decision, Finish, RequestPause
 from harborage.planner.enums import FinishReason, PauseReason
 from harborage.planner.errors import InvalidConfigError
 
-__all__ = ["SKIPPED", "Answer", "CallToolStep", "DecisionTreeStep", "FinishStep", "Guard", "PauseStep"]
+__all__ = ["SKIPPED", "Answer", "CallToolStep", "DecisionTreeStep", "FinishStep", "Guard", "PauseStep", "is_for"]
 
-Guard: TypeAlias = Callable[[RunContext], bool]
-"""Says whether a step is for this call; a step without one is for every call."""
+Guard: TypeAlias = Callable[[RunContext], bool | Awaitable[bool]]
+"""Says whether a step is for this call; a step without one is for every call. Plain or async, like every builder."""
 
 Answer: TypeAlias = tuple[Decision | None, bool]
 """A decision and True from a step that claims the call; None and False from one that leaves it to the next."""
@@ -48,7 +49,7 @@ class CallToolStep(msgspec.Struct, frozen=True):
     """
 
     tool: str = ""
-    args_builder: Callable[[RunContext], bytes | dict[str, Any]] | None = None
+    args_builder: Callable[[RunContext], bytes | dict[str, Any] | Awaitable[bytes | dict[str, Any]]] | None = None
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> Answer:
@@ -57,13 +58,13 @@ class CallToolStep(msgspec.Struct, frozen=True):
         Raises:
             InvalidConfigError: the tool or the builder is missing, or the builder gave something else.
         """
-        if self.when is not None and not self.when(run):
+        if not await is_for(self.when, run):
             return SKIPPED
         if not self.tool:
             raise InvalidConfigError("CallToolStep: tool is empty; name the tool to call")
         if self.args_builder is None:
             raise InvalidConfigError("CallToolStep: args_builder is missing; return b'{}' for a call without arguments")
-        return CallTool(self.tool, _json(self.args_builder(run))), True
+        return CallTool(self.tool, _json(await settled(self.args_builder(run)))), True
 
 
 class FinishStep(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class FinishStep(msgspec.Struct, frozen=True):
 
     reason: FinishReason | str = ""
     payload_builder: Callable[[RunContext], Any] | None = None
-    metadata_builder: Callable[[RunContext], dict[str, Any]] | None = None
+    metadata_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> Answer:
@@ -80,14 +81,15 @@ class FinishStep(msgspec.Struct, frozen=True):
         Raises:
             InvalidConfigError: the reason is none of a finish's reasons.
         """
-        if self.when is not None and not self.when(run):
+        if not await is_for(self.when, run):
             return SKIPPED
         if self.reason not in FinishReason:
             raise InvalidConfigError(
                 f"FinishStep: reason {self.reason!r} is unknown; use one of {', '.join(FinishReason)}"
             )
-        payload = None if self.payload_builder is None else self.payload_builder(run)
-        metadata = {} if self.metadata_builder is None else dict(self.metadata_builder(run) or {})
+        payload = None if self.payload_builder is None else await settled(self.payload_builder(run))
+        given = None if self.metadata_builder is None else await settled(self.metadata_builder(run))
+        metadata = dict(given) if given else {}
         if run.quadruple.run_id:
             metadata.setdefault("run_id", run.quadruple.run_id)
         return Finish(FinishReason(self.reason), payload, metadata or None), True
@@ -101,7 +103,7 @@ class PauseStep(msgspec.Struct, frozen=True):
     """
 
     reason: PauseReason | str = ""
-    payload_builder: Callable[[RunContext], dict[str, Any]] | None = None
+    payload_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> Answer:
@@ -110,14 +112,19 @@ class PauseStep(msgspec.Struct, frozen=True):
         Raises:
             InvalidConfigError: the reason is none of a pause's reasons.
         """
-        if self.when is not None and not self.when(run):
+        if not await is_for(self.when, run):
             return SKIPPED
         if self.reason not in PauseReason:
             raise InvalidConfigError(
                 f"PauseStep: reason {self.reason!r} is unknown; use one of {', '.join(PauseReason)}"
             )
-        payload = {} if self.payload_builder is None else self.payload_builder(run)
+        payload = {} if self.payload_builder is None else await settled(self.payload_builder(run))
         return RequestPause(PauseReason(self.reason), payload), True
+
+
+async def is_for(when: Guard | None, run: RunContext) -> bool:
+    """Whether a step with this guard is for the call."""
+    return when is None or bool(await settled(when(run)))
 
 
 def _json(args: object) -> bytes:

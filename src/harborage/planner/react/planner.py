@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from harborage.callables import require_async, require_sync
 from harborage.events import DecisionPayload, EventType
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
 from harborage.planner.cancellation import raise_if_cancelled
@@ -72,7 +73,7 @@ class ReActPlanner:
 
     Raises:
         InvalidConfigError: there is no client, or the replay mode is unknown.
-        CallbackKindError: the builder is async.
+        CallbackKindError: the builder is async, or the client is not.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ReActPlanner:
     ) -> None:
         if client is None:
             raise InvalidConfigError("the react planner needs a model client")
+        require_async(client.complete, "client.complete")
         self._client = client
         self._max_steps = max_steps if max_steps > 0 else DEFAULT_MAX_STEPS
         self._limits = RepairLimits(
@@ -105,6 +107,7 @@ class ReActPlanner:
                 reasoning_replay=_replay_mode(reasoning_replay),
                 max_tool_examples=max_tool_examples_per_tool,
             )
+        require_sync(prompt_builder.build, "prompt_builder.build")
         self._builder = prompt_builder
         self._is_parallel = parallel_tool_calls
         self._system_prompt = system_prompt or DEFAULT_SYSTEM_PROMPT

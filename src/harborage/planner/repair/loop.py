@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from harborage.callables import require_sync
 from harborage.events import ActionExtraFieldDroppedPayload, EventType
 from harborage.llm import CompleteRequest, LLMClient
 from harborage.planner.context import RunContext
@@ -66,12 +67,14 @@ class RepairLoop:
 
         Raises:
             InvalidConfigError: there is no client.
+            CallbackKindError: the validator is async.
             IdentityMissingError: a part of the run's identity is empty.
             asyncio.CancelledError: the caller was cancelled, before or between calls of the model.
             Exception: what the client raised, as it is; a failed call is not repeated.
         """
         if client is None:
             raise InvalidConfigError("the repair loop needs a model client")
+        require_sync(validator, "validator")
         require_identity(run, "the repair loop")
         original = asked = streamed(request, run.on_chunk)
         slips = Slips(self.limits)

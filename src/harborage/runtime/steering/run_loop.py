@@ -12,12 +12,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import Crew
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
-from harborage.planner import Budget, Finish, RunContext, Trajectory, ends_at_step_limit
+from harborage.planner import Budget, Finish, RunContext, Trajectory, check_planner, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import withdraw_unanswered
 from harborage.runtime.agent.ledger import RunLedger
@@ -59,6 +60,7 @@ class RunLoop:
 
     Raises:
         RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked.
+        CallbackKindError: the hook is not async.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class RunLoop:
         control_errors: ControlErrors | str = ControlErrors.FAIL,
         logger: logging.Logger | None = None,
     ) -> None:
+        require_async(hard_cancel_hook, "hard_cancel_hook")
         self._registry = _required(registry, "an inbox registry")
         self._history = ControlHistory(max_control_history)
         self._logger = logging.getLogger(__name__) if logger is None else logger
@@ -109,6 +112,8 @@ class RunLoop:
             RunLoopMisconfiguredError: the deadline of the base context has no time zone.
             IdentityRequiredError: the base context's quadruple is incomplete.
             RunLoopMisconfiguredError: a gated tool is not in the catalog that the run's tools come from.
+            InvalidConfigError: the planner is none, such as one whose `next` is not async.
+            CallbackKindError: a callback of the spec or of its base context is async and must not be, or must be.
             InboxExistsError: this run is running already.
             MaxStepsExceededError: the planner used up its steps.
             Exception: what the planner, or a control under `control_errors="fail"`, raised.
@@ -117,6 +122,7 @@ class RunLoop:
             raise NoPlannerError()
         require_quadruple(None if spec.base is None else spec.base.quadruple, "run")
         assert spec.base is not None
+        _check_callbacks(spec, spec.base)
         self._check_gates(spec)
         _check_deadline(spec.base.budget)
         inbox = self._registry.open(spec.base.quadruple)
@@ -221,6 +227,18 @@ class RunLoop:
 def _check_deadline(budget: Budget) -> None:
     if budget.deadline is not None and budget.deadline.tzinfo is None:
         raise RunLoopMisconfiguredError("RunLoop: budget.deadline needs a time zone")
+
+
+_BASE_CALLBACKS = ("clock", "emit", "on_chunk", "on_reasoning", "on_assistant_content", "on_pending_tool_calls")
+
+
+def _check_callbacks(spec: RunSpec, base: RunContext) -> None:
+    check_planner(spec.planner)
+    require_async(spec.on_tool_dispatched, "on_tool_dispatched")
+    if spec.tool_executor is not None:
+        require_async(spec.tool_executor.execute_decision, "tool_executor.execute_decision")
+    for name in _BASE_CALLBACKS:
+        require_sync(getattr(base, name), f"base.{name}")
 
 
 def _required(part: T | None, name: str) -> T:
