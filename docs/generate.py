@@ -137,7 +137,7 @@ def control_calls() -> dict[str, str]:
     """The method of `Run` that sends each control, as it is called."""
     calls: dict[str, str] = {}
     for name, method in inspect.getmembers(Run, inspect.isfunction):
-        for member in re.findall(r"_send\(ControlType\.([A-Z_]+)", inspect.getsource(method)):
+        for member in re.findall(r"_(?:send|answer)\(ControlType\.([A-Z_]+)", inspect.getsource(method)):
             parameters = list(inspect.signature(method).parameters.values())[1:]
             plain = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters])
             calls[member] = f"{name}{plain}"

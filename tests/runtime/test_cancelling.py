@@ -28,7 +28,7 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError, RunPhase
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.pauses import PauseDecision
+from harborage.runtime.pauses import AlreadyResumedError, PauseDecision
 from harborage.runtime.steering import RunCancelledError
 from harborage.testing.clock import settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
@@ -216,7 +216,7 @@ async def test_an_approval_after_a_cancel_is_refused(runtimes: Runtimes, shop: S
     await is_asked.wait()
     settled = await bench.rt.pauses.status(pause.token, who=ME)
     assert settled.decision is PauseDecision.REJECT
-    with pytest.raises(RunCancelledError, match="was cancelled"):
+    with pytest.raises(AlreadyResumedError, match=r"was settled before \(reject\)"):
         await run.approve(pause.token)
     may_answer.set()
     assert await bench.end(run) == BYE

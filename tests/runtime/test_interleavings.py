@@ -47,8 +47,8 @@ from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseState
-from harborage.runtime.steering import RunCancelledError, Scope
+from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseError, PauseState
+from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.tools import ToolPolicy, tool
@@ -212,11 +212,13 @@ class Player:
             assert await ways[verb]()
         except RunNotFoundError:
             return
-        except RunCancelledError:
+        except (SteeringError, PauseError):
             token = "refused at once"
         types = {"message": "USER_MESSAGE", "inject": "INJECT_CONTEXT", "nonsense": "APPROVE", "softly": "CANCEL"}
         name = types.get(verb, "CANCEL" if verb == "hard" else verb.upper())
-        self.sent.append(name + AT_ONCE if token else name)
+        # An answer to a call that waits overtakes what waits for the next step; so does one that is refused.
+        is_at_once = bool(token) or verb in {"approve", "reject"}
+        self.sent.append(name + AT_ONCE if is_at_once else name)
 
     async def finish(self) -> None:
         """Let everything go on until the run is over.

@@ -9,12 +9,21 @@ from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.planner import Finish
-from harborage.runtime.durable import Engine, RunStatus
-from harborage.runtime.pauses import Pause, PauseCoordinator, PauseFilter
+from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
+from harborage.runtime.pauses import (
+    AlreadyResumedError,
+    Pause,
+    PauseAmbiguousError,
+    PauseCoordinator,
+    PauseError,
+    PauseFilter,
+    PauseNotFoundError,
+)
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.errors import SteeringError
+from harborage.runtime.steering.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.steering.rejection import emit_rejection
+from harborage.runtime.steering.scopes import check_scope
 
 __all__ = ["Run"]
 
@@ -96,7 +105,14 @@ class Run:
         return await self._send(ControlType.PAUSE)
 
     async def resume(self, payload: dict[str, Any] | None = None) -> bool:
-        """Let the parked run go on; the planner sees `payload`."""
+        """Let the parked run go on; the planner sees `payload`. A `token` in it names the pause that is meant.
+
+        Raises:
+            PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was settled before.
+        """
+        token = (payload or {}).get("token")
+        if isinstance(token, str) and token:
+            await self._checked(ControlType.RESUME, token)
         return await self._send(ControlType.RESUME, payload)
 
     async def redirect(self, goal: str) -> bool:
@@ -118,16 +134,60 @@ class Run:
         return await self._send(ControlType.USER_MESSAGE, {"message": text})
 
     async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
-        """Say yes: to the call that waits under `token`, with `args` in place of its own, else to the open pause."""
-        return await self._send(ControlType.APPROVE, _answer(token, reason, args))
+        """Say yes to the pause `token`, else to the only one that is open; a call is made with `args` for its own.
+
+        Raises:
+            NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
+            PauseNotFoundError: the run has no such pause.
+            AlreadyResumedError: it was settled before.
+            RunCancelledError, RunNotFoundError: the run is cancelled, or has ended.
+        """
+        return await self._answer(ControlType.APPROVE, token, reason, args)
 
     async def reject(self, token: str = "", *, reason: str = "") -> bool:
-        """Say no: to the call that waits under `token`, else to the open pause, which ends the run."""
-        return await self._send(ControlType.REJECT, _answer(token, reason, None))
+        """Say no to the pause `token`, else to the only one that is open; one that is no call's ends the run.
+
+        Raises:
+            Exception: as `approve`.
+        """
+        return await self._answer(ControlType.REJECT, token, reason, None)
 
     async def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task; takes a handle with `scope=Scope.ADMIN`."""
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
+
+    async def _answer(self, type: ControlType, token: str, reason: str, args: dict[str, Any] | None) -> bool:
+        return await self._send(type, _answer(await self._checked(type, token), reason, args))
+
+    async def _checked(self, type: ControlType, token: str) -> str:
+        """The token of the pause that an answer is for; an answer for none is refused, and announced as such."""
+        try:
+            check_scope(type, self.scope, self.who.tenant_id, self.who)
+            if not token:
+                return await self._only_pause(type)
+            pause = await self._pauses.status(token, who=self.who, fresh=True)
+            if pause.identity != self.who:
+                raise PauseNotFoundError(token)
+            if not pause.is_paused:
+                await self._check_going_on()
+                raise AlreadyResumedError(token, str(pause.decision or ""))
+        except (SteeringError, PauseError) as error:
+            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            raise
+        return token
+
+    async def _only_pause(self, type: ControlType) -> str:
+        pauses = await self.waiting()
+        if not pauses:
+            await self._check_going_on()
+            raise NoOutstandingPauseError(f"run {self.id} waits for no answer; there is nothing to {type.lower()}")
+        if len(pauses) > 1:
+            raise PauseAmbiguousError(self.id, [(one.token, _asked(one)) for one in reversed(pauses)])
+        return pauses[0].token
+
+    async def _check_going_on(self) -> None:
+        if (await self.status()).phase.is_final:
+            raise RunNotFoundError(f"run {self.id} has ended; start another to go on")
 
     async def _send(self, type: ControlType, payload: dict[str, Any] | None = None) -> bool:
         control = ControlEvent(type, self.who, self.scope, self.who.tenant_id, payload, new_id())
@@ -136,6 +196,12 @@ class Run:
         except SteeringError as error:
             await emit_rejection(self._bus, self.who, type, self.scope, error)
             raise
+
+
+def _asked(pause: Pause) -> str:
+    """What a pause is about, in a few words that quote nobody."""
+    tool = (pause.payload or {}).get("tool")
+    return f"{pause.reason}: {tool}" if isinstance(tool, str) and tool else str(pause.reason)
 
 
 def _answer(token: str, reason: str, args: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, his
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.steering import Scope
+from harborage.runtime.steering import ControlType, Scope
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
@@ -153,7 +153,7 @@ async def send(run: Run, control: str) -> None:
         case "prioritize":
             await run.prioritize(3)
         case "nonsense":
-            await run.approve("no-such-token")
+            await run._send(ControlType.APPROVE, {"token": "no-such-token"})
         case "cancel":
             await run.cancel()
 

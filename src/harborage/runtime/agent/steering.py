@@ -190,6 +190,8 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
     _check_token(services, control, pause)
     payload = dict(control.payload or {})
+    if services.binds_answers and payload.get("token") == pause.token:
+        del payload["token"]  # it says which question is answered, and is no part of the answer
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
     settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)

@@ -6,6 +6,7 @@
     ├── InvalidDeadlineError            a deadline without a time zone
     ├── InvalidPageError                a page number or size out of range
     ├── PauseNotFoundError              nobody here knows this token
+    ├── PauseAmbiguousError             several are open, and none was named
     ├── AlreadyResumedError             somebody else settled it first
     ├── ScopeMismatchError              the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
@@ -17,6 +18,8 @@ Texts name tokens and versions; they never quote a payload or another identity.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
@@ -33,6 +36,7 @@ __all__ = [
     "InvalidDecisionError",
     "InvalidPageError",
     "InvalidReasonError",
+    "PauseAmbiguousError",
     "PauseError",
     "PauseNotFoundError",
     "ScopeMismatchError",
@@ -86,12 +90,24 @@ class PauseNotFoundError(PauseError):
         super().__init__(f"no pause {token!r}: it never was, or it was settled and is gone")
 
 
-class AlreadyResumedError(PauseError):
-    """The pause was settled before, by somebody else or by its deadline. `token` names it."""
+class PauseAmbiguousError(PauseError):
+    """A run waits for several answers and none was named. `run_id` is the run, `tokens` those of its pauses."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, run_id: str = "", pauses: Sequence[tuple[str, str]] = ()) -> None:
+        self.run_id = run_id
+        self.tokens = tuple(token for token, _ in pauses)
+        listed = ", ".join(f"{token} ({about})" for token, about in pauses)
+        super().__init__(f"run {run_id} waits for {len(pauses)} answers; name one by its token: {listed}")
+
+
+class AlreadyResumedError(PauseError):
+    """The pause was settled before, by somebody else or by its deadline. `token` names it, `decision` says how."""
+
+    def __init__(self, token: str = "", decision: str = "") -> None:
         self.token = token
-        super().__init__(f"pause {token!r} was settled before; read its status for the outcome")
+        self.decision = decision
+        how = f" ({decision})" if decision else ""
+        super().__init__(f"pause {token!r} was settled before{how}; read its status for the outcome")
 
 
 class ScopeMismatchError(PauseError):
