@@ -80,7 +80,7 @@ class BrokenJournal(MemoryJournal):
 class BrokenArtifacts(MemoryArtifactStore):
     """Cannot be read."""
 
-    async def list(self, scope: ArtifactScope) -> Any:
+    async def get_ref(self, scope: ArtifactScope, id: str) -> Any:
         raise OSError("no such bucket")
 
 
@@ -259,7 +259,7 @@ async def _only_foreground(bench: Any) -> Any:
 async def test_a_run_that_cannot_be_equipped_fails_with_its_task(runtimes: Runtimes) -> None:
     """Neither its result nor its events are waited for in vain."""
     bench = await runtimes([GOAL], artifacts=BrokenArtifacts())
-    run = await bench.start()
+    run = await bench.start(input_artifacts=["a"])
     with pytest.raises(RunFailedError, match="OSError: no such bucket"):
         await bench.end(run)
     assert [event.type async for event in run.events()] == ["task.spawned", "task.started", "task.failed"]

@@ -17,7 +17,7 @@ from harborage.artifacts.errors import (
 from harborage.artifacts.files import FileArtifactStore
 from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.artifacts.scoped import ScopedArtifacts
-from harborage.artifacts.store import ArtifactStore
+from harborage.artifacts.store import ArtifactStore, ChangeCounts, TracksChanges
 from harborage.artifacts.values import ArtifactRef, ArtifactScope
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "ArtifactRef",
     "ArtifactScope",
     "ArtifactStore",
+    "ChangeCounts",
     "FileArtifactStore",
     "IdentityRequiredError",
     "InvalidConfigError",
@@ -38,6 +39,7 @@ __all__ = [
     "ScopedArtifacts",
     "StorageError",
     "StoreClosedError",
+    "TracksChanges",
     "UnsafePathError",
     "open_artifacts",
 ]

@@ -18,7 +18,7 @@ from harborage.artifacts.digest import sha256_hex
 from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
-from harborage.artifacts.store import ArtifactStore
+from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope
 
 __all__ = ["FileArtifactStore", "make"]
@@ -35,7 +35,10 @@ class FileArtifactStore(ArtifactStore):
     read-only), and reads raise ArtifactCorruptError for damaged files; both name the path.
     """
 
+    is_shared = True
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._changes = ChangeCounts()
         self._folder = ArtifactFolder(Path(root).absolute())
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="harborage-artifacts")
         self._is_closed = False
@@ -81,7 +84,10 @@ class FileArtifactStore(ArtifactStore):
             )
             return self._folder.put(ref, owned)
 
-        return await self._run(put)
+        try:
+            return await self._run(put)
+        finally:
+            self._changes.note(scope)  # also of one that was cancelled: its thread may still put it
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         self._check(scope, "artifacts.get")
@@ -97,11 +103,17 @@ class FileArtifactStore(ArtifactStore):
 
     async def delete(self, scope: ArtifactScope, id: str) -> bool:
         self._check(scope, "artifacts.delete")
-        return await self._run(lambda: self._folder.delete(scope, id))
+        try:
+            return await self._run(lambda: self._folder.delete(scope, id))
+        finally:
+            self._changes.note(scope)
 
     async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
         self._check_open()
         return await self._run(lambda: self._folder.refs(scope))
+
+    def changes(self, scope: ArtifactScope) -> int:
+        return self._changes.of(scope)
 
     async def aclose(self) -> None:
         """Refuse further calls, wait for those under way and end the threads."""

@@ -12,7 +12,7 @@ import msgspec
 from harborage.artifacts.digest import sha256_of
 from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import StoreClosedError
-from harborage.artifacts.store import ArtifactStore
+from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import (
     ArtifactRef,
     ArtifactScope,
@@ -37,7 +37,10 @@ class _Stored(msgspec.Struct, frozen=True):
 class MemoryArtifactStore(ArtifactStore):
     """Artifacts in dictionaries by session, scope and id, for one event loop."""
 
+    is_shared = False
+
     def __init__(self) -> None:
+        self._changes = ChangeCounts()
         # By session first, so that listing one does not walk those of everybody else.
         self._sessions: dict[Identity, dict[ArtifactScope, dict[str, _Stored]]] = {}
         self._is_closed = False
@@ -91,6 +94,7 @@ class MemoryArtifactStore(ArtifactStore):
             del session[scope]
         if not session:
             del self._sessions[scope.identity]
+        self._changes.note(scope)
         return True
 
     async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
@@ -98,6 +102,9 @@ class MemoryArtifactStore(ArtifactStore):
         sessions = [self._sessions.get(scope.identity, {})] if is_session(scope) else self._sessions.values()
         stored = [held for session in sessions for of, held in session.items() if covers(scope, of)]
         return sorted((_owned(one.ref) for held in stored for one in held.values()), key=sort_key)
+
+    def changes(self, scope: ArtifactScope) -> int:
+        return self._changes.of(scope)
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -115,6 +122,7 @@ class MemoryArtifactStore(ArtifactStore):
         # The longest candidate is the whole hash, so only the content itself could hold it: one is always free here.
         kept = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
         stored[free] = _Stored(kept, data)
+        self._changes.note(ref.scope)
         return _owned(kept)
 
     def _find(self, scope: ArtifactScope, id: str) -> _Stored | None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope
 
-__all__ = ["ArtifactStore"]
+__all__ = ["ArtifactStore", "ChangeCounts", "TracksChanges"]
+
+_STRIPES: Final = 1024
 
 
 @runtime_checkable
@@ -97,3 +99,35 @@ class ArtifactStore(Protocol):
     async def aclose(self) -> None:
         """Release what the store holds; closing twice does nothing."""
         ...
+
+
+@runtime_checkable
+class TracksChanges(Protocol):
+    """A store that says at no cost whether a listing of it is still right; a store that does not is listed again.
+
+    `is_shared` says that others than this object may change what it holds, such as other processes.
+    """
+
+    is_shared: bool
+
+    def changes(self, scope: ArtifactScope) -> int:
+        """A number that is another one after something in the session of `scope` was put or deleted through this
+        object; read it before the listing that it stands for."""
+        ...
+
+
+class ChangeCounts:
+    """Counts changes by session, for a driver that tracks them. Sessions may share a count, which costs a listing."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts = [0] * _STRIPES
+
+    def note(self, scope: ArtifactScope) -> None:
+        """Something in the session of `scope` has changed."""
+        self._counts[hash(scope.identity) % _STRIPES] += 1
+
+    def of(self, scope: ArtifactScope) -> int:
+        """The count of the session of `scope`."""
+        return self._counts[hash(scope.identity) % _STRIPES]

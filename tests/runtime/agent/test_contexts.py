@@ -38,7 +38,7 @@ async def test_only_images_bring_their_bytes(runtimes: Runtimes) -> None:
 
 
 async def test_the_sessions_artifacts_are_listed(runtimes: Runtimes) -> None:
-    """Those that are there when the run is taken up, and nobody else's."""
+    """Those that are there at the step, and nobody else's."""
     store = MemoryArtifactStore()
     mine = await store.put_text(HERE, "mine")
     await store.put_text(ArtifactScope("t", "u2", "s"), "not yours")

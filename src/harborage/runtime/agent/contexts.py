@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.clock import Clock, Timers
@@ -20,11 +19,11 @@ from harborage.planner import (
     RepairCounters,
     RunContext,
     Summariser,
-    build_artifact_manifest,
 )
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.program import InProcess
+from harborage.runtime.agent.session_artifacts import SessionArtifacts
 from harborage.runtime.context import apply_context
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.options import RuntimeOptions
@@ -77,7 +76,6 @@ class ContextBuilder:
             emit=_Emitter(self._bus, request.who),
             on_chunk=_Chunks(self._bus, request, self._clock),
             input_artifacts=await self._inputs(request),
-            session_artifacts=await self._manifest(request.who),
         )
         if request.context is not None and not request.asks_context:
             apply_context(base, request.context)
@@ -89,6 +87,7 @@ class ContextBuilder:
             compression=self._compression,
             is_rehearsal=request.is_rehearsal,
             request=request,
+            listing=SessionArtifacts(self._artifacts, request.who, clock=self._clock, logger=self._logger),
             ledger=self._ledger(request),
         )
 
@@ -124,9 +123,6 @@ class ContextBuilder:
                 )
             )
         return tuple(views)
-
-    async def _manifest(self, who: Quadruple) -> tuple[Any, ...]:
-        return tuple(build_artifact_manifest(await self._artifacts.list(_scope(who))) or ())
 
 
 class _Emitter:

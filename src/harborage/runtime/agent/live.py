@@ -12,6 +12,7 @@ from harborage.planner import ArtifactManifestEntry, Budget, CompressionRunner, 
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.reasoning import without_secrets
+from harborage.runtime.agent.session_artifacts import SessionArtifacts
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
@@ -32,7 +33,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
     `waiting` is what its steps in flight wait for, by position. `ledger` is what it draws from the limits of its tree,
     None where nothing is limited; `shown` is the budget that a replay shows its planner,
-    `hard_cancel` the hook that a hard cancel fires."""
+    `hard_cancel` the hook that a hard cancel fires; `listing` lists the session's artifacts before each step."""
 
     base: RunContext
     planner: Planner
@@ -58,6 +59,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     ledger: RunLedger | None = None
     shown: Budget | None = None
     hard_cancel: HardCancel | None = None
+    listing: SessionArtifacts | None = None
 
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""

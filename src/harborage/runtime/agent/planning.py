@@ -17,7 +17,6 @@ from harborage.events.payloads import (
 from harborage.identity import Quadruple
 from harborage.llm import LimitReachedError, accounting
 from harborage.planner import (
-    ArtifactManifestEntry,
     CallTool,
     ChunkKind,
     Decision,
@@ -31,6 +30,7 @@ from harborage.runtime.agent.compressing import is_overflow, keep_within_budget,
 from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.agent.session_artifacts import recorded_of
 from harborage.runtime.limits import LimitName, Reached, Spent
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.gate import steering_finish
@@ -80,8 +80,7 @@ def recall(live: LiveRun, planned: Planned) -> None:
     """Heed a step that was planned before this process carried the run."""
     if planned.heard:
         live.told().recall(bytes(planned.heard))
-    if planned.manifest is not None:
-        live.manifest = planned.manifest
+    live.manifest = planned.manifest_after(live.manifest)
 
 
 async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
@@ -106,6 +105,8 @@ def _taken(account: StepAccount) -> Spent | None:
 
 async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
     notes = StepNotes(live.base.emit, services.redactor)
+    if live.listing is not None:
+        live.base.session_artifacts = await live.listing.current()
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary
@@ -124,6 +125,9 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     decision = check_decision(answer)
     if services.announces:
         _announce(services, run.who, decision, notes)
+    shown = tuple(live.base.session_artifacts)
+    manifest, new_artifacts = recorded_of(live.manifest, shown)
+    live.manifest = shown
     return Planned(
         decision=decision,
         reasoning=notes.reasoning,
@@ -133,19 +137,11 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
         summary=None if run.trajectory.summary is known else run.trajectory.summary,
         started_at=started_at,
         latency_ms=int((services.clock.monotonic() - before) * 1000),
-        manifest=_manifest(live),
+        manifest=manifest,
+        new_artifacts=new_artifacts,
         spent=_taken(account),
         budget=None if live.ledger is None else context.budget,
     )
-
-
-def _manifest(live: LiveRun) -> tuple[ArtifactManifestEntry, ...] | None:
-    """The session's artifacts as the planner was shown them, if the record does not have them so yet."""
-    shown = live.base.session_artifacts
-    if shown is live.manifest or tuple(shown) == live.manifest:
-        return None
-    live.manifest = tuple(shown)
-    return live.manifest
 
 
 async def _asked(services: AgentServices, live: LiveRun, context: RunContext, run: RunState) -> object:

@@ -309,8 +309,8 @@ class _Watch:
     async def _asked(self, run: RunState, number: int, recorded: Planned) -> Planned | Exception:
         """What the planner says now, or what it raises; with what it was shown then."""
         live = self._parts.effects.live(run.who.run_id)
-        if recorded.manifest is not None:
-            self._manifest = recorded.manifest
+        live.listing = None  # it is shown what was recorded
+        self._manifest = recorded.manifest_after(self._manifest)
         live.base.session_artifacts = self._manifest
         live.ledger, live.shown = None, recorded.budget
         if recorded.started_at is not None:

@@ -62,7 +62,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one call of the planner gave: its decision, and the notes it made on the way.
 
     The rest is for a replay alone. `heard` is what its model was asked and answered; `manifest` the session's artifacts
-    as it was shown them, where they were others than at the step before; `budget` what it was shown of its limits.
+    as it was shown them, where they were others than at the step before, or `new_artifacts` those that are new in front
+    of them; `budget` what it was shown of its limits.
     `spent` is what its model calls took. `limit` names the limit that ended the run here: the planner did not decide.
     """
 
@@ -74,10 +75,17 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: datetime | None = None
     latency_ms: int = 0
     manifest: tuple[ArtifactManifestEntry, ...] | None = None
+    new_artifacts: tuple[ArtifactManifestEntry, ...] = ()
     heard: msgspec.Raw = _NOTHING
     spent: Spent | None = None
     budget: Budget | None = None
     limit: str = ""
+
+    def manifest_after(self, known: tuple[ArtifactManifestEntry, ...]) -> tuple[ArtifactManifestEntry, ...]:
+        """The session's artifacts as this step was shown them, `known` being those of the step before."""
+        if self.manifest is not None:
+            return self.manifest
+        return (*self.new_artifacts, *known) if self.new_artifacts else known
 
 
 class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,6 +14,7 @@ from harborage.artifacts import (
     ArtifactRef,
     ArtifactScope,
     ArtifactStore,
+    ChangeCounts,
     StoreClosedError,
 )
 from harborage.artifacts.digest import sha256_of
@@ -40,7 +41,10 @@ class PostgresArtifacts(ArtifactStore):
     ArtifactCorruptError for what is not what was put.
     """
 
+    is_shared = True
+
     def __init__(self, database: Database) -> None:
+        self._changes = ChangeCounts()
         self._database = database
         self._is_closed = False
 
@@ -70,8 +74,11 @@ class PostgresArtifacts(ArtifactStore):
         async def work(connection: Connection, _: bool) -> ArtifactRef | None:
             return await _put(connection, ref, owned)
 
-        while (kept := await self._database.run(work)) is None:
-            continue
+        try:
+            while (kept := await self._database.run(work)) is None:
+                continue
+        finally:
+            self._changes.note(scope)
         return kept
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
@@ -100,12 +107,18 @@ class PostgresArtifacts(ArtifactStore):
             # Of one whose answer was lost it may have been this very call that removed it.
             return bool(await connection.fetchval(_SQL["delete"], *_slot(scope, id))) or is_again
 
-        return await self._database.run(work)
+        try:
+            return await self._database.run(work)
+        finally:
+            self._changes.note(scope)
 
     async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
         self._check_open()
         rows = await self._database.fetch(_SQL["list"], *_names(scope))
         return sorted((self._ref(row["entry"], "") for row in rows), key=sort_key)
+
+    def changes(self, scope: ArtifactScope) -> int:
+        return self._changes.of(scope)
 
     async def aclose(self) -> None:
         self._is_closed = True

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore, StoreClosedError
+from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore, StoreClosedError, TracksChanges
 from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, expect_raises, run_scenarios
@@ -258,6 +258,22 @@ def calls(store: ArtifactStore, scope: ArtifactScope) -> Iterator[tuple[str, Awa
     yield "delete", store.delete(scope, "default_0")
 
 
+async def a_store_that_tracks_changes_counts_each(store: ArtifactStore) -> None:
+    """Of a store that does: its number is another one after a put or a delete, in the session itself or in a task."""
+    if not isinstance(store, TracksChanges):
+        return
+    seen = [store.changes(ME)]
+    for scope in (ME, MY_TASK):
+        ref = await store.put_bytes(scope, b"new")
+        seen.append(store.changes(ME))
+        await store.list(ME)
+        await store.get(scope, ref.id)
+        expect_equal(store.changes(ME), seen[-1], "the number after reading")
+        await store.delete(scope, ref.id)
+        seen.append(store.changes(ME))
+    expect_equal(len(set(seen)), 5, "the numbers after four changes")
+
+
 async def an_incomplete_scope_is_refused(store: ArtifactStore) -> None:
     """Every call but list needs tenant, user and session, and says so before it looks at anything else."""
     for scope in INCOMPLETE:
@@ -382,6 +398,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     odd_namespaces_and_file_names_are_only_names,
     a_listing_takes_empty_parts_as_anything,
     deleting_removes,
+    a_store_that_tracks_changes_counts_each,
     an_incomplete_scope_is_refused,
     a_closed_store_says_so,
     a_source_is_kept_as_json,

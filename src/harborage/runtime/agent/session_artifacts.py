@@ -1,0 +1,75 @@
+"""The artifacts of a run's session as its planner is shown them: right at every step, listed only when they may differ.
+
+A store that tracks its changes is asked for a number at each step; one that others may change as well is listed again
+after a second, too. Every other store is listed at each step.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, TypeAlias
+
+from harborage.artifacts import ArtifactScope, ArtifactStore, TracksChanges
+from harborage.clock import Timers
+from harborage.identity import Quadruple
+from harborage.planner import ArtifactManifestEntry, build_artifact_manifest
+from harborage.state.errors import DatabaseError
+
+__all__ = ["Manifest", "SessionArtifacts", "recorded_of"]
+
+Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
+
+_STALE_S: Final = 1.0
+
+
+class SessionArtifacts:
+    """What the session of one run holds, newest first."""
+
+    __slots__ = ("_clock", "_count", "_listed_at", "_logger", "_scope", "_shown", "_store", "_tracker", "_who")
+
+    def __init__(self, store: ArtifactStore, who: Quadruple, *, clock: Timers, logger: logging.Logger) -> None:
+        self._store = store
+        self._tracker = store if isinstance(store, TracksChanges) else None
+        self._who = who
+        self._scope = ArtifactScope(who.tenant_id, who.user_id, who.session_id)
+        self._clock = clock
+        self._logger = logger
+        self._shown: Manifest = ()
+        self._count: int | None = None
+        self._listed_at = 0.0
+
+    async def current(self) -> Manifest:
+        """The artifacts as of now; the very same tuple as long as none came or went. Without any when listing fails.
+
+        Raises:
+            DatabaseError: the database cannot be read; the step is to be taken again.
+        """
+        count = None if self._tracker is None else self._tracker.changes(self._scope)
+        if count is not None and count == self._count and not self._is_stale():
+            return self._shown
+        try:
+            shown = tuple(build_artifact_manifest(await self._store.list(self._scope)) or ())
+        except DatabaseError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a planner can decide without the list, and the log says why it must
+            self._logger.warning("run %s: the session's artifacts are not listed: %s", self._who.run_id, error)
+            self._shown, self._count = (), None
+            return self._shown
+        self._count, self._listed_at = count, self._clock.monotonic()
+        if shown != self._shown:
+            self._shown = shown
+        return self._shown
+
+    def _is_stale(self) -> bool:
+        tracker = self._tracker
+        return tracker is not None and tracker.is_shared and self._clock.monotonic() - self._listed_at >= _STALE_S
+
+
+def recorded_of(known: Manifest, shown: Manifest) -> tuple[Manifest | None, Manifest]:
+    """What a record that has `known` needs to have `shown`: the whole list or None, and the new ones before it."""
+    if shown is known or shown == known:
+        return None, ()
+    fresh = len(shown) - len(known)
+    if known and fresh > 0 and shown[fresh:] == known:
+        return None, shown[:fresh]
+    return shown, ()
