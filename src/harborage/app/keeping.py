@@ -97,4 +97,4 @@ def make_data_folder(folder: Path) -> None:
 
 def artifact_folder(database: Path | None, folder: Path) -> Path:
     """Where the artifacts of kept runs lie: beside their database, or in the data folder of `folder`."""
-    return (folder / DATA_FOLDER if database is None else database.absolute().parent) / "artifacts"
+    return (folder / DATA_FOLDER if database is None else database.resolve().parent) / "artifacts"

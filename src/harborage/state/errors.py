@@ -11,6 +11,7 @@ StateError
     ├── DatabaseReadOnlyError          it may not be written
     ├── DatabaseCorruptError           damaged, or no such database at all
     ├── DatabaseUnreachableError       it cannot be opened, or the connection broke
+    ├── DatabaseLinkedError            the file has a second name
     ├── NetworkFileSystemError         it lies where locks do not work
     └── MigrationError
         ├── SchemaNewerError           written by a newer version of this package
@@ -26,6 +27,7 @@ __all__ = [
     "DatabaseCorruptError",
     "DatabaseError",
     "DatabaseFullError",
+    "DatabaseLinkedError",
     "DatabaseLockedError",
     "DatabaseReadOnlyError",
     "DatabaseUnreachableError",
@@ -119,6 +121,12 @@ class DatabaseUnreachableError(DatabaseError):
     """The database cannot be opened, or the way to it broke."""
 
     advice = "see that it is there and that this process may use it"
+
+
+class DatabaseLinkedError(DatabaseError):
+    """The database's file has a second name, under which its log and its locks would be others; it was not opened."""
+
+    advice = "keep one name (copy the file to have a second database), or mount the folder it lies in"
 
 
 class NetworkFileSystemError(DatabaseError):

@@ -16,6 +16,7 @@ from typing import Final
 import apsw
 
 from harborage.state.errors import (
+    DatabaseLinkedError,
     DatabaseReadOnlyError,
     DatabaseUnreachableError,
     NetworkFileSystemError,
@@ -54,6 +55,7 @@ def check_place(path: Path) -> None:
     Raises:
         DatabaseUnreachableError: the folder cannot be made, or a folder has that very name.
         DatabaseReadOnlyError: the folder may not be made there.
+        DatabaseLinkedError: the file has a second name.
         NetworkFileSystemError: locks do not work there.
     """
     try:
@@ -64,10 +66,24 @@ def check_place(path: Path) -> None:
         raise DatabaseUnreachableError(str(path), f"its folder cannot be made: {error.strerror}") from error
     if path.is_dir():
         raise DatabaseUnreachableError(str(path), "this is a folder; name a file")
+    if path.exists() and (names := path.stat().st_nlink) > 1:
+        raise DatabaseLinkedError(str(path), f"the file has {names} names (hard links)")
     if _MOUNTS.exists():  # Linux; elsewhere nobody can tell
-        kind = file_system_of(path.resolve().parent, _MOUNTS.read_text("utf-8", "surrogateescape"))
+        mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
+        if path.resolve() in mount_points(mounts):
+            raise DatabaseLinkedError(str(path), "the file alone is mounted here, without the folder it lies in")
+        kind = file_system_of(path.resolve().parent, mounts)
         if _REMOTE.fullmatch(kind):
             raise NetworkFileSystemError(str(path), f"{path.parent} is on {kind}, where locks cannot be relied on")
+
+
+def mount_points(mounts: str) -> set[Path]:
+    """Where something is mounted, by the text of `/proc/self/mountinfo`."""
+    return {_point(line.partition(" - ")[0]) for line in mounts.splitlines() if " - " in line}
+
+
+def _point(before: str) -> Path:
+    return Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), before.split(" ")[4]))
 
 
 def file_system_of(folder: Path, mounts: str) -> str:
@@ -77,7 +93,7 @@ def file_system_of(folder: Path, mounts: str) -> str:
         before, _, after = line.partition(" - ")
         if not after:
             continue
-        point = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), before.split(" ")[4]))
+        point = _point(before)
         # Of two mounts on one point the later one covers the earlier.
         if folder.is_relative_to(point) and len(point.parts) >= longest:
             found, longest = after.split(" ")[0], len(point.parts)

@@ -32,7 +32,8 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
         """Nothing is opened yet; `Database.open` does both."""
-        self.path = Path(path).expanduser().absolute()
+        # The real one: beside another path there would be another log, and other locks.
+        self.path = Path(os.path.realpath(Path(path).expanduser()))
         self._busy_timeout_s = busy_timeout_s
         self._writer = Lane(f"harborage-write {self.path.name}", self._make_writer)
         self._reader = Lane(f"harborage-read {self.path.name}", self._make_reader)
