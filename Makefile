@@ -1,5 +1,5 @@
-# Every job of this repository. Each works on a fresh clone with Python 3.11 or newer, git and make: the first one
-# sets up .venv from the pinned requirements-dev.lock, later ones start at once.
+# Every job of this repository. Each works on a fresh clone with Python 3.11 or newer, git and make: the first one sets
+# up .venv from the pinned requirements.lock, a job for developers adds requirements-dev.lock, later ones start at once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -25,7 +25,7 @@ export AGENT ASK
 help: ## list these jobs
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
-run: $(VENV)/.ready ## run the example agent in this terminal (ASK="…" AGENT=file.py)
+run: $(VENV)/.core ## run the example agent in this terminal (ASK="…" AGENT=file.py)
 	@$(BIN)/harborage run "$$AGENT" "$$ASK"
 
 test: $(VENV)/.ready ## run every test, two at a time (ARGS="-k steering" to narrow it, JOBS=0 for one process)
@@ -69,6 +69,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --custom-compile-command "make lock"
 
 lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
+	@$(COMPILE) --group build --output-file requirements.lock $(ARGS) pyproject.toml
 	@$(COMPILE) --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
 	@for name in $(ADAPTERS); do \
 	  $(COMPILE) --group adapters --extra $$name --output-file requirements-adapters-$$name.lock $(ARGS) pyproject.toml \
@@ -77,19 +78,26 @@ lock: ## pin the dependencies of pyproject.toml again (needs uv: pip install uv)
 clean: ## remove .venv and every cache
 	@rm -rf $(VENV) $(ADAPTER_VENVS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage dist
 
-$(VENV)/.installed: requirements-dev.lock $(STALE)
+$(VENV)/.made: requirements.lock requirements-dev.lock $(STALE)
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "No '$(PYTHON)' here; name your Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; ok = sys.version_info >= (3, 11); ok or sys.exit("Harborage needs Python 3.11 or newer; \
 	$(PYTHON) is %d.%d. Name another: make PYTHON=python3.12" % sys.version_info[:2])'
-	@echo "Setting up $(VENV): half a minute, and only now ..." >&2
 	@$(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@$(PIP) install -qq --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.installed pyproject.toml
+# What an agent needs to run, and no more.
+$(VENV)/.core: $(VENV)/.made pyproject.toml
+	@echo "Installing Harborage and the $$(grep -c == requirements.lock) packages it needs in $(VENV), only now ..." >&2
+	@$(PIP) install -qq --require-hashes --no-deps -r requirements.lock
 	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What tests, linters and types need on top.
+$(VENV)/.ready: $(VENV)/.core requirements-dev.lock
+	@echo "Installing the $$(grep -c == requirements-dev.lock) packages of the tests in $(VENV): a minute, only now ..." >&2
+	@$(PIP) install -qq --require-hashes --no-deps -r requirements-dev.lock
 	@$(PIP) check >/dev/null || { $(PIP) check; \
 	  echo "requirements-dev.lock is behind pyproject.toml: run 'make lock'" >&2; exit 1; }
 	@touch $@

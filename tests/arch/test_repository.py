@@ -86,11 +86,21 @@ def test_an_ordinary_word_is_left_alone(text: str) -> None:
 
 def test_the_pins_name_no_registry(root: Path) -> None:
     """The committed pins are versions and hashes, so that everybody installs from the index they chose."""
-    lock = (root / "requirements-dev.lock").read_text("utf-8")
-    pins = PIN.findall(lock)
-    assert len(pins) > 20
-    assert not ADDRESS.search(lock)
-    assert lock.count("==") <= lock.count("--hash=sha256:")
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        lock = (root / name).read_text("utf-8")
+        assert len(PIN.findall(lock)) > 20, name
+        assert not ADDRESS.search(lock), name
+        assert lock.count("==") <= lock.count("--hash=sha256:"), name
+
+
+def test_an_agent_runs_on_the_versions_that_are_tested(root: Path) -> None:
+    """What `make run` installs is a small part of what the tests install, in the very same versions."""
+    core, tested = (
+        set(re.findall(r"^([\w.-]+==[\w.+-]+)", (root / name).read_text("utf-8"), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert core <= tested, f"run 'make lock': {sorted(core - tested)}"
+    assert len(core) < len(tested) / 2
 
 
 def test_the_pins_cover_the_project(root: Path) -> None:

@@ -25,10 +25,11 @@ SIZE = (50, 110)
 COMMAND = "import sys; from harborage.cli.main import main; sys.exit(main())"
 # The terminal that standard input is becomes the controlling one, so that Ctrl-C and Ctrl-Z are signals as they should.
 ON_TERMINAL = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{COMMAND}"
+SHELL = 'import os; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp("bash", ["bash", "--norc", "-i"])'
 ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[^\[])")
 
 AGENT = '''
-import asyncio, json, sys, time
+import asyncio, json, os, sys, time
 from harborage import *
 from harborage.app import Agent, AgentNotReadyError
 from harborage.runtime.approval import AlwaysDeny
@@ -62,6 +63,14 @@ async def freeze() -> str:
     print("freezing")
     while True:
         time.sleep(60)
+
+@tool(side_effects=SideEffect.READ)
+async def hold() -> str:
+    """Block the event loop until there is a file called go."""
+    print("holding")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    return "held"
 
 @tool(side_effects=SideEffect.READ)
 def block() -> str:
@@ -98,6 +107,8 @@ class Words:
         match word:
             case "tick" | "linger" | "block" | "stubborn" | "freeze":
                 return call(word)
+            case "hold":
+                return call("linger" if n else "hold")
             case "chat" if not n:
                 return call("chat")
             case "publish" if not n:
@@ -122,7 +133,7 @@ class Words:
                 raise ValueError("no such thing")
         return Finish(FinishReason.GOAL, {"answer": str(run.trajectory.steps[-1].observation)})
 
-tools = [tick, linger, block, stubborn, freeze, chat, publish]
+tools = [tick, linger, hold, block, stubborn, freeze, chat, publish]
 options = RuntimeOptions(max_steps=1_000_000)
 agent = Agent(name="words", planner=Words(), tools=tools, approvals={"publish": AlwaysDeny()}, options=options)
 
@@ -204,13 +215,13 @@ class Piped:
 class Terminal:
     """The command on a terminal of its own: type, and look at what it wrote."""
 
-    def __init__(self, words: list[str], cwd: Path, **env: str) -> None:
+    def __init__(self, words: list[str], cwd: Path, *, program: str = ON_TERMINAL, **env: str) -> None:
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, SIZE)
         self.mode_before = termios.tcgetattr(slave)
         self._slave = slave
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", ON_TERMINAL, *words],
+            [sys.executable, "-P", "-c", program, *words],
             cwd=cwd,
             env=environment(**env),
             stdin=slave,
@@ -298,6 +309,23 @@ def at_terminal(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Term
 
     def start(*words: str, cwd: Path = tmp_path, **env: str) -> Terminal:
         started.append(Terminal(list(words), cwd, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def under_make(tmp_path: Path, agent_file: Path) -> Iterator[Callable[..., Terminal]]:
+    """Starts `harborage` with these words below a program that stops by itself at Ctrl-Z, in a shell on a terminal."""
+    started: list[Terminal] = []
+
+    def start(*words: str) -> Terminal:
+        job = f"{sys.executable} -P -c '{COMMAND}' {' '.join(words)}\n:\n"
+        (tmp_path / "job.sh").write_text(job, "utf-8")
+        started.append(Terminal([], tmp_path, program=SHELL, PS1="ready> "))
+        started[-1].type("sh job.sh\r")
         return started[-1]
 
     yield start

@@ -351,11 +351,29 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(terminal: Start) -> None:
     assert screen.end() == 0
 
 
+def test_ctrl_z_below_a_program_that_stops_first(tmp_path: Path, under_make: Start) -> None:
+    """With make between, the shell has its terminal before the run heard of Ctrl-Z; `fg` goes on with the run."""
+    screen = under_make("run", "agent.py", "hold")
+    screen.expect("holding")
+    screen.type("\x1a")
+    screen.expect("Stopped")
+    screen.expect("ready> ")
+    (tmp_path / "go").touch()
+    screen.type("fg\r")
+    screen.expect("sh job.sh")
+    screen.type("/help\r")
+    screen.expect("end the run at once")
+    screen.type("/cancel!\r")
+    screen.expect("cancelled at once")
+    screen.type("exit\r")
+    assert screen.end() == 0
+
+
 def test_json_on_a_terminal_asks_nobody(terminal: Start) -> None:
     """--json is for machines wherever it is printed: no live region, no question."""
     screen = terminal("publish", "x", "--json")
     screen.expect("nobody can be asked here")
-    assert screen.end() == 0
+    assert screen.end() == 3
     assert "y/n/e" not in screen.text
 
 

@@ -26,8 +26,13 @@ _LFLAG, _CC = 3, 6
 
 def can_ask(fd: int) -> bool:
     """Whether a person can be asked on this terminal: it is one, and this process is in its foreground."""
+    return os.isatty(fd) and _is_in_foreground(fd)
+
+
+def _is_in_foreground(fd: int) -> bool:
+    """Whether the terminal is this job's; another job's may not be changed, which would stop this process too."""
     try:
-        return os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp()
+        return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
 
@@ -84,6 +89,11 @@ class Keyboard:
         finally:
             self._listen()
 
+    def renew(self) -> None:
+        """Set the terminal up again, which a shell may have had meanwhile."""
+        if self._own >= 0 and _is_in_foreground(self._own):
+            self._set_mode()
+
     def close(self) -> None:
         """Give the terminal back as it was. Closing twice does nothing."""
         if self._own < 0:
@@ -104,8 +114,9 @@ class Keyboard:
         try:
             if not self.is_echoing:
                 self._write(PASTE_OFF)
-            # Not once all is written, which may be never: see Outlet.
-            termios.tcsetattr(self._own, termios.TCSANOW, self._before)
+            if _is_in_foreground(self._own):
+                # Not once all is written, which may be never: see Outlet.
+                termios.tcsetattr(self._own, termios.TCSANOW, self._before)
         except (OSError, termios.error):
             return  # the terminal is gone; there is nothing to give back
 

@@ -257,21 +257,38 @@ class Session:
                 self._stage.leave()
             loop.call_soon_threadsafe(self._put, _Cancel(is_hard=is_hard or self._interrupts > 1))
 
+        is_to_stop = False
+
+        def ctrl_z() -> None:
+            nonlocal is_to_stop
+            is_to_stop = True
+            loop.call_soon_threadsafe(stop)
+
         def stop() -> None:
-            """Ctrl-Z: the shell gets its terminal back as it was, and this process stops in the middle of it."""
-            if keyboard is not None and not talk.is_away:
+            """Give the shell its terminal back as it was, and stop; not once the shell has said to go on meanwhile."""
+            if keyboard is not None and not talk.is_away and is_to_stop:
                 with keyboard.suspended(), screen.suspended():
                     os.kill(os.getpid(), signal.SIGSTOP)
 
-        handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGWINCH: screen.refresh}
-        if keyboard is not None:
-            handlers[signal.SIGTSTP] = stop
+        def go_on() -> None:
+            """Back in the foreground: with make between, the shell may have had its terminal without our stopping."""
+            nonlocal is_to_stop
+            is_to_stop = False
+            if keyboard is not None and not talk.is_away:
+                loop.call_soon_threadsafe(keyboard.renew)
 
         def end() -> None:
             """Somebody else wants this process to end, which says nothing about the run."""
             loop.call_soon_threadsafe(self._put, self._gone())
 
-        return signals(handlers, {signal.SIGINT: partial(interrupt, False), signal.SIGTERM: end, signal.SIGHUP: end})
+        at_once: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGINT: partial(interrupt, False),
+            signal.SIGTERM: end,
+            signal.SIGHUP: end,
+        }
+        if keyboard is not None:
+            at_once |= {signal.SIGTSTP: ctrl_z, signal.SIGCONT: go_on}
+        return signals({signal.SIGWINCH: screen.refresh}, at_once)
 
     async def _stay(self, runtime: Runtime, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
         crew = Crew(self._failed)
