@@ -1,21 +1,37 @@
-"""Structured concurrency in two parts: a scope that can be cancelled, and an owner that awaits its tasks.
+"""Structured concurrency in three parts: a scope that can be cancelled, an owner that awaits its tasks, and work of
+others that may ignore that it was cancelled.
 
 `CancelScope` is what a hard cancel and a timeout share: it interrupts the code inside it and nothing else, and it
-costs no task. `Crew` owns tasks that outlive one function; whoever holds the crew closes it.
+costs no task. `Crew` owns tasks that outlive one function; whoever holds the crew closes it. `detachable` runs
+code of others, which holds up its caller for a short grace at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
+from functools import partial
+from types import CoroutineType, TracebackType
 from typing import Any, Self, TypeVar
 
 from harborage.clock import Timer, Timers
 
-__all__ = ["CancelScope", "Crew", "cancellations", "is_cancelled", "take_back", "together"]
+__all__ = [
+    "CANCEL_GRACE_S",
+    "CancelScope",
+    "Crew",
+    "WorkCrashedError",
+    "cancellations",
+    "detachable",
+    "is_cancelled",
+    "take_back",
+    "together",
+]
 
 T = TypeVar("T")
+
+CANCEL_GRACE_S = 0.2
+"""Seconds that cancelled work gets to end before its caller goes on without it."""
 
 
 def is_cancelled() -> bool:
@@ -171,6 +187,13 @@ class Crew:
         task.add_done_callback(self._settle)
         return task
 
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Own a task that runs already, under its own name; a closed crew cancels it once more."""
+        self._tasks.add(task)
+        task.add_done_callback(self._settle)
+        if self._is_closed:
+            task.cancel()
+
     async def join(self) -> None:
         """Wait until no task is left; tasks may start others meanwhile."""
         while self._tasks:
@@ -199,12 +222,21 @@ class Crew:
             raise TimeoutError(f"no answer within {seconds:g} s")
         return task.result()
 
-    async def aclose(self) -> None:
-        """Cancel what still runs and wait for its end. Closing twice does nothing."""
+    async def aclose(self, *, clock: Timers | None = None, grace_s: float | None = None) -> tuple[str, ...]:
+        """Cancel what still runs and wait for its end. Closing twice does nothing.
+
+        With `clock` and `grace_s` it waits that many seconds at most; returns the names of the tasks that ignored their
+        cancellation until then. They remain the crew's, and may end later.
+        """
         self._is_closed = True
         for task in set(self._tasks):
             task.cancel()
-        await self.join()
+        if clock is None or grace_s is None:
+            await self.join()
+        elif self._tasks:
+            with CancelScope(clock, grace_s):
+                await self.join()
+        return tuple(sorted(task.get_name() for task in self._tasks))
 
     async def close_within(self, seconds: float) -> list[str]:
         """As `aclose`, waiting for at most `seconds` of real time; returns the names of the tasks that still run."""
@@ -222,3 +254,97 @@ class Crew:
         error = task.exception()
         if error is not None:
             self._on_error(task.get_name(), error)
+
+
+class WorkCrashedError(RuntimeError):
+    """Work raised what Python does not count as an error; chained to it. In a task it would end the event loop."""
+
+
+async def detachable(
+    work: Awaitable[T],
+    *,
+    clock: Timers,
+    crew: Crew,
+    name: str,
+    seconds: float | None = None,
+    grace_s: float = CANCEL_GRACE_S,
+) -> T:
+    """What `work` gives, as a task of its own, so that it cannot hold up its caller by ignoring a cancellation.
+
+    When `seconds` have passed, or the caller is cancelled, the work is cancelled and gets `grace_s` to end; what it
+    gives or raises until then counts. After that, or at once when the caller is cancelled again, it is left to `crew`,
+    as the task `name`.
+
+    Raises:
+        TimeoutError: the work did not end in time.
+        WorkCrashedError: it raised something like SystemExit or GeneratorExit.
+        Exception: what the work raised.
+    """
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    task: asyncio.Task[T] = loop.create_task(_reported(work, over))
+    timer = None if seconds is None else clock.call_later(seconds, partial(_wake, over))
+    try:
+        await over
+    except asyncio.CancelledError:
+        if task.done():
+            _ = task.cancelled() or task.exception()  # seen, so that nobody is warned of it
+            raise
+        if not await _dismissed(task, clock, crew, name, grace_s) or task.cancelled():
+            _close(work, task)
+            raise
+        return task.result()
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if not task.done() and (not await _dismissed(task, clock, crew, name, grace_s) or task.cancelled()):
+        raise TimeoutError
+    return task.result()
+
+
+async def _reported(work: Awaitable[T], over: asyncio.Future[None]) -> T:
+    """The work, with its end told to `over`: cheaper than a callback of the task, which takes another turn."""
+    task = asyncio.current_task()
+    try:
+        return await work
+    except (SystemExit, GeneratorExit) as error:
+        if isinstance(error, GeneratorExit) and not _is_at_work(task):
+            raise  # nobody raised it: the task is being thrown away
+        raise WorkCrashedError(f"it raised {type(error).__name__}") from error
+    finally:
+        _wake(over)
+
+
+def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
+    """Whether the event loop is running this very task."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
+
+
+def _wake(over: asyncio.Future[None], _task: object = None) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _close(work: Awaitable[Any], task: asyncio.Task[Any]) -> None:
+    """A task that was cancelled before its first turn never began its work, which Python would complain about."""
+    if task.done() and isinstance(work, CoroutineType):
+        work.close()
+
+
+async def _dismissed(task: asyncio.Task[Any], clock: Timers, crew: Crew, name: str, grace_s: float) -> bool:
+    """Cancel a task and wait for it a little; whether it ended. One that did not is the crew's."""
+    task.cancel()
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task.add_done_callback(partial(_wake, over))
+    timer = clock.call_later(grace_s, partial(_wake, over))
+    try:
+        await over
+    finally:
+        timer.cancel()
+        if not task.done():
+            task.set_name(name)
+            crew.adopt(task)
+    return task.done()

@@ -3,6 +3,7 @@
 Each room declares its own errors next to the code that raises them; this file holds what they share.
 
     HarborageError
+    ├── InvalidOptionError                an option has a value that it cannot have; lists those that it can
     ├── MissingExtraError                 an optional dependency is not installed; names the extra
     ├── identity.IdentityError            who is asking is missing or incomplete
     │   ├── IdentityIncompleteError
@@ -23,6 +24,12 @@ Each room declares its own errors next to the code that raises them; this file h
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TypeVar
+
+E = TypeVar("E", bound=StrEnum)
 
 
 class HarborageError(Exception):
@@ -30,6 +37,15 @@ class HarborageError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or first_sentence(type(self)))
+
+
+class InvalidOptionError(HarborageError, ValueError):
+    """An option has a value that it cannot have. `option` names it, `value` is what was given."""
+
+    def __init__(self, option: str = "", value: object = None, expected: str = "") -> None:
+        self.option = option
+        self.value = value
+        super().__init__(f"{option}={value!r}: expected {expected}" if option else "")
 
 
 class MissingExtraError(HarborageError):
@@ -43,3 +59,54 @@ class MissingExtraError(HarborageError):
 def first_sentence(cls: type) -> str:
     """The first line of a class's docstring: the message an error carries when it is given none."""
     return (inspect.getdoc(cls) or cls.__name__).splitlines()[0].rstrip(".")
+
+
+def error_reason(error: BaseException) -> str:
+    """The text of an error for a reader who does not see its class: named where the text alone says nothing.
+
+    A KeyError's text is the key alone; others have no text, or only numbers and signs.
+    """
+    text = str(error)
+    if isinstance(error, KeyError) or not any(map(str.isalpha, text)):
+        kind = type(error).__name__
+        return f"{kind}: {text}" if text.strip() else kind
+    return text
+
+
+def one_of(kind: type[E], value: object, option: str) -> E:
+    """The member of `kind` that `value` is or spells.
+
+    Raises:
+        InvalidOptionError: there is none; the text lists those that there are.
+    """
+    if isinstance(value, kind):
+        return value
+    known = [member.value for member in kind]
+    if isinstance(value, str) and value in known:
+        return kind(value)
+    near = get_close_matches(value.lower(), known, n=1) if isinstance(value, str) else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidOptionError(option, value, f"one of {', '.join(map(repr, known))}{hint}")
+
+
+def all_of(kind: type[E], values: object, option: str) -> tuple[E, ...]:
+    """The members of `kind` that `values` are or spell, in their order.
+
+    Raises:
+        InvalidOptionError: one is none, or `values` is a single text where several are meant.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidOptionError(option, values, f"several values, such as ({str(next(iter(kind)))!r},)")
+    return tuple(one_of(kind, value, option) for value in values)
+
+
+def at_least(least: float, value: object, option: str, *, is_whole: bool = False) -> None:
+    """Accept a finite number that is not below `least`.
+
+    Raises:
+        InvalidOptionError: it is none, or smaller.
+    """
+    wanted = (int,) if is_whole else (int, float)
+    is_number = isinstance(value, wanted) and not isinstance(value, bool)
+    if not is_number or not least <= value < float("inf"):  # type: ignore[operator]
+        raise InvalidOptionError(option, value, f"a {'whole ' if is_whole else ''}number from {least:g} on")

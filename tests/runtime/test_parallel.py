@@ -371,21 +371,36 @@ async def test_closing_the_crew_cancels_a_straggler_again(crew: Crew, clock: Fak
     await closing
 
 
-@pytest.mark.parametrize("owner", ["nobody", "a closed crew"])
-async def test_without_an_owner_the_race_waits_for_its_losers(crew: Crew, clock: FakeClock, owner: str) -> None:
-    """When nobody takes a straggler the race itself stays until it has ended."""
+async def test_without_a_crew_the_race_waits_for_its_losers(clock: FakeClock) -> None:
+    """When no crew takes a straggler the race itself stays until it has ended."""
     winner, stubborn = Branch(), Branch(stubborn=True)
-    await crew.aclose()
-    stragglers = crew if owner == "a closed crew" else None
-    racing = asyncio.create_task(race([winner, stubborn], FIRST, stragglers=stragglers, clock=clock))
+    racing = asyncio.create_task(race([winner, stubborn], FIRST, clock=clock))
     await settle()
     winner.give(1)
     await clock.run_for(10)
     assert not racing.done()
     stubborn.give("late")
-    outcomes = await racing
-    assert outcomes[0] == Done(1)
-    assert outcomes[1] == (Done("late") if stragglers is None else Cancelled())
+    assert await racing == [Done(1), Done("late")]
+
+
+@pytest.mark.parametrize("when", ["before", "in the same turn"])
+async def test_a_crew_that_closes_owns_its_stragglers_all_the_same(crew: Crew, clock: FakeClock, when: str) -> None:
+    """It cancels them once more, and has them until they end; the race goes on without them."""
+    winner, stubborn = Branch(), Branch(stubborn=True)
+    if when == "before":
+        await crew.aclose()
+    racing = asyncio.create_task(race([winner, stubborn], FIRST, stragglers=crew, clock=clock))
+    await settle()
+    winner.give(1)
+    await settle()
+    clock.advance(LOSER_GRACE_S)
+    closing = asyncio.create_task(crew.aclose())
+    assert await racing == [Done(1), Cancelled()]
+    await settle()
+    assert (len(crew), stubborn.cancellations, closing.done()) == (1, 2, False)
+    stubborn.give(None)
+    await closing
+    assert len(crew) == 0
 
 
 # Cancelling a race

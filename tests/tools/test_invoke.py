@@ -79,7 +79,9 @@ async def hang(*_: Any) -> Any:
 def failing(*errors: BaseException, **fields: Any) -> tuple[ToolDescriptor, Attempts]:
     """A tool that fails with each error in turn, then succeeds."""
     attempts = Attempts(*errors, value=ToolResult("done"))
-    return ToolDescriptor(Tool("flaky", **{"policy": NOW, **fields}), attempts), attempts
+    return ToolDescriptor(
+        Tool("flaky", **{"policy": NOW, "side_effects": SideEffect.READ, **fields}), attempts
+    ), attempts
 
 
 async def failure_of(call: Awaitable[Any]) -> BaseException:
@@ -112,14 +114,14 @@ class TestRunWithPolicy:
 
     async def test_a_tool_that_recovers_gives_its_result(self) -> None:
         """Success on the third attempt is success."""
-        seen, attempts = Seen(), Attempts(ValueError(), ValueError())
+        seen, attempts = Seen(), Attempts(RuntimeError(), RuntimeError())
         assert await run_with_policy(NOW, attempts, on_attempt=seen) == "done"
         assert attempts.count == 3
-        assert seen.told == [(0, "ValueError"), (1, "ValueError"), (2, "")]
+        assert seen.told == [(0, "RuntimeError"), (1, "RuntimeError"), (2, "")]
 
     async def test_zero_retries_means_one_attempt(self) -> None:
         """`max_retries=0` can be said and is kept."""
-        attempts = Attempts(ValueError(), ValueError())
+        attempts = Attempts(RuntimeError(), RuntimeError())
         error = await failure_of(run_with_policy(ToolPolicy(max_retries=0), attempts))
         assert isinstance(error, ToolPolicyExhaustedError)
         assert (error.attempts, attempts.count) == (1, 1)
@@ -208,7 +210,7 @@ class TestRunWithPolicy:
 
     async def test_an_explicitly_empty_retry_list_retries_nothing(self) -> None:
         """Empty is a value, not a default."""
-        error, attempts = ValueError(), Attempts(ValueError())
+        error, attempts = RuntimeError(), Attempts(RuntimeError())
         attempts.errors = [error]
         assert await failure_of(run_with_policy(ToolPolicy(retry_on=()), attempts)) is error
 
@@ -301,7 +303,7 @@ class TestCancellation:
 
     async def test_a_cancellation_during_the_wait_ends_the_call_at_once(self) -> None:
         """Nobody waits for a backoff that nobody wants."""
-        clock, attempts = FakeClock(), Attempts(*[ValueError()] * 9)
+        clock, attempts = FakeClock(), Attempts(*[RuntimeError()] * 9)
         call = asyncio.ensure_future(run_with_policy(None, attempts, clock=clock))
         await clock.run_for(0.1)
         call.cancel()
@@ -363,21 +365,30 @@ class TestInvoker:
         assert await Invoker().invoke(descriptor, b' {"b":1, "a":2}', CALL) == ToolResult(1, {"k": "v"})
         assert got == [(b' {"b":1, "a":2}', CALL)]
 
-    async def test_a_default_tool_that_always_fails_gets_four_attempts(self) -> None:
-        """A function that says nothing about itself is retried by the default policy."""
-        clock, count = FakeClock(), 0
+    async def test_only_a_call_that_may_be_repeated_is_made_again(self) -> None:
+        """A function that says nothing about itself is called once; one that reads, or acts once a key, four times."""
+        for declared, times in (
+            ({}, 1),
+            ({"side_effects": "write"}, 1),
+            ({"side_effects": "external"}, 1),
+            ({"side_effects": "read"}, 4),
+            ({"side_effects": "pure"}, 4),
+            ({"side_effects": "external", "idempotent": True}, 4),
+        ):
+            for error in (TimeoutError("slow"), ConnectionResetError(), RuntimeError("status 503"), ValueError("no")):
+                clock, keys = FakeClock(), []
 
-        @tool
-        async def broken() -> None:
-            nonlocal count
-            count += 1
-            raise ValueError("no")
+                async def broken(call: CallContext, error: Exception = error, keys: list[str] = keys) -> None:
+                    keys.append(call.idempotency_key)
+                    raise error
 
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(failure_of(Invoker(clock=clock).invoke(broken, b"{}", CALL)))
-            await clock.run_for(10)
-        assert isinstance(call.result(), ToolPolicyExhaustedError)
-        assert count == 4
+                descriptor = ToolDescriptor(Tool("broken", **declared), lambda _, call, fn=broken: fn(call))
+                call = asyncio.create_task(failure_of(Invoker(clock=clock).invoke(descriptor, b"{}", CALL)))
+                await clock.run_for(10)
+                expected = 1 if isinstance(error, ValueError) else times
+                assert len(keys) == expected, (declared, error)
+                assert len(set(keys)) == 1
+                assert isinstance(await call, ToolPolicyExhaustedError if expected > 1 else type(error))
 
     @pytest.mark.parametrize("side_effects", [SideEffect.WRITE, SideEffect.EXTERNAL])
     async def test_a_declared_writer_is_not_called_twice_in_doubt(self, side_effects: SideEffect) -> None:
@@ -430,7 +441,7 @@ class TestEvents:
     async def test_a_success_is_told_with_its_true_attempts(self) -> None:
         """Invoked, then completed, with the run's quadruple, the transport and the time it took."""
         descriptor, _ = failing(
-            ValueError(), policy=ToolPolicy(backoff_base_ms=1000, backoff_mult=1), transport=Transport.MCP
+            RuntimeError(), policy=ToolPolicy(backoff_base_ms=1000, backoff_mult=1), transport=Transport.MCP
         )
         invoked, completed = await self.told(descriptor, make=lambda clock: Invoker(clock=clock, random=lambda: 0))
         assert (invoked.type, completed.type) == (EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED)
@@ -493,10 +504,10 @@ class TestEvents:
             assert invalid.type == EventType.TOOL_INVALID_ARGS
             assert text in payload.validation_error
 
-    @pytest.mark.parametrize(("body", "attempts"), [(hang, 1), (Attempts(*[ValueError()] * 9), 2)])
+    @pytest.mark.parametrize(("body", "attempts"), [(hang, 1), (Attempts(*[RuntimeError()] * 9), 2)])
     async def test_a_cancelled_call_is_told_with_the_attempts_that_began(self, body: Any, attempts: int) -> None:
         """Every call that was invoked gets its one outcome, a cancelled one too."""
-        _, failed = await self.told(ToolDescriptor(Tool("x"), body), cancel=True)
+        _, failed = await self.told(ToolDescriptor(Tool("x", side_effects=SideEffect.READ), body), cancel=True)
         payload: Any = failed.payload
         assert (failed.type, payload.attempts, payload.error_class) == (EventType.TOOL_FAILED, attempts, "permanent")
         assert payload.error_message == "CancelledError"
@@ -561,7 +572,7 @@ class TestEvents:
         invoker = Invoker()
 
         async def one(n: int) -> None:
-            descriptor, _ = failing(*[ValueError()] * (n % 4))
+            descriptor, _ = failing(*[RuntimeError()] * (n % 4))
             await invoker.invoke(descriptor, b"{}", CallContext(Quadruple("t", "u", "s", f"r{n}"), emit=told.append))
 
         await asyncio.gather(*map(one, range(128)))

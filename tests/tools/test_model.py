@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from harborage.errors import InvalidOptionError
 from harborage.identity import Quadruple
 from harborage.tools import (
     CallContext,
@@ -18,6 +21,7 @@ from harborage.tools import (
     Transport,
     ValidateMode,
     mime_matches,
+    tool,
 )
 
 WHO = Quadruple("t", "u", "s", "r")
@@ -111,7 +115,7 @@ def test_a_changed_descriptor_has_the_changed_tools_policy() -> None:
     async def body(args: bytes, call: CallContext) -> ToolResult:
         return ToolResult()
 
-    first = ToolDescriptor(Tool("x"), body)
+    first = ToolDescriptor(Tool("x", side_effects=SideEffect.READ), body)
     assert (first.policy.max_retries, first.is_guarded) == (3, False)
     other = Tool("x", policy=ToolPolicy(max_retries=0), side_effects=SideEffect.WRITE)
     second = msgspec.structs.replace(first, tool=other)
@@ -122,3 +126,31 @@ def test_a_call_knows_its_caller() -> None:
     """A call context carries the quadruple and leaves the rest empty."""
     call = CallContext(WHO)
     assert (call.who, call.call_id, call.idempotency_key, call.artifacts, call.emit) == (WHO, "", "", None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"side_effects": "wrte"}, "did you mean 'write'"),
+        ({"side_effects": None}, "'pure', 'read', 'write', 'external', 'stateful'"),
+        ({"loading": "allways"}, "did you mean 'always'"),
+        ({"transport": "htp"}, "did you mean 'http'"),
+        ({"idempotent": "yes"}, "True or False"),
+        ({"policy": {"max_retries": 1}}, "a ToolPolicy"),
+        ({"policy": ToolPolicy(max_retries=1)}, "declare side_effects='read'"),
+        ({"policy": ToolPolicy(max_retries=1), "side_effects": "external"}, "idempotent=True"),
+    ],
+)
+def test_a_tool_that_contradicts_itself_is_refused_where_it_is_written(options: dict[str, Any], word: str) -> None:
+    """Made by hand, and of a function."""
+    with pytest.raises(InvalidOptionError, match=word):
+        Tool("x", **options)
+    with pytest.raises(InvalidOptionError, match=word):
+        tool(lambda: None, name="x", **options)
+
+
+def test_retries_can_be_asked_for_where_they_can_do_no_harm() -> None:
+    """By one that reads, and by one that acts once a key."""
+    policy = ToolPolicy(max_retries=2)
+    for options in ({"side_effects": "read"}, {"side_effects": "pure"}, {"idempotent": True}):
+        assert tool(lambda: None, name="x", policy=policy, **options).policy.max_retries == 2  # type: ignore[arg-type]

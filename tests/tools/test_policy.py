@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harborage.errors import InvalidOptionError
 from harborage.identity import IdentityMissingError
 from harborage.tools import (
     ErrorClass,
+    OnUnknown,
     SideEffect,
+    ToolError,
     ToolInvalidArgsError,
     ToolNotFoundError,
     ToolPolicy,
@@ -33,6 +37,17 @@ class Spoken(Exception):
         super().__init__("upstream timeout")
 
 
+class Answered(Exception):
+    """An error of an HTTP client, which has the status itself or in its response."""
+
+    def __init__(self, status: int, *, is_nested: bool = False) -> None:
+        if is_nested:
+            self.response = SimpleNamespace(status_code=status)
+        else:
+            self.status_code = status
+        super().__init__("timeout")
+
+
 @pytest.mark.parametrize("policy", [None, ToolPolicy()])
 def test_a_policy_that_says_nothing_is_the_default(policy: ToolPolicy | None) -> None:
     """Thirty seconds, three retries, 100 ms doubling up to 30 s, everything but permanent, both sides checked."""
@@ -52,9 +67,7 @@ def test_a_policy_that_says_nothing_is_the_default(policy: ToolPolicy | None) ->
     [
         (ToolPolicy(timeout_ms=50), "timeout_s", 0.05),
         (ToolPolicy(timeout_ms=0), "timeout_s", None),
-        (ToolPolicy(timeout_ms=-1), "timeout_s", None),
         (ToolPolicy(max_retries=0), "max_retries", 0),
-        (ToolPolicy(max_retries=-5), "max_retries", 0),
         (ToolPolicy(backoff_base_ms=0), "backoff_base_ms", 0),
         (ToolPolicy(backoff_mult=1.5), "backoff_mult", 1.5),
         (ToolPolicy(backoff_max_ms=7), "backoff_max_ms", 7),
@@ -129,8 +142,22 @@ def test_the_wait_is_never_negative_and_never_above_the_cap(
         (RuntimeError("read timeout"), "timeout"),
         (RuntimeError("context deadline exceeded"), "timeout"),
         (RuntimeError("status 500: timeout"), "5xx"),
-        (ValueError("no idea"), "transient"),
         (RuntimeError(), "transient"),
+        (RuntimeError("no idea"), "transient"),
+        (ValueError("upstream returned status 503"), "permanent"),
+        (TypeError("timeout"), "permanent"),
+        (KeyError("zz"), "permanent"),
+        (AttributeError(), "permanent"),
+        (ZeroDivisionError(), "permanent"),
+        (FileNotFoundError(2, "timeout"), "permanent"),
+        (ToolError("timeout"), "permanent"),
+        (Answered(503), "5xx"),
+        (Answered(429), "transient"),
+        (Answered(408), "transient"),
+        (Answered(425), "transient"),
+        (Answered(404), "permanent"),
+        (Answered(401, is_nested=True), "permanent"),
+        (Answered(500, is_nested=True), "5xx"),
     ],
 )
 def test_a_failure_is_classed_by_its_word_then_its_type_then_its_text(error: BaseException, expected: str) -> None:
@@ -150,10 +177,9 @@ def test_a_deadline_error_without_a_deadline_is_permanent() -> None:
 
 
 @pytest.mark.parametrize("side_effects", list(SideEffect))
-def test_only_declared_writers_are_guarded(side_effects: SideEffect) -> None:
-    """A tool declared to write or to reach out is guarded unless it is idempotent; the default stateful is not."""
-    writes = side_effects in {SideEffect.WRITE, SideEffect.EXTERNAL}
-    assert is_guarded(side_effects, is_idempotent=False) is writes
+def test_a_tool_is_guarded_unless_it_says_otherwise(side_effects: SideEffect) -> None:
+    """One that changes nothing is not, nor one that acts once per key."""
+    assert is_guarded(side_effects, is_idempotent=False) is (side_effects not in {"pure", "read"})
     assert not is_guarded(side_effects, is_idempotent=True)
 
 
@@ -172,3 +198,44 @@ def test_a_guarded_call_is_repeated_only_when_it_surely_did_nothing(error: Excep
     """Under the guard only an error that promises that nothing happened allows another attempt."""
     assert may_repeat(error, is_guarded=True) is may
     assert may_repeat(error, is_guarded=False)
+
+
+def test_a_call_that_may_not_be_repeated_is_made_once_by_default() -> None:
+    """Whatever else its policy says."""
+    assert resolve(None, is_repeatable=False).max_retries == 0
+    assert resolve(ToolPolicy(timeout_ms=5), is_repeatable=False).max_retries == 0
+    assert resolve(ToolPolicy(timeout_ms=5), is_repeatable=True).max_retries == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"timeout_ms": -1}, "from 0 on"),
+        ({"timeout_ms": "soon"}, "from 0 on"),
+        ({"timeout_ms": True}, "from 0 on"),
+        ({"timeout_ms": float("nan")}, "from 0 on"),
+        ({"timeout_ms": float("inf")}, "from 0 on"),
+        ({"max_retries": -5}, "a whole number from 0 on"),
+        ({"max_retries": 1.5}, "a whole number"),
+        ({"backoff_base_ms": -1}, "from 0 on"),
+        ({"backoff_mult": -1}, "from 0 on"),
+        ({"backoff_max_ms": -1}, "from 0 on"),
+        ({"retry_on": ("timout",)}, "did you mean 'timeout'"),
+        ({"retry_on": "timeout"}, "several values"),
+        ({"validate": "bth"}, "did you mean 'both'"),
+        ({"on_unknown": "retri"}, "did you mean 'retry'"),
+        ({"max_retries": 2, "retry_on": ()}, "retries nothing"),
+    ],
+)
+def test_a_policy_that_could_not_work_is_refused_where_it_is_written(options: dict[str, object], word: str) -> None:
+    """By the name of the option, with what it may be."""
+    with pytest.raises(InvalidOptionError, match=word) as caught:
+        ToolPolicy(**options)  # type: ignore[arg-type]
+    assert caught.value.option == next(iter(options))
+
+
+def test_what_spells_a_value_is_that_value() -> None:
+    """Plain text is as good as the enum."""
+    policy = ToolPolicy(retry_on=("timeout",), validate="in", on_unknown="pause")  # type: ignore[arg-type]
+    assert policy == ToolPolicy(retry_on=(ErrorClass.TIMEOUT,), validate=ValidateMode.IN, on_unknown=OnUnknown.PAUSE)
+    assert all(type(one) is ErrorClass for one in policy.retry_on or ())

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from harborage.concurrency import CancelScope, Crew, cancellations, take_back
+from harborage.concurrency import CANCEL_GRACE_S, CancelScope, Crew, cancellations, detachable, take_back
+from harborage.testing.clock import FakeClock, settle
 
 
 async def test_a_cancelled_scope_ends_its_block_and_the_task_goes_on() -> None:
@@ -84,3 +85,90 @@ async def test_requests_to_stop_that_were_left_open_are_taken_back() -> None:
         return open_before, cancellations()
 
     assert await asyncio.create_task(work()) == (3, 1)
+
+
+class Work:
+    """Work that may ignore its cancellation until it is let go."""
+
+    def __init__(self, *, is_stubborn: bool) -> None:
+        self.cancellations = 0
+        self._is_stubborn = is_stubborn
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self) -> str:
+        while True:
+            try:
+                return await asyncio.shield(self.over)
+            except asyncio.CancelledError:
+                self.cancellations += 1
+                if not self._is_stubborn:
+                    raise
+
+
+def detached(work: Work, clock: FakeClock, crew: Crew, seconds: float | None = None) -> asyncio.Task[str]:
+    return asyncio.create_task(detachable(work(), clock=clock, crew=crew, name="work", seconds=seconds))
+
+
+async def test_detachable_work_gives_what_it_gives() -> None:
+    """A value, an error, and one that ends while it is being cancelled."""
+    clock, crew = FakeClock(), Crew(lambda name, error: None)
+    for end in ("value", "error", "late value"):
+        work = Work(is_stubborn=True)
+        task = detached(work, clock, crew, seconds=1)
+        await settle()
+        if end == "late value":
+            await clock.run_for(1)
+        if end == "error":
+            work.over.set_exception(LookupError("gone"))
+            with pytest.raises(LookupError):
+                await task
+        else:
+            work.over.set_result(end)
+            assert await task == end
+    assert (len(crew), clock.armed) == (0, 0)
+
+
+async def test_detachable_work_that_ignores_its_cancellation_does_not_hold_up_its_caller() -> None:
+    """Neither after its time nor when the caller is cancelled; from then on it is the crew's."""
+    for how in ("time", "cancelled", "cancelled twice"):
+        clock, crew = FakeClock(), Crew(lambda name, error: None)
+        work = Work(is_stubborn=True)
+        task = detached(work, clock, crew, seconds=1)
+        await settle()
+        if how == "time":
+            await clock.run_for(1)
+        else:
+            task.cancel()
+            await settle()
+        assert (task.done(), work.cancellations) == (False, 1), how
+        if how == "cancelled twice":
+            task.cancel()
+            await settle()
+        else:
+            await clock.run_for(CANCEL_GRACE_S)
+        with pytest.raises(TimeoutError if how == "time" else asyncio.CancelledError):
+            await task
+        assert (len(crew), clock.armed) == (1, 0), how
+        closing = asyncio.create_task(crew.aclose(clock=clock, grace_s=1))
+        await settle()
+        assert (closing.done(), work.cancellations) == (False, 2)
+        await clock.run_for(1)
+        assert await closing == ("work",)
+        work.over.set_result("at last")
+        await settle()
+        assert len(crew) == 0
+
+
+async def test_detachable_work_that_obeys_ends_at_once() -> None:
+    """When its time is up, and with its caller; nothing is left behind."""
+    clock, crew = FakeClock(), Crew(lambda name, error: None)
+    late, cancelled = (detached(Work(is_stubborn=False), clock, crew, seconds=1) for _ in range(2))
+    await settle()
+    cancelled.cancel()
+    await clock.run_for(1)
+    with pytest.raises(TimeoutError):
+        await late
+    await asyncio.wait({cancelled})
+    assert cancelled.cancelled()
+    assert (len(crew), clock.armed) == (0, 0)
+    assert await crew.aclose(clock=clock, grace_s=1) == ()

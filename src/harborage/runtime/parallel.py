@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar, assert_never
 
@@ -134,7 +133,8 @@ class _Race(Generic[T]):
             timer.cancel()
             for index, task in list(self._running.items()):
                 self._record(index, Cancelled())
-                await _hand_over(task, index, stragglers)
+                task.set_name(f"straggler of branch {index}")
+                stragglers.adopt(task)
 
     def _ended(self, index: int, task: asyncio.Task[T]) -> None:
         if self._outcomes[index] is None:
@@ -169,18 +169,6 @@ def _outcome(task: asyncio.Task[T]) -> BranchOutcome[T]:
         return Cancelled()
     error = task.exception()
     return Done(task.result()) if error is None else Failed(error)
-
-
-async def _hand_over(task: asyncio.Task[Any], index: int, stragglers: Crew) -> None:
-    with suppress(RuntimeError):
-        stragglers.start(_outlive(task), f"straggler of branch {index}")
-        return
-    # A closed crew takes nobody in; then the wait is ours, for a task must not be left alone.
-    await _outwait([task])
-
-
-async def _outlive(task: asyncio.Task[Any]) -> None:
-    await task
 
 
 async def _outwait(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CancelScope
+from harborage.errors import all_of
 from harborage.tools.enums import Loading, OnUnknown
 from harborage.tools.errors import (
     ToolDuplicateNameError,
@@ -66,6 +68,9 @@ class CatalogFilter(msgspec.Struct, frozen=True, kw_only=True):
     granted_scopes: frozenset[str] = frozenset()
     loading_modes: tuple[Loading, ...] = ()
     search: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "loading_modes", all_of(Loading, self.loading_modes, "loading_modes"))
 
 
 class ToolCatalog:

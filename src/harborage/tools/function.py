@@ -86,6 +86,7 @@ def tool(
 
     Raises:
         UnsupportedTypeError: the signature has no JSON Schema, or the probe wants what the tool is not given.
+        InvalidOptionError: an option has a value that it cannot have.
     """
     if fn is None:
         return partial(_describe, name=name, options=options, probe=probe)
@@ -110,17 +111,17 @@ def _describe(
     fn: Callable[..., Any], name: str, options: ToolOptions, probe: Callable[..., Any] | None = None
 ) -> ToolDescriptor:
     signature = read_signature(fn, name)
-    policy = resolve(options.get("policy"))
+    described = _tool(signature, options)  # refuses options that do not fit, before they are used
     if probe is not None:
-        options = {**options, "policy": _probed(options.get("policy", ToolPolicy()))}
+        described = replace(described, policy=_probed(described.policy))
     decode = argument_decoder(
         signature.name,
         signature.arguments,
         find_unknown=signature.find_unknown,
-        accepts_null=not policy.validates_in,
+        accepts_null=not resolve(described.policy).validates_in,
     )
     return ToolDescriptor(
-        tool=_tool(signature, options),
+        tool=described,
         body=_body(fn, signature, decode),
         validate_args=lambda args: _discard(decode(args)),
         validate_result=None if signature.returns is Any else result_checker(signature.returns),

@@ -6,16 +6,17 @@ it and publishes `tool.*` events. Neither keeps anything between calls, so one I
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random as randomness
-from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
-from harborage.concurrency import CancelScope
+from harborage.concurrency import Crew, WorkCrashedError, detachable
+from harborage.errors import error_reason
 from harborage.events import (
     Event,
     EventBus,
@@ -47,6 +48,8 @@ OnAttempt = Callable[[int, Exception | None], None]
 """Told after every attempt: its index from 0, and what it failed with or None."""
 
 MAX_MESSAGE_CHARS = 1024
+CLOSE_GRACE_S = 1.0
+"""Seconds that calls which outlived their caller get to end when their Invoker is closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +64,13 @@ async def run_with_policy(
     random: Callable[[], float] = randomness.random,
     on_attempt: OnAttempt | None = None,
     is_guarded: bool = False,
+    crew: Crew | None = None,
+    name: str = "attempt",
 ) -> T:
     """What `attempt` gives, tried as often as `policy` allows, each time under the policy's deadline.
+
+    An attempt that ignores its cancellation is left to `crew` under `name` after a short grace; without a crew it is
+    waited for to its end.
 
     Input is checked once before, the output once after the successful attempt. `is_guarded` forbids another attempt
     when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
@@ -78,15 +86,17 @@ async def run_with_policy(
     index = 0
     while True:
         try:
-            result = await _attempt(attempt, effective.timeout_s, clock)
+            result = await _attempt(attempt, effective.timeout_s, clock, crew, name)
         except Exception as error:
             if on_attempt is not None:
                 on_attempt(index, error)
             if not _is_retried(error, effective, is_guarded):
                 raise
             if index >= effective.max_retries:
+                if is_guarded and index == 0:
+                    raise  # there never was another attempt to be had
                 last_class = classify(error, has_deadline=effective.timeout_s is not None)
-                raise ToolPolicyExhaustedError(index + 1, last_class, error) from error
+                raise ToolPolicyExhaustedError(index + 1, last_class, error_reason(error)) from error
         else:
             if on_attempt is not None:
                 on_attempt(index, None)
@@ -97,28 +107,47 @@ async def run_with_policy(
         await sleep(clock, backoff_ms(effective, index, random()) / 1000)
 
 
-async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers) -> T:
+async def _attempt(
+    attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, crew: Crew | None, name: str
+) -> T:
     """One attempt under its deadline; what would end the process becomes an ordinary error."""
+    began = clock.monotonic()
+    owner = Crew(_ended_late) if crew is None else crew
     try:
-        if timeout_s is None:
-            return await attempt()
-        began = clock.monotonic()
-        try:
-            with CancelScope(clock, timeout_s):
-                return await attempt()
-        except Exception as error:
-            # A tool may turn the interruption into an error of its own; it is late all the same.
-            if clock.monotonic() - began >= timeout_s:
-                raise ToolTimeoutError(timeout_s * 1000) from error
-            raise
-        raise ToolTimeoutError(timeout_s * 1000)
-    except SystemExit as error:
-        raise ToolCrashedError("the tool tried to end the process") from error
-    except (Exception, CancelledError, KeyboardInterrupt, GeneratorExit):
+        return await detachable(attempt(), clock=clock, crew=owner, name=name, seconds=timeout_s)
+    except Exception as error:
+        if isinstance(error, WorkCrashedError):
+            is_exit = isinstance(error.__cause__, SystemExit)
+            what = "tried to end the process" if is_exit else f"raised {type(error.__cause__).__name__}"
+            raise ToolCrashedError(f"the tool {what}") from error.__cause__
+        # A tool may turn the interruption into an error of its own; it is late all the same.
+        if timeout_s is not None and clock.monotonic() - began >= timeout_s:
+            raise ToolTimeoutError(timeout_s * 1000) from error
+        raise
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         # A run would neither end nor go on: whoever carries it takes note of errors, and this is none to Python.
         raise ToolCrashedError(f"the tool raised {type(error).__name__}: {error}") from error
+    finally:
+        if crew is None and len(owner):
+            await _outlast(owner)
+
+
+async def _outlast(crew: Crew) -> None:
+    """Wait until no task is left; a cancellation that comes meanwhile is passed on afterwards."""
+    request: asyncio.CancelledError | None = None
+    while len(crew):
+        try:
+            await crew.join()
+        except asyncio.CancelledError as cancelled:
+            request = cancelled
+    if request is not None:
+        raise request
+
+
+def _ended_late(name: str, error: BaseException) -> None:
+    _log.info("%s ended late: %s", name, error)
 
 
 def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:
@@ -175,6 +204,7 @@ class Invoker:
         self._clock = SharedTimers(clock)
         self._random = random
         self._redactor = redactor
+        self._stragglers = Crew(_ended_late)
 
     def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> Awaitable[ToolResult]:
         """What the tool gives for `args`, the argument bytes exactly as they came.
@@ -206,7 +236,16 @@ class Invoker:
             random=self._random,
             on_attempt=on_attempt,
             is_guarded=descriptor.is_guarded,
+            crew=self._stragglers,
+            name=f"call of {descriptor.tool.name}",
         )
+
+    async def aclose(self) -> tuple[str, ...]:
+        """End the calls that outlived their caller; returns the names of those that ignore this, too."""
+        left = await self._stragglers.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
+        if left:
+            _log.warning("abandoned, ignoring their cancellation: %s", ", ".join(left))
+        return left
 
     async def _run_told(
         self, descriptor: ToolDescriptor, args: bytes, call: CallContext, emit: Callable[[Event], object]
@@ -245,7 +284,7 @@ class Invoker:
         return EventType.TOOL_FAILED, who, failed
 
     def _text(self, error: BaseException) -> str:
-        text = (str(error) or type(error).__name__)[:MAX_MESSAGE_CHARS]
+        text = error_reason(error)[:MAX_MESSAGE_CHARS]
         if self._redactor is None:
             return text
         try:

@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.errors import InvalidOptionError, one_of
 from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.errors import HandleUnknownError
@@ -54,6 +56,10 @@ class Tool(msgspec.Struct, frozen=True):
 
     `idempotent` promises that calls with the same `CallContext.idempotency_key` act once; it lets a call that failed
     in an unknown state be repeated although the tool writes. `handles_mime` entries are an exact type or `type/*`.
+
+    Raises:
+        InvalidOptionError: an option has a value that it cannot have, or the policy asks for retries of a tool whose
+            calls may not be repeated.
     """
 
     name: str
@@ -73,6 +79,23 @@ class Tool(msgspec.Struct, frozen=True):
     transport: Transport = Transport.INPROCESS
     policy: ToolPolicy = ToolPolicy()
     handles_mime: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
+        force_setattr(self, "loading", one_of(Loading, self.loading, "loading"))
+        force_setattr(self, "transport", one_of(Transport, self.transport, "transport"))
+        if not isinstance(self.idempotent, bool):
+            raise InvalidOptionError("idempotent", self.idempotent, "True or False")
+        if not isinstance(self.policy, ToolPolicy):
+            raise InvalidOptionError("policy", self.policy, "a ToolPolicy")
+        if self.policy.max_retries and is_guarded(self.side_effects, self.idempotent):
+            raise InvalidOptionError(
+                "max_retries",
+                self.policy.max_retries,
+                f"none for tool {self.name!r}, which is {self.side_effects}: a second attempt might act a second time; "
+                "declare side_effects='read' if it changes nothing, or idempotent=True if it acts once per "
+                "CallContext.idempotency_key",
+            )
 
     @property
     def has_effects(self) -> bool:
@@ -188,7 +211,7 @@ class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def policy(self) -> EffectivePolicy:
         """The tool's policy with its defaults filled in."""
-        return resolve(self.tool.policy)
+        return resolve(self.tool.policy, is_repeatable=not self.is_guarded)
 
     @cached_property
     def is_guarded(self) -> bool:

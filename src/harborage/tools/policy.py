@@ -8,10 +8,12 @@ from __future__ import annotations
 from asyncio import CancelledError
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import InvalidOptionError, all_of, at_least, one_of
 from harborage.identity import IdentityError
 from harborage.tools.enums import ErrorClass, OnUnknown, SideEffect, ValidateMode
-from harborage.tools.errors import ToolInvalidArgsError, ToolNotFoundError
+from harborage.tools.errors import ToolError, ToolInvalidArgsError, ToolNotFoundError
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -29,11 +31,15 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How hard to try. `None` in a field means its default, so zero and empty are values of their own.
 
     `timeout_ms` is the deadline of one attempt (30 000; 0 sets none). `max_retries` counts the attempts after the
-    first (3; 0 tries once). The wait before retry k is `backoff_base_ms` (100) times `backoff_mult` (2) to the power
+    first: 3 for a tool that only reads or that is idempotent, and 0 for any other, whose second attempt might act a
+    second time. The wait before retry k is `backoff_base_ms` (100) times `backoff_mult` (2) to the power
     k, plus up to a tenth of the base, at most `backoff_max_ms` (30 000). `retry_on` lists the classes that are tried
     again (transient, timeout, 5xx; empty retries nothing). `validate` says what is checked (both). `on_unknown` says
     what becomes of a call whose process died in the middle of it (retry what changes nothing or acts once per key,
     report the rest to the planner).
+
+    Raises:
+        InvalidOptionError: a field has a value that it cannot have, or retries are asked for that `retry_on` forbids.
     """
 
     timeout_ms: float | None = None
@@ -44,6 +50,21 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     retry_on: tuple[ErrorClass, ...] | None = None
     validate: ValidateMode | None = None
     on_unknown: OnUnknown | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_ms", "backoff_base_ms", "backoff_mult", "backoff_max_ms"):
+            if getattr(self, name) is not None:
+                at_least(0, getattr(self, name), name)
+        if self.max_retries is not None:
+            at_least(0, self.max_retries, "max_retries", is_whole=True)
+        if self.retry_on is not None:
+            force_setattr(self, "retry_on", all_of(ErrorClass, self.retry_on, "retry_on"))
+            if self.max_retries and not self.retry_on:
+                raise InvalidOptionError("max_retries", self.max_retries, "0, for retry_on=() retries nothing")
+        if self.validate is not None:
+            force_setattr(self, "validate", one_of(ValidateMode, self.validate, "validate"))
+        if self.on_unknown is not None:
+            force_setattr(self, "on_unknown", one_of(OnUnknown, self.on_unknown, "on_unknown"))
 
 
 class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +81,14 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_POLICY = EffectivePolicy()
+_ONCE = EffectivePolicy(max_retries=0)
 
 
-def resolve(policy: ToolPolicy | None) -> EffectivePolicy:
-    """What `policy` comes to once its defaults are filled in. Negative numbers count as zero."""
+def resolve(policy: ToolPolicy | None, *, is_repeatable: bool = True) -> EffectivePolicy:
+    """What `policy` comes to once its defaults are filled in; a call that is not repeatable is made once by default."""
+    default = DEFAULT_POLICY if is_repeatable else _ONCE
     if policy is None or policy == ToolPolicy():
-        return DEFAULT_POLICY
-    default = DEFAULT_POLICY
+        return default
     timeout_s = default.timeout_s if policy.timeout_ms is None else policy.timeout_ms / 1000
     validate = ValidateMode.BOTH if policy.validate is None else policy.validate
     return EffectivePolicy(
@@ -82,7 +104,7 @@ def resolve(policy: ToolPolicy | None) -> EffectivePolicy:
 
 
 def _or_default(value: float | None, default: float) -> float:
-    return default if value is None else max(0, value)
+    return default if value is None else value
 
 
 def backoff_ms(policy: EffectivePolicy, retry: int, draw: float) -> float:
@@ -95,15 +117,38 @@ def backoff_ms(policy: EffectivePolicy, retry: int, draw: float) -> float:
 
 
 _PERMANENT = (CancelledError, ToolInvalidArgsError, ToolNotFoundError, IdentityError)
+# Mistakes of the caller or of the tool's code: the next attempt would make them again.
+_MISTAKES = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    NameError,
+    AssertionError,
+    ArithmeticError,
+    ImportError,
+    NotImplementedError,
+    RecursionError,
+    MemoryError,
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ToolError,
+)
+_TRANSIENT_STATUSES = frozenset({408, 425, 429})
 _CLASSES = frozenset(ErrorClass)
 _SERVER_SIGNS = ("status 5", " 500 ", " 502 ", " 503 ", " 504 ")
 _TIMEOUT_SIGNS = ("timeout", "deadline exceeded")
 
 
 def classify(error: BaseException, *, has_deadline: bool = True, deadline_fired: bool = False) -> ErrorClass:
-    """What kind of failure `error` is: its own word (`error_class`) and its type first, its text last.
+    """What kind of failure `error` is: its own word (`error_class`), its type and its HTTP status first, its text last.
 
-    A TimeoutError under a policy that sets no deadline is permanent: whoever set that deadline gave up for good.
+    Mistakes such as a TypeError or a KeyError are permanent whatever they say, and so is a status other than 408, 425,
+    429 and 5xx. A TimeoutError under a policy that sets no deadline is permanent: whoever set that deadline gave up for
+    good.
     """
     if deadline_fired:
         return ErrorClass.TIMEOUT
@@ -116,7 +161,28 @@ def classify(error: BaseException, *, has_deadline: bool = True, deadline_fired:
         return ErrorClass.TIMEOUT if has_deadline else ErrorClass.PERMANENT
     if isinstance(error, ConnectionError):
         return ErrorClass.TRANSIENT
+    status = _status(error)
+    if status is not None:
+        return _class_of_status(status)
+    if isinstance(error, _MISTAKES):
+        return ErrorClass.PERMANENT
     return _class_of_text(str(error))
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an error of one of the usual clients carries."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status"):
+            status = getattr(holder, name, None)
+            if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
+                return status
+    return None
+
+
+def _class_of_status(status: int) -> ErrorClass:
+    if status >= 500:
+        return ErrorClass.SERVER
+    return ErrorClass.TRANSIENT if status in _TRANSIENT_STATUSES else ErrorClass.PERMANENT
 
 
 def _class_of_text(text: str) -> ErrorClass:
@@ -129,12 +195,11 @@ def _class_of_text(text: str) -> ErrorClass:
 
 
 def is_guarded(side_effects: SideEffect, is_idempotent: bool) -> bool:
-    """Whether a call that failed in an unknown state may not be repeated: it writes or reaches out, and has no key.
+    """Whether a call that failed in an unknown state may not be repeated: it may act, and acts again without a key.
 
-    A tool that says nothing is `stateful` and is retried by the policy alone; declaring `write` or `external` asks
-    for the guard, and `idempotent=True` lifts it.
+    A tool that says nothing is `stateful` and guarded; declaring `pure`, `read` or `idempotent=True` lifts that.
     """
-    return side_effects in (SideEffect.WRITE, SideEffect.EXTERNAL) and not is_idempotent
+    return side_effects not in (SideEffect.PURE, SideEffect.READ) and not is_idempotent
 
 
 def may_repeat(error: BaseException, *, is_guarded: bool) -> bool:

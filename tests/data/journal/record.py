@@ -101,7 +101,8 @@ class Stage:
 
         async def fail() -> None:
             """Fail."""
-            raise LookupError("there is no such thing")
+            # The text that the tool layer gave to any failure when the first of these records were made.
+            raise LookupError("gave up after 1 attempts (transient): there is no such thing")
 
         async def long() -> str:
             """A result that is kept apart from its entry."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harborage import codec
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.events import MemoryEventBus, ToolCompletedPayload
 from harborage.identity import Quadruple
@@ -431,3 +432,48 @@ async def test_calls_are_told_under_the_runs_identity(catalog: ToolCatalog) -> N
     await CatalogToolExecutor(catalog, bus=bus, clock=FakeClock()).execute_decision(rc(), echoes("x"))
     (done,) = told.payloads(ToolCompletedPayload)
     assert (done.identity, done.tool_name) == (WHO, "echo")
+
+
+async def test_the_text_of_an_error_names_its_class_where_it_says_nothing_by_itself(catalog: ToolCatalog) -> None:
+    """A planner reads `KeyError: 'zz'`, not `'zz'`."""
+    errors = {
+        "KeyError: 'zz'": KeyError("zz"),
+        "LookupError": LookupError(),
+        "ValueError: 7": ValueError(7),
+        "no such city": LookupError("no such city"),
+    }
+
+    @tool(policy=ONCE)
+    async def fails(which: str) -> None:
+        """Fail so."""
+        raise errors[which]
+
+    catalog.register(fails)
+    executor = CatalogToolExecutor(catalog, clock=FakeClock())
+    for text in errors:
+        outcome = await executor.call(WHO, CallTool("fails", codec.encode({"which": text})), None, key="k")
+        assert outcome.error == f'tool "fails" invoke: {text}'
+
+
+async def test_whatever_a_tool_raises_is_a_failed_call(catalog: ToolCatalog) -> None:
+    """Also what Python does not count as an error: it would end the run, or the process."""
+    raised = [GeneratorExit(), SystemExit(3), BaseExceptionGroup("several", [GeneratorExit()])]
+
+    async def raises(which: int) -> None:
+        """Raise."""
+        raise raised[which]
+
+    def raises_in_a_thread(which: int) -> None:
+        """Raise in a thread."""
+        raise raised[which]
+
+    catalog.register(tool(raises))
+    catalog.register(tool(raises_in_a_thread))
+    executor = CatalogToolExecutor(catalog, clock=FakeClock())
+    for name in ("raises", "raises_in_a_thread"):
+        for which in range(len(raised)):
+            call = CallTool(name, b'{"which":%d}' % which)
+            outcome = await executor.call(WHO, call, None, key="k")
+            assert outcome.status is OutcomeStatus.FAILED, (name, which)
+            branches, _ = await executor.execute_decision(rc(), CallParallel((call, echoes("x"))))
+            assert [bool(one.error) for one in branches.branches] == [True, False], (name, which)

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.concurrency import detachable
+from harborage.errors import HarborageError, error_reason
 from harborage.identity import Quadruple
 from harborage.llm import accounting
 from harborage.planner import (
@@ -23,8 +24,10 @@ from harborage.planner import (
     CallTool,
     ParallelBranchInvalidArgsError,
     RequestPause,
+    RunContext,
     SpawnTask,
     Trajectory,
+    decision_kind,
 )
 from harborage.planner.spawning import own_group_id
 from harborage.runtime.agent.background import follow, follow_spawned, registry_of
@@ -256,15 +259,23 @@ class AgentEffects:
             return _Dispatched(None, None, False)
         try:
             with self._granted(live, call.payload):
-                observation, for_planner = await executor.execute_decision(live.context, call.payload)
+                observation, for_planner = await self._by_executor(executor, live.context, call.payload)
         except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
             if isinstance(error, ParallelDispatchError) and error.observation is not None:
                 return _Dispatched(error.observation, error.for_planner, False)
-            observed = failed(str(error) or type(error).__name__).observation
+            observed = failed(error_reason(error)).observation
             return _Dispatched(observed, observed, False)
         if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
             await follow_spawned(self._services, live, observation)
         return _Dispatched(observation, for_planner)
+
+    async def _by_executor(self, executor: ToolExecutor, context: RunContext, decision: Any) -> tuple[Any, Any]:
+        """What an embedder's executor gives; one that ignores its cancellation does not hold up the run."""
+        crew = self._services.stragglers
+        if crew is None:
+            return await executor.execute_decision(context, decision)
+        work = executor.execute_decision(context, decision)
+        return await detachable(work, clock=self._services.clock, crew=crew, name=decision_kind(decision))
 
     def _granted(self, live: LiveRun, decision: Any) -> ExitStack:
         """An executor that asks the gates itself is not asked about what was approved before it saw the decision."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
+from harborage.concurrency import Crew
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
@@ -38,9 +39,9 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
     `hearing` hears what planners ask of their models, for the record. `is_recorded` says that runs are kept and carried
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
-    starts the run of a spawned task, unless it was started before. `desk` asks context providers, and has the
-    memory of sessions.
-    starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another.
+    starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another. `desk`
+    asks context providers, and has the memory of sessions. `stragglers` owns decisions that ignore their cancellation,
+    of executors that belong to an embedder.
     """
 
     pauses: PauseCoordinator
@@ -62,6 +63,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     is_recorded: bool = False
     hearing: Hearing | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
+    stragglers: Crew | None = None
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     desk: ContextDesk | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
+from harborage.errors import all_of
 from harborage.runtime.approval.model import ApprovalRequest
 from harborage.tools.enums import SideEffect
 
@@ -51,7 +52,7 @@ class BySideEffect:
     """Calls of tools with one of these side effects need approval; so does one whose side effect is not known."""
 
     def __init__(self, classes: Iterable[SideEffect], reason: str = "") -> None:
-        self._classes = frozenset(SideEffect(one) for one in classes)
+        self._classes = frozenset(all_of(SideEffect, classes, "classes"))
         self._reason = reason
 
     def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:

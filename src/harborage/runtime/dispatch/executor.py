@@ -20,7 +20,7 @@ from harborage import codec
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew, is_cancelled
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_reason
 from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.planner import (
@@ -62,6 +62,7 @@ from harborage.runtime.parallel import race
 from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
 from harborage.tasks import TaskRegistry
 from harborage.tools import (
+    CLOSE_GRACE_S,
     CallContext,
     CatalogFilter,
     HandleUnknownError,
@@ -202,8 +203,12 @@ class CatalogToolExecutor:
                 raise DecisionShapeUnsupportedError(shape=decision_kind(decision))
 
     async def aclose(self) -> None:
-        """End branches that outlived their parallel call because they ignore cancellation."""
-        await self._stragglers.aclose()
+        """End calls and branches that outlived their caller because they ignore cancellation; what ignores this, too,
+        is logged and left behind."""
+        await self._invoker.aclose()
+        left = await self._stragglers.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
+        if left:
+            self._logger.warning("abandoned, ignoring their cancellation: %s", ", ".join(left))
 
     async def call(
         self,
@@ -226,7 +231,7 @@ class CatalogToolExecutor:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
-            return failed(str(error) or type(error).__name__)
+            return failed(error_reason(error))
         if not is_recorded:
             reduced = msgspec.UNSET if result.llm is result.raw else result.llm
             return ToolOutcome(OutcomeStatus.DONE, result.raw, reduced)
@@ -286,14 +291,16 @@ class CatalogToolExecutor:
         context = self._context(who, call, key, tool_context)
         ask = partial(descriptor.probe, call.args, context)
         try:
-            probed = await run_with_policy(descriptor.policy, ask, clock=self._clock)
+            probed = await run_with_policy(
+                descriptor.policy, ask, clock=self._clock, crew=self._stragglers, name=f"probe of {call.tool}"
+            )
             if probed.acted is None:
                 return unknown(call.tool, "its probe cannot tell")
             if not probed.acted:
                 return Doubt.REPEAT
             return self._outcome(await self._project(descriptor, ToolResult(probed.value), who))
         except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing
-            return unknown(call.tool, f"its probe failed: {str(error) or type(error).__name__}")
+            return unknown(call.tool, f"its probe failed: {error_reason(error)}")
 
     async def spawn(self, who: Quadruple, spawn: SpawnTask, *, key: str, deadline: datetime | None = None) -> Spawned:
         """Start a child task, which ends by `deadline`; the same key starts it once."""
@@ -330,7 +337,7 @@ class CatalogToolExecutor:
                 raise
             raise ToolInvokeError(call.tool, "it awaited something that was cancelled elsewhere") from cancelled
         except Exception as error:
-            raise ToolInvokeError(call.tool, str(error) or type(error).__name__) from error
+            raise ToolInvokeError(call.tool, error_reason(error)) from error
         if isinstance(result.value, RequestPause):
             raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
         return await self._project(descriptor, result, who)

@@ -24,6 +24,7 @@ from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
 from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, error_text, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.inbox import Inbox
+from harborage.tools import CLOSE_GRACE_S
 
 __all__ = ["Carriage", "Passenger", "failure_of"]
 
@@ -78,7 +79,9 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
                     rolled = Rolled(at=self.clock.now(), carry=raw(told.request))
                     await journal.append(run_id, [encode_entry(rolled)])
         finally:
-            await crew.aclose()
+            left = await crew.aclose(clock=self.clock, grace_s=CLOSE_GRACE_S)
+            if left:
+                self.logger.warning("run %s: abandoned, ignoring their cancellation: %s", run_id, ", ".join(left))
 
     async def _once(
         self,

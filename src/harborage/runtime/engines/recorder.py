@@ -125,6 +125,7 @@ class Recorder:
         self._count = 0
         self._scope: CancelScope | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._was_stopped = False
         self._stamp: datetime | None = None
         self._past: dict[str, list[Entry]] = {}
         self._patches: dict[str, bool] = {}
@@ -176,6 +177,8 @@ class Recorder:
             except self._refusals as error:
                 # Its outcome is recorded: failing the run for this would be an end that its record does not lead to.
                 raise RecordRefusedError(self._run_id, error_text(error)) from error
+        if self._was_stopped:
+            raise asyncio.CancelledError  # the step finished although its host stops; its run goes no further here
         return result
 
     async def gather(
@@ -334,6 +337,7 @@ class Recorder:
             raise failure from error
         if task.cancelling() > before:
             self._clear(effect, call, before)
+            self._was_stopped = self._is_stopping is not None and self._is_stopping()
         return result
 
     def _own_task(self) -> asyncio.Task[Any]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import Crew
+from harborage.errors import one_of
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
@@ -42,6 +43,7 @@ from harborage.runtime.steering.loop import Dispatch, run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS, RunSpec
 from harborage.runtime.steering.state import ControlErrors, RunState
 from harborage.tasks import TaskRegistry
+from harborage.tools import CLOSE_GRACE_S
 
 __all__ = ["RunLoop"]
 
@@ -91,8 +93,9 @@ class RunLoop:
             gates=_gates(approval_gates),
             clock=timers_of(clock),
             stamp=clock,
-            control_errors=ControlErrors(control_errors),
+            control_errors=one_of(ControlErrors, control_errors, "control_errors"),
             hard_cancel_hook=hard_cancel_hook,
+            stragglers=Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error)),
             logger=self._logger,
         )
 
@@ -221,7 +224,9 @@ class RunLoop:
             raise
         finally:
             mailbox.close()
-            await crew.aclose()
+            left = await crew.aclose(clock=clock, grace_s=CLOSE_GRACE_S)
+            if left:
+                self._logger.warning("abandoned, ignoring their cancellation: %s", ", ".join(left))
 
 
 def _check_deadline(budget: Budget) -> None:
