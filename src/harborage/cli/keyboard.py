@@ -26,15 +26,18 @@ _LFLAG, _CC = 3, 6
 
 def can_ask(fd: int) -> bool:
     """Whether a person can be asked on this terminal: it is one, and this process is in its foreground."""
-    return os.isatty(fd) and _is_in_foreground(fd)
-
-
-def _is_in_foreground(fd: int) -> bool:
-    """Whether the terminal is this job's; another job's may not be changed, which would stop this process too."""
     try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
+        return os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
+
+
+def _is_of_another_job(fd: int) -> bool:
+    """Whether the terminal has another job in front: changing it now would stop this process too."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False  # not this process's own terminal, or gone
 
 
 class Keyboard:
@@ -91,7 +94,7 @@ class Keyboard:
 
     def renew(self) -> None:
         """Set the terminal up again, which a shell may have had meanwhile."""
-        if self._own >= 0 and _is_in_foreground(self._own):
+        if self._own >= 0 and not _is_of_another_job(self._own):
             self._set_mode()
 
     def close(self) -> None:
@@ -114,7 +117,7 @@ class Keyboard:
         try:
             if not self.is_echoing:
                 self._write(PASTE_OFF)
-            if _is_in_foreground(self._own):
+            if not _is_of_another_job(self._own):
                 # Not once all is written, which may be never: see Outlet.
                 termios.tcsetattr(self._own, termios.TCSANOW, self._before)
         except (OSError, termios.error):
