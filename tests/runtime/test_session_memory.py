@@ -14,8 +14,11 @@ from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.memory import Memory, MemoryConfigError, SessionMemory, Turn
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
+from harborage.runtime.context import Context, ContextRequest
 from harborage.runtime.durable import RunFailedError
+from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
+from harborage.runtime.journal import MemoryJournal
 from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.state.errors import DatabaseError
@@ -246,3 +249,46 @@ async def test_a_very_long_message_is_summarised_in_part() -> None:
     assert len(told) < 10_000
     assert "[41811 characters left out]" in told
     assert "END" in told
+
+
+async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_once(runtimes: Runtimes) -> None:
+    """Whichever entry a crash left last, the run goes on: one turn, and no provider asked that had answered."""
+    asked: list[str] = []
+
+    class Provider:
+        async def provide(self, run: ContextRequest) -> Context:
+            asked.append(run.who.run_id)
+            return Context(llm_context={"city": "Porto"})
+
+    class Planner:
+        async def next(self, run: RunContext) -> Any:
+            if not run.trajectory.steps:
+                return CallTool("look")
+            return Finish(FinishReason.GOAL, [run.llm_context["city"], _shown(run)])
+
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    state, bus = MemoryStateStore(), MemoryEventBus()
+    memory = SessionMemory(state, bus, Memory(strategy="truncation"))
+    parts: dict[str, Any] = {"tools": [look], "context": [Provider()], "memory": memory}
+    first = await runtimes(Planner(), journal=MemoryJournal(), **parts)
+    run = await first.start()
+    finish = await first.end(run)
+    record = await run.history()
+    names = [getattr(entry, "name", "") for entry in read_entries(run.id, record)]
+    assert (names.count("context.provide"), names.count("memory.write")) == (1, 1)
+    for cut in range(1, len(record)):
+        asked.clear()
+        had_context = "context.provide" in names[:cut]
+        if not had_context:
+            await memory.flush(first.ME)
+        journal = MemoryJournal()
+        await journal.append(run.id, record[:cut])
+        again = await runtimes(Planner(), journal=journal, **parts)
+        assert await again.end(await again.rt.run(run.id, who=first.ME)) == finish, cut
+        assert asked == ([] if had_context else [run.id]), cut
+        assert [turn.key for turn in (await memory.context(first.ME)).recent_turns] == [run.id], cut
+    await memory.aclose()
+    await bus.aclose()
