@@ -13,12 +13,14 @@ from harborage.planner import (
     DeterministicStepError,
     Finish,
     FinishReason,
+    InvalidConfigError,
     PauseReason,
     RunContext,
     SpawnSpec,
     SpawnTask,
 )
 from harborage.planner.deterministic import (
+    FROM_RUNTIME,
     CallToolStep,
     DeterministicPlanner,
     FinishStep,
@@ -87,6 +89,20 @@ async def test_exactly_one_task_is_spawned():
     last = planner.of(run.id)[-1].context.trajectory.steps
     assert [one.observation["task_id"] for one in last] == [children[0].id] * 2
     assert len(step._memory) == 0
+
+
+async def test_steps_that_follow_groups_use_the_registry_of_their_runtime():
+    """The planner is built before the runtime is; one runtime after the other may open over it, but not two at once."""
+    steps = [spawning(), FinishStep(FinishReason.GOAL, payload_builder=lambda run: "from the child")]
+    planner = DeterministicPlanner(steps, registry=FROM_RUNTIME)
+    for _ in range(2):
+        async with Runtime(planner=planner) as rt:
+            run = await rt.start("root", who=WHO)
+            assert (await run.result()).payload == "from the child"
+            with pytest.raises(InvalidConfigError, match="another task registry"):
+                await Runtime(planner=planner).__aenter__()
+    with pytest.raises(DeterministicStepError, match="no task registry"):
+        await planner.next(RunContext(quadruple=WHO.with_run("r"), query="root"))
 
 
 async def test_a_turn_that_is_kept_needs_no_await():

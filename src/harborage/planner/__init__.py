@@ -139,7 +139,7 @@ from harborage.planner.views import (
     ToolCallDeferred,
     ToolCatalogView,
 )
-from harborage.planner.wake import WakeAware, resolve_wake_mode
+from harborage.planner.wake import RegistryAware, WakeAware, resolve_wake_mode
 
 __all__ = [
     "ABSOLUTE_MAX_PARALLEL",
@@ -210,6 +210,7 @@ __all__ = [
     "PlanningNudges",
     "ProcessLocalHandleRegistry",
     "ReasoningReplayMode",
+    "RegistryAware",
     "RepairCounters",
     "RepairExhaustedError",
     "RepairExhaustedPayload",

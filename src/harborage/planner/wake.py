@@ -7,8 +7,18 @@ from typing import Protocol, runtime_checkable
 from harborage.callables import require_sync
 from harborage.planner.enums import WakeMode
 from harborage.planner.errors import InvalidConfigError
+from harborage.tasks import TaskRegistry
 
-__all__ = ["WakeAware", "resolve_wake_mode"]
+__all__ = ["RegistryAware", "WakeAware", "resolve_wake_mode"]
+
+
+@runtime_checkable
+class RegistryAware(Protocol):
+    """What a planner has that looks at task groups itself, in the registry of the runtime that it decides for."""
+
+    def attach_registry(self, registry: TaskRegistry | None) -> None:
+        """Use this registry; the runtime calls it when it opens, and with None when it closes."""
+        ...
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, Redactor
 from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
 from harborage.memory import Memory, MemoryStrategy, SessionMemory
-from harborage.planner import HandleRegistry, Planner, ProcessLocalHandleRegistry, Summariser
+from harborage.planner import HandleRegistry, Planner, ProcessLocalHandleRegistry, RegistryAware, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import refuse
@@ -151,6 +151,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if tasks is None:
         tasks = await open_tasks(TasksConfig(driver=options.task_driver), parts)
         closers.append(tasks.aclose)
+    if isinstance(mind.planner, RegistryAware):
+        mind.planner.attach_registry(tasks)
+        closers.append(partial(_detach, mind.planner))
     wake = None if storage is None else partial(_wake, storage.queue)
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
     pauses = Coordinator(bus=bus, store=state, handles=handles, clock=clock, on_settled=wake)
@@ -246,6 +249,10 @@ def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers:
     memory = SessionMemory(state, bus, setup.memory, summariser=summariser, clock=setup.clock, logger=setup.logger)
     closers.append(memory.aclose)
     return memory
+
+
+async def _detach(planner: RegistryAware) -> None:
+    planner.attach_registry(None)
 
 
 async def _wake(queue: RunQueue, settled: Pause) -> None:

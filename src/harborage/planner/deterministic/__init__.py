@@ -7,15 +7,17 @@ planner that asks a model. Write steps of your own by implementing `DecisionTree
 from __future__ import annotations
 
 from harborage.planner.deterministic.groups import GroupAwareStep, SpawnAndAwaitStep, WatchGroupStep
-from harborage.planner.deterministic.planner import DEFAULT_NAME, DeterministicPlanner
+from harborage.planner.deterministic.planner import DEFAULT_NAME, FROM_RUNTIME, DeterministicPlanner, FromRuntime
 from harborage.planner.deterministic.steps import CallToolStep, DecisionTreeStep, FinishStep, Guard, PauseStep
 
 __all__ = [
     "DEFAULT_NAME",
+    "FROM_RUNTIME",
     "CallToolStep",
     "DecisionTreeStep",
     "DeterministicPlanner",
     "FinishStep",
+    "FromRuntime",
     "GroupAwareStep",
     "Guard",
     "PauseStep",

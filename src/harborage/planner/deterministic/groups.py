@@ -48,8 +48,8 @@ OnResolved: TypeAlias = Callable[[RunContext, tuple[MemberOutcome, ...]], Decisi
 class GroupAwareStep(DecisionTreeStep, Protocol):
     """A step that follows task groups, and so needs the registry that keeps them."""
 
-    def attach(self, registry: TaskRegistry) -> None:
-        """Use this registry; the planner calls it when it is built.
+    def attach(self, registry: TaskRegistry | None) -> None:
+        """Use this registry; the planner calls it. None only where the registry was a runtime's, which is closed.
 
         Raises:
             InvalidConfigError: the step is attached to another registry already.
@@ -79,12 +79,15 @@ class _GroupStep:
         self._registry: TaskRegistry | None = None
         self._memory: RunMemory[_Progress] | None = None
 
-    def attach(self, registry: TaskRegistry) -> None:
-        """Use this registry; the planner calls it when it is built.
+    def attach(self, registry: TaskRegistry | None) -> None:
+        """Use this registry; the planner calls it. None only where the registry was a runtime's, which is closed.
 
         Raises:
             InvalidConfigError: the step is attached to another registry already.
         """
+        if registry is None:
+            self._registry = self._memory = None
+            return
         if self._registry is not None and self._registry is not registry:
             raise InvalidConfigError(f"{self._label}: the step belongs to another task registry; make a step for each")
         if self._registry is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Final
 
 from harborage.identity import Quadruple, require_quadruple
@@ -15,16 +16,27 @@ from harborage.planner.enums import FinishReason, WakeMode
 from harborage.planner.errors import DeterministicStepError, InvalidConfigError
 from harborage.tasks import TaskRegistry
 
-__all__ = ["DEFAULT_NAME", "DeterministicPlanner"]
+__all__ = ["DEFAULT_NAME", "FROM_RUNTIME", "DeterministicPlanner", "FromRuntime"]
 
 DEFAULT_NAME: Final = "deterministic"
 """The name of a planner that was given none."""
 
 
+class FromRuntime(Enum):
+    """The type of `FROM_RUNTIME`."""
+
+    FROM_RUNTIME = "from_runtime"
+
+
+FROM_RUNTIME: Final = FromRuntime.FROM_RUNTIME
+"""As `registry`: the task registry of the runtime that opens over the planner."""
+
+
 class DeterministicPlanner:
     """Decides by `steps`, of which the first that claims a call decides it; no model is asked.
 
-    Steps that follow task groups need the `registry` that keeps them. An instance may serve any number of runs at once.
+    Steps that follow task groups need the `registry` that keeps them, or `FROM_RUNTIME`: then they use that of the
+    runtime which the planner is given to, one runtime at a time. An instance may serve any number of runs at once.
 
     Raises:
         InvalidConfigError: no steps; one that is no step; a step that follows groups without a registry; two spawning
@@ -35,7 +47,7 @@ class DeterministicPlanner:
         self,
         steps: Iterable[DecisionTreeStep] = (),
         *,
-        registry: TaskRegistry | None = None,
+        registry: TaskRegistry | FromRuntime | None = None,
         name: str = DEFAULT_NAME,
     ) -> None:
         self._steps = tuple(steps)
@@ -45,9 +57,22 @@ class DeterministicPlanner:
         for step in self._group_aware:
             if registry is None:
                 raise InvalidConfigError(
-                    f"planner/deterministic: {type(step).__name__} follows task groups; pass registry="
+                    f"planner/deterministic: {type(step).__name__} follows task groups; pass registry=FROM_RUNTIME, "
+                    "or the registry that keeps them"
                 )
-            step.attach(registry)
+            if not isinstance(registry, FromRuntime):
+                step.attach(registry)
+        self._is_attachable = isinstance(registry, FromRuntime)
+
+    def attach_registry(self, registry: TaskRegistry | None) -> None:
+        """Use this registry where the steps were promised the runtime's; None when it is closed. The runtime calls it.
+
+        Raises:
+            InvalidConfigError: the steps use the registry of another runtime, which is open still.
+        """
+        if self._is_attachable:
+            for step in self._group_aware:
+                step.attach(registry)
 
     @property
     def name(self) -> str:

@@ -41,7 +41,10 @@ _CONTROLS: Final = (
             "required": ["spec"],
             "properties": {
                 "kind": {"type": "string", "enum": ["foreground", "background"]},
-                "group_id": {**_TEXT, "description": "Group to join; leave it out for a group of its own."},
+                "group_id": {
+                    **_TEXT,
+                    "description": "Name of a group that sub-tasks share; a new name opens it. Leave it out for none.",
+                },
                 "spec": {
                     "type": "object",
                     "additionalProperties": False,
@@ -58,12 +61,18 @@ _CONTROLS: Final = (
     ),
     ToolDeclaration(
         AWAIT_TASK_TOOL_NAME,
-        "Planner control, not a data tool: wait for a sub-task to end and get its result. Call it alone in a turn.",
+        "Planner control, not a data tool: wait for a sub-task, or all of a group, to end and get the results. "
+        "Call it alone in a turn.",
         {
             "type": "object",
             "additionalProperties": False,
             "required": ["task_id"],
-            "properties": {"task_id": {**_TEXT, "description": "The id that starting the sub-task returned."}},
+            "properties": {
+                "task_id": {
+                    **_TEXT,
+                    "description": "The id that starting the sub-task returned, or the name of its group.",
+                }
+            },
         },
     ),
 )
