@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 import pytest
 
 from harborage.app.checkup import check_storage
+from harborage.events.log import Logged
+from harborage.identity import Quadruple
+from harborage.runtime.durable import RunRequest
+from harborage.runtime.journal import Patched, Started, encode_entry, raw
+from harborage.state.runs import RunRecord, Write
 from harborage.state.storage import open_storage
 
 pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WHO = Quadruple("t", "u", "s", "r")
 
 
 @pytest.fixture
@@ -55,6 +65,72 @@ async def test_damage_inside_is_found(database: Path) -> None:
     connection.close()
     (found,) = await check_storage(str(database), database)
     assert not found.is_well
+
+
+BROKEN = {
+    "its checksum": ("UPDATE harborage_entries SET crc = crc + 1 WHERE position = 2 AND run = 2", "run b, entry 1"),
+    "an entry": ("DELETE FROM harborage_entries WHERE position = 2 AND run = 2", "run b, entry 1"),
+    "its count": ("UPDATE harborage_standings SET entries = 9999999 WHERE run_id = 'b'", "run b, entry 3"),
+    "its row": ("UPDATE harborage_runs SET goal = CAST(x'ff' AS TEXT) WHERE run_id = 'b'", "row 2 in harborage_runs"),
+    "what an entry holds": (
+        "UPDATE harborage_entries SET data = x'7b7d', crc = 2745614147 WHERE position = 3 AND run = 2",
+        "run b, entry 2",
+    ),
+}
+
+
+async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -> None:
+    """Damage that SQLite itself takes for whole: file, run and entry are named, once, and all else is looked at."""
+    for number, (what, (sql, named)) in enumerate(BROKEN.items()):
+        path = tmp_path / f"{number}.db"
+        async with await open_storage(str(path)) as storage:
+            for run_id in "abc":
+                started = encode_entry(Started(at=NOW, request=raw(RunRequest(who=WHO, goal="g"))))
+                patched = encode_entry(Patched(at=NOW, change="x"))
+                record = RunRecord(run_id=run_id, who=WHO, goal="g", created_at=NOW, updated_at=NOW)
+                await storage.runs.create(record, Write(entries=[started, patched, patched]))
+        connection = apsw.Connection(str(path))
+        connection.execute(sql)
+        connection.close()
+        found = {one.what: one for one in await check_storage(str(path), path)}
+        assert set(found) == {"database", "records"}, what
+        assert found["database"].is_well
+        assert not found["records"].is_well
+        assert named in found["records"].told, (what, found["records"].told)
+        assert "run a" not in found["records"].told
+        assert "run c" not in found["records"].told
+        assert "bring back a copy that is whole" in found["records"].told
+
+
+async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
+    """By its session and its place in it."""
+    async with await open_storage(str(database)) as storage:
+        record = RunRecord(run_id="a", who=WHO, goal="g", created_at=NOW, updated_at=NOW)
+        entry = encode_entry(Started(at=NOW, request=raw(RunRequest(who=WHO, goal="g"))))
+        await storage.runs.create(record, Write(entries=[entry]))
+        await storage.events.append([Logged(WHO.identity, 1, b"no event")])
+    _, found = await check_storage(str(database), database)
+    assert "session s, event 1" in found.told
+
+
+async def test_a_log_that_is_gone_is_told(database: Path) -> None:
+    """Beside shared memory that a process left behind, the log belongs to the database."""
+    database.with_name(f"{database.name}-shm").write_bytes(b"")
+    found = await check_storage(str(database), database)
+    assert [(one.what, one.is_well) for one in found] == [("log", False), ("database", True)]
+    assert f"{database.name}-wal is gone" in found[0].told
+
+
+@pytest.mark.xfail(strict=True, reason="the store of record: a count of commits beside the file says what is missing")
+async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_path: Path) -> None:
+    """A log that was removed together with the shared memory took commits with it, and that is told."""
+    async with await open_storage(str(database)) as storage:
+        record = RunRecord(run_id="a", who=WHO, goal="g", created_at=NOW, updated_at=NOW)
+        await storage.runs.create(record, Write(entries=[b"x"]))
+        copy = tmp_path / "copy.db"
+        shutil.copyfile(database, copy)
+    found = await check_storage(str(copy), copy)
+    assert any(not one.is_well for one in found)
 
 
 async def test_a_storage_without_a_file_answers() -> None:

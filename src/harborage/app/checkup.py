@@ -12,12 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
+from harborage.events.stored import decode_event
+from harborage.identity import Identity
+from harborage.runtime.engines.reader import RunReader
+from harborage.runtime.journal import JournalCorruptError
 from harborage.state.errors import DatabaseError
-from harborage.state.storage import open_storage
+from harborage.state.runs import RunStoreError
+from harborage.state.storage import Storage, open_storage
 
 __all__ = ["Finding", "check_storage"]
 
 _MOST_FLAWS: Final = 5
+_PAGE: Final = 500
+_FIRST_YEAR: Final = 2000
 _LITTLE_ROOM: Final = 100 * 1024 * 1024
 
 
@@ -31,14 +38,65 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def check_storage(url: str, path: Path | None) -> list[Finding]:
     """What is found of the storage that `url` names, a file at `path` if it is one; what is wrong says what to do."""
+    lost = [] if path is None else _lost_log(path)
     try:
         storage = await open_storage(url)  # which checks place, file system, right to write, and migrations
     except DatabaseError as error:
-        return [Finding(what="database", told=str(error), is_well=False)]
-    await storage.aclose()
+        return [*lost, Finding(what="database", told=str(error), is_well=False)]
+    async with storage:
+        try:
+            records = await _records(storage)
+        except DatabaseError as error:
+            records = [Finding(what="records", told=str(error), is_well=False)]
     if path is None:
-        return [Finding(what="database", told="it answers, and its tables are those of this version")]
-    return [*await _integrity(path), *_place(path)]
+        return [Finding(what="database", told="it answers, and its tables are those of this version"), *records]
+    return [*lost, *await _integrity(path), *records, *_place(path)]
+
+
+def _lost_log(path: Path) -> list[Finding]:
+    """Whether the file's log is gone though processes shared it: what was written last went with it."""
+    real = path.resolve()
+    log, shared = real.with_name(f"{real.name}-wal"), real.with_name(f"{real.name}-shm")
+    if log.exists() or not shared.exists():
+        return []
+    told = f"{log} is gone while {shared.name} is there: what was written last is lost; bring both back, or a copy"
+    return [Finding(what="log", told=told, is_well=False)]
+
+
+async def _records(storage: Storage) -> list[Finding]:
+    """What of the runs cannot be read: rows, entries with their checksums and counts, bodies, events."""
+    reader = RunReader(storage.runs)
+    flaws: list[str] = []
+    sessions: set[Identity] = set()
+    for record in await reader.records():
+        if record.created_at.year < _FIRST_YEAR:
+            flaws.append(record.standing.reason)  # which names the row
+            continue
+        sessions.add(record.who.identity)
+        try:
+            await reader.entries(record.run_id)
+        except (JournalCorruptError, RunStoreError) as error:
+            flaws.append(str(error))
+    flaws += [flaw for who in sessions for flaw in await _event_flaws(storage, who)]
+    if not flaws:
+        return []
+    shown = "; ".join(flaws[:_MOST_FLAWS])
+    more = f"; {len(flaws) - _MOST_FLAWS} more" if len(flaws) > _MOST_FLAWS else ""
+    return [Finding(what="records", told=f"{shown}{more}; bring back a copy that is whole", is_well=False)]
+
+
+async def _event_flaws(storage: Storage, who: Identity) -> list[str]:
+    """What of a session's events cannot be read, or is not there."""
+    flaws: list[str] = []
+    after = 0
+    while kept := await storage.events.read(who, after=after, limit=_PAGE):
+        for one in kept:
+            try:
+                decode_event(one)
+            except Exception as error:  # noqa: BLE001 - whatever stands there, the others are looked at
+                flaws.append(f"session {who.session_id}, event {one.sequence}: {error}")
+        after = kept[-1].sequence
+    return flaws
 
 
 async def _integrity(path: Path) -> list[Finding]:

@@ -65,11 +65,14 @@ def artifacts_of(url: str, folder: Path) -> Path | None:
 async def free_orphans(storage: Storage) -> None:
     """Free what dead processes carried, so that what is read of runs says who really carries them.
 
+    A storage that is held or may not be written is read as it is, which is said on stderr.
+
     Raises:
         StateError: the storage refuses.
     """
     from harborage.concurrency import Crew
     from harborage.ids import new_id
+    from harborage.state.errors import DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError
 
     failures: list[BaseException] = []
     crew, worker = Crew(lambda _, error: failures.append(error)), new_id()
@@ -77,6 +80,8 @@ async def free_orphans(storage: Storage) -> None:
     try:
         await asyncio.sleep(0)
         await storage.queue.claim(worker, limit=0)
+    except (DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError) as error:
+        sys.stderr.write(f"harborage: {error}; shown as it is kept: a process that is gone may look alive\n")
     finally:
         await crew.aclose()
 
@@ -123,10 +128,18 @@ async def kept_runs(url: str) -> AsyncIterator[Storage]:
         NoDatabaseError: there is none.
         StateError: it cannot be opened.
     """
+    from harborage.clock import SYSTEM_CLOCK
+    from harborage.state.errors import DatabaseReadOnlyError
     from harborage.state.storage import open_storage
 
     check_there(url)
-    async with await open_storage(url) as storage:
+    try:
+        storage = await open_storage(url)
+    except DatabaseReadOnlyError:
+        from harborage.state.sqlite import open_to_read
+
+        storage = await open_to_read(url, SYSTEM_CLOCK)
+    async with storage:
         yield storage
 
 

@@ -19,7 +19,16 @@ from harborage.state.sqlite.workers import LEASE
 from harborage.state.storage import Storage
 from harborage.state.store import StateStore
 
-__all__ = ["Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"]
+__all__ = [
+    "Database",
+    "SQLiteEventLog",
+    "SQLiteRuns",
+    "SQLiteStateStore",
+    "make",
+    "open_sqlite",
+    "open_to_read",
+    "storage_of",
+]
 
 
 def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Storage:
@@ -43,6 +52,16 @@ async def open_sqlite(url: str, clock: Timers) -> Storage:
         DatabaseError: the file cannot be used.
     """
     return storage_of(await Database.open(_path(url)), clock=clock)
+
+
+async def open_to_read(url: str, clock: Timers) -> Storage:
+    """The storage in a file that may not be written: nothing is made, and every write is refused.
+
+    Raises:
+        StorageUrlError: no file is named.
+        DatabaseError: it cannot be read.
+    """
+    return storage_of(await Database.open(_path(url), is_read_only=True), clock=clock)
 
 
 async def make(config: StateConfig) -> StateStore:

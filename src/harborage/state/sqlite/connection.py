@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 
@@ -19,11 +20,21 @@ from harborage.state.errors import (
     DatabaseLinkedError,
     DatabaseReadOnlyError,
     DatabaseUnreachableError,
+    MigrationError,
     NetworkFileSystemError,
 )
 from harborage.state.sql_files import Migration, pending_migrations, read_statements
 
-__all__ = ["check_place", "connect", "file_system_of", "migrate", "repeated", "statements"]
+__all__ = [
+    "check_migrated",
+    "check_place",
+    "connect",
+    "connect_read_only",
+    "file_system_of",
+    "migrate",
+    "repeated",
+    "statements",
+]
 
 _PACKAGE: Final = __package__
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -125,6 +136,36 @@ def connect(path: Path, *, busy_timeout_s: float, is_reader: bool = False) -> ap
         connection.close()
         raise
     return connection
+
+
+def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
+    """A connection to a file that may not be written, or that lies in a folder that may not be.
+
+    Raises:
+        DatabaseReadOnlyError: it cannot be read either: changes beside it wait to be put in.
+        apsw.Error: whatever SQLite has against it.
+    """
+    # Without its log SQLite has nothing to share with others, and needs no file beside it.
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    options = "mode=ro" if has_log else "mode=ro&immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(str(path))}?{options}", flags=flags)
+        connection.set_busy_timeout(round(busy_timeout_s * 1000))
+        connection.execute("PRAGMA query_only = ON; PRAGMA schema_version").fetchall()
+    except apsw.CantOpenError as error:
+        raise DatabaseReadOnlyError(str(path), f"changes wait in {path.name}-wal, and may not be put in") from error
+    return connection
+
+
+def check_migrated(connection: apsw.Connection, path: Path, known: list[Migration]) -> None:
+    """Accept tables that are those of this version.
+
+    Raises:
+        MigrationError: they are not, and may not be changed.
+    """
+    if pending_migrations(known, _applied(connection, statements("schema")), str(path)):
+        raise MigrationError(str(path), "its tables are of an older version, and it may not be written")
 
 
 def _use_wal(connection: apsw.Connection, path: Path) -> None:

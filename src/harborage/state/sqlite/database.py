@@ -15,7 +15,14 @@ from typing import Any, Self, TypeVar
 import apsw
 
 from harborage.state.sql_files import read_migrations
-from harborage.state.sqlite.connection import check_place, connect, migrate, statements
+from harborage.state.sqlite.connection import (
+    check_migrated,
+    check_place,
+    connect,
+    connect_read_only,
+    migrate,
+    statements,
+)
 from harborage.state.sqlite.failures import failure
 from harborage.state.sqlite.lane import Lane
 from harborage.state.sqlite.stations import Reader, Transaction, Writer
@@ -30,11 +37,14 @@ _BUSY_TIMEOUT_S = 5.0
 class Database:
     """An open database. Any number of event loops may use it at once; close it with `aclose`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S, is_read_only: bool = False
+    ) -> None:
         """Nothing is opened yet; `Database.open` does both."""
         # The real one: beside another path there would be another log, and other locks.
         self.path = Path(os.path.realpath(Path(path).expanduser()))
         self._busy_timeout_s = busy_timeout_s
+        self._is_read_only = is_read_only
         self._writer = Lane(f"harborage-write {self.path.name}", self._make_writer)
         self._reader = Lane(f"harborage-read {self.path.name}", self._make_reader)
         self._told = statements("schema")["told"]
@@ -43,15 +53,18 @@ class Database:
         self._last_change = 0
 
     @classmethod
-    async def open(cls, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> Self:
+    async def open(
+        cls, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S, is_read_only: bool = False
+    ) -> Self:
         """The database in the file `path`, made when it is missing, with the tables of this version of the package.
 
-        `busy_timeout_s` is how long to wait for other processes that hold it.
+        `busy_timeout_s` is how long to wait for other processes that hold it. With `is_read_only` nothing is made or
+        changed, and every write raises DatabaseReadOnlyError.
 
         Raises:
             DatabaseError: it cannot be used; the class says why, the text names the file and says what to do.
         """
-        database = cls(path, busy_timeout_s=busy_timeout_s)
+        database = cls(path, busy_timeout_s=busy_timeout_s, is_read_only=is_read_only)
         try:
             await database._writer.open()
             await database._reader.open()
@@ -125,6 +138,14 @@ class Database:
             listener.tell()
 
     def _make_writer(self) -> Writer:
+        if self._is_read_only:
+            found = self._connect_read_only()
+            try:
+                check_migrated(found, self.path, read_migrations(__package__))
+            except BaseException:
+                found.close()
+                raise
+            return Writer(found, self.path, self._tell)
         check_place(self.path)
         connection = connect(self.path, busy_timeout_s=self._busy_timeout_s)
         try:
@@ -134,7 +155,12 @@ class Database:
             connection.close()
             raise
 
+    def _connect_read_only(self) -> apsw.Connection:
+        return connect_read_only(self.path, busy_timeout_s=self._busy_timeout_s)
+
     def _make_reader(self) -> Reader:
+        if self._is_read_only:
+            return Reader(self._connect_read_only(), self.path)
         return Reader(connect(self.path, busy_timeout_s=self._busy_timeout_s, is_reader=True), self.path)
 
 

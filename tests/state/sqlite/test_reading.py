@@ -1,0 +1,82 @@
+"""A database that is held, or that may not be written, can be read all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from harborage.cli.storing import free_orphans, kept_runs
+from harborage.clock import SYSTEM_CLOCK
+from harborage.state.errors import DatabaseReadOnlyError, MigrationError
+from harborage.state.runs import RunFilter
+from harborage.state.sqlite import Database, open_to_read, storage_of
+from harborage.state.storage import open_storage
+from harborage.testing.conformance.storage_bench import begin
+
+pytestmark = pytest.mark.anyio
+
+
+def contents(path: Path) -> bytes:
+    """The file as it is."""
+    return path.read_bytes()
+
+
+async def kept(path: Path) -> None:
+    """Keep one run."""
+    async with await open_storage(str(path)) as storage:
+        await begin(storage, "r")
+
+
+async def test_a_file_is_read_without_being_changed(path: Path) -> None:
+    """Its runs are listed, every write is refused, and nothing is made beside it, whether its log is there or not."""
+    await kept(path)
+    before = contents(path)
+    async with await open_to_read(str(path), SYSTEM_CLOCK) as storage:
+        assert [one.run_id for one in await storage.runs.list(RunFilter())] == ["r"]
+        with pytest.raises(DatabaseReadOnlyError):
+            await begin(storage, "s")
+        with pytest.raises(DatabaseReadOnlyError):
+            await storage.queue.claim("worker")
+    assert contents(path) == before
+    async with await open_storage(str(path)) as writing, await open_to_read(str(path), SYSTEM_CLOCK) as storage:
+        await begin(writing, "t")
+        assert [one.run_id for one in await storage.runs.list(RunFilter())] == ["r", "t"]
+
+
+async def test_tables_of_an_older_version_are_not_read(path: Path) -> None:
+    """They would have to be changed first."""
+    apsw.Connection(str(path)).execute("CREATE TABLE t (a)")
+    with pytest.raises(MigrationError, match="older version, and it may not be written"):
+        await open_to_read(str(path), SYSTEM_CLOCK)
+
+
+async def test_commands_read_a_database_that_another_process_holds(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is kept is shown, and stderr says what could not be looked after."""
+    await kept(path)
+    database = await Database.open(path, busy_timeout_s=0.05)
+    holder = apsw.Connection(str(path))
+    holder.execute("BEGIN IMMEDIATE")
+    async with storage_of(database) as storage:
+        await free_orphans(storage)
+        assert [one.run_id for one in await storage.runs.list(RunFilter())] == ["r"]
+    holder.close()
+    said = capsys.readouterr().err
+    assert "shown as it is kept" in said
+    assert said.count("\n") == 1
+
+
+async def test_commands_read_a_database_that_may_not_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where opening is refused since the file may not be written, it is opened to read."""
+
+    async def refused(url: str) -> None:
+        raise DatabaseReadOnlyError(url, "the file may not be written")
+
+    await kept(path)
+    monkeypatch.setattr("harborage.state.storage.open_storage", refused)
+    async with kept_runs(str(path)) as storage:
+        await free_orphans(storage)
+        assert [one.run_id for one in await storage.runs.list(RunFilter())] == ["r"]
