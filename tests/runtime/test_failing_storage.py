@@ -27,11 +27,12 @@ from harborage.planner import (
     ToolContext,
 )
 from harborage.runtime.durable import RunPhase
+from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseDecision, ToolContextLostError
 from harborage.runtime.run import Run
-from harborage.state.errors import DatabaseCorruptError, DatabaseLockedError
+from harborage.state.errors import DatabaseCorruptError, DatabaseLockedError, DatabaseUnreachableError
 from harborage.state.sqlite import Database, storage_of
 from harborage.state.storage import Storage
 from harborage.testing.clock import FakeClock
@@ -217,6 +218,44 @@ async def test_a_database_that_became_read_only_is_named(place: Place, opened: t
         await place.eventually(lambda: _allowed(writer), "nobody uses the connection")
         assert await place.ends(run) == len("small")
     assert place.world.noted == ["small"]
+
+
+class Away:
+    """A store of runs to which the way is broken for a while; everything else of it is the real one."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def list(self, *args: Any, **more: Any) -> Any:
+        if self.is_away:
+            raise DatabaseUnreachableError("the database", "connection refused")
+        return await self._store.list(*args, **more)
+
+
+async def test_who_waits_for_a_result_outlives_an_outage(place: Place, opened: tuple[Database, Storage]) -> None:
+    """Whether the run is carried here or elsewhere: its result comes when the database is back."""
+    _, storage = opened
+    away = Away(storage.runs)
+    elsewhere = Storage(state=storage.state, runs=away, queue=storage.queue, events=storage.events)
+    async with place.runtime(storage) as rt:
+        run = await rt.start("small", who=ME)
+        engine = StoredEngine(
+            store=elsewhere.runs, queue=elsewhere.queue, pauses=rt.pauses, clock=place.clock, agent="none"
+        )
+        away.is_away = True
+        waiting = asyncio.ensure_future(engine.result(run.id))
+        await place.said(run.id, "connection refused")
+        place.world.gate.set()
+        assert await place.ends(run) == len("small")
+        assert not waiting.done()
+        away.is_away = False
+        await place.eventually(waiting.done, "the result comes")
+        assert (await waiting).payload == len("small")
+        await engine.aclose()
 
 
 def _allowed(writer: apsw.Connection) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from harborage.planner import Finish
@@ -11,6 +12,7 @@ from harborage.runtime.durable import RunFailedError, RunNotFoundError, RunPhase
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
+from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
 from harborage.state.runs import RunFilter, RunRecord, RunStore, Stand
 
 __all__ = ["RunReader", "status_of"]
@@ -56,6 +58,27 @@ class RunReader:
             JournalCorruptError, EntryMissingError: one of them cannot be read, or is not there.
         """
         return await read_whole(run_id, await self._store.read(run_id), partial(self._store.body, run_id))
+
+    async def ending(
+        self, run_id: str, causes: Mapping[str, Exception], logger: logging.Logger
+    ) -> tuple[Finish | None, bool]:
+        """How a run ended, None while it goes on; and whether that is known: a database may be out for a while.
+
+        Raises:
+            RunNotFoundError: there is none.
+            RunFailedError: it ended with an error.
+            DatabaseCorruptError, MigrationError: the database will not answer by itself.
+        """
+        try:
+            record = await self.record(run_id)
+            if not record.standing.stand.is_final:
+                return None, True
+            return await self.finish(record, causes.get(run_id)), True
+        except (DatabaseCorruptError, MigrationError):
+            raise
+        except DatabaseError as error:  # the run outlives it, and so does whoever waits for the run
+            logger.warning("run %s: its result is waited for: %s", run_id, error)
+            return None, False
 
     async def finish(self, record: RunRecord, cause: Exception | None) -> Finish:
         """What an ended run returned.

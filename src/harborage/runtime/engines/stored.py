@@ -165,13 +165,15 @@ class StoredEngine:
         while True:
             waiter: asyncio.Future[Finish | None] = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(run_id, set()).add(waiter)
+            looks_again = self._work is None
             try:
                 if run_id not in self._carried:
-                    record = await self._reader.record(run_id)
-                    if record.standing.stand.is_final and run_id not in self._carried:
-                        return await self._reader.finish(record, self._causes.get(run_id))
+                    finish, is_known = await self._reader.ending(run_id, self._causes, self._logger)
+                    if finish is not None:
+                        return finish
+                    looks_again |= not is_known
                 self._check_open()
-                finish = await self._told(waiter)
+                finish = await self._told(waiter, looks_again=looks_again)
                 if finish is not None:
                     return finish
             finally:
@@ -179,13 +181,10 @@ class StoredEngine:
                 if not self._waiters[run_id]:
                     del self._waiters[run_id]
 
-    async def _told(self, waiter: asyncio.Future[Finish | None]) -> Finish | None:
-        """Wait for what the run ended with here, or for a reason to look again, which is None.
-
-        Where nobody serves, there is a reason every so often.
-        """
+    async def _told(self, waiter: asyncio.Future[Finish | None], *, looks_again: bool) -> Finish | None:
+        """What the run ended with here, or None for a reason to look again: with `looks_again` there is one soon."""
         timer = None
-        if self._work is None:
+        if looks_again:
             timer = self._clock.call_later(_LOOK_S, partial(_set, waiter))
         try:
             return await waiter
