@@ -73,6 +73,6 @@ async def test_an_approval_is_good_after_seven_days(open_stage: OpenStage) -> No
         await until(stage.is_over)
         assert pause.payload is not None
         (done,) = [act for act in stage.service.acts if act.tool == "gated"]
-        assert {"what": done.what} == pause.payload["args_summary"]
+        assert {"what": done.what} == pause.payload["args_summary"]["args"]
         assert done.process == "a week later"
         assert await verdict(stage, approved={(done.run_id, done.what)}, faults=0) == []

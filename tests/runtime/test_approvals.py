@@ -163,7 +163,7 @@ async def test_branches_are_approved_one_by_one(runtimes: Runtimes) -> None:
     bench = await runtimes([calls, everything], tools=[read, write], approvals={"write": AlwaysDeny()})
     run = await bench.start()
     await settle()
-    first, second = sorted(await run.waiting(), key=lambda pause: pause.payload["args_summary"]["text"])
+    first, second = sorted(await run.waiting(), key=lambda pause: pause.payload["args_summary"]["args"]["text"])
     await run.reject(second.token, reason="not c")
     await settle()
     await run.approve(first.token)

@@ -95,7 +95,7 @@ class Place:
         async with asyncio.timeout(20):
             while len(pauses := await run.waiting()) != count:
                 await self.clock.run_for(0.2)
-        return sorted(pauses, key=lambda pause: pause.payload["args_summary"]["amount"])
+        return sorted(pauses, key=lambda pause: pause.payload["args_summary"]["args"]["amount"])
 
     async def made(self, run: Run, count: int) -> None:
         """Return once so many calls are made and on record: a process that dies before leaves them unknown."""
@@ -143,7 +143,7 @@ async def test_seven_days_later_the_call_that_was_shown_is_made_once(place: Plac
         run = await rt.run(run_id, who=ADA)
         (pause,) = await place.asked(run)
         assert (pause.token, pause.payload) == (shown.token, shown.payload)
-        assert pause.payload["args_summary"] == {"amount": 5}
+        assert pause.payload["args_summary"]["args"] == {"amount": 5}
         await run.approve(pause.token)
         assert await place.ends(run) == "paid 5"
     async with await place.open() as rt:

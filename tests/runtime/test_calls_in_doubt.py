@@ -291,7 +291,7 @@ async def test_a_person_is_asked(process: Process) -> None:
         pause = await asked(run)
         assert pause.payload is not None
         assert (pause.payload["question"], pause.payload["tool"]) == ("unknown_outcome", "pay")
-        assert pause.payload["args_summary"] == {"amount": 5}
+        assert pause.payload["args_summary"]["args"] == {"amount": 5}
         assert pause.payload["idempotency_key"] == bank.calls[0]
         assert pause.deadline == process.clock.now() + RuntimeOptions().approval_ttl
         await run.resume({"token": pause.token, "result": "the ledger says paid"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harborage.events import BusConfig, MemoryEventBus
+from harborage.events import BusConfig, MemoryEventBus, ToolApprovalRequestedPayload
 from harborage.identity import Identity
 from harborage.planner import (
     CallTool,
@@ -104,8 +104,10 @@ async def test_a_call_that_waits_is_answered_by_its_token(runtimes: Runtimes) ->
     assert (pause.reason, pause.payload["tool"], pause.payload["args_summary"]) == (
         "approval_required",
         "note",
-        {"text": "a"},
+        {"args": {"text": "a"}, "tool": "note"},
     )
+    asked = bench.told.payloads(ToolApprovalRequestedPayload)[0]
+    assert asked.args_summary == pause.payload["args_summary"], "the event and the pause show the same"
     assert (await run.status()).phase is RunPhase.RUNNING
     await run.approve(pause.token, args={"text": "b"})
     second = await bench.paused(run)

@@ -48,14 +48,14 @@ def approve(
 
 async def _approve(url: str, wanted: str, reason: str, args: str) -> int:
     from harborage.cli.answers import Allow, edited
-    from harborage.cli.questions import is_gate
+    from harborage.cli.questions import announced_args, is_gate
     from harborage.cli.sending import addressed, asked, token_for, what_now
 
     async with addressed(url, wanted) as to:
         question = to.question("approve")
         changed = None
         if args:
-            meant = edited(args, (question.payload or {}).get("args_summary"))
+            meant = edited(args, announced_args((question.payload or {}).get("args_summary")))
             if not isinstance(meant, Allow) or not is_gate(question):
                 why = "only a call has arguments" if isinstance(meant, Allow) else meant.message
                 sys.stderr.write(f"harborage: --args: {why}\n")

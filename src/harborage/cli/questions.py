@@ -92,11 +92,11 @@ def question_of(pause: Pause, label: str = "") -> Question | None:
         "deadline": pause.deadline,
     }
     if is_doubt(pause):
-        tool, args = str(payload["tool"]), payload.get("args_summary")
+        tool, args = str(payload["tool"]), announced_args(payload.get("args_summary"))
         return Question(reason=str(pause.reason), tool=tool, args=args, is_doubt=True, **common)
     if is_gate(pause):
         reason, tool = str(payload.get("reason", "")), str(payload["tool"])
-        return Question(reason=reason, tool=tool, args=payload.get("args_summary"), **common)
+        return Question(reason=reason, tool=tool, args=announced_args(payload.get("args_summary")), **common)
     return Question(reason=str(pause.reason), payload=payload, **common)
 
 
@@ -241,7 +241,7 @@ def _facts(facts: Mapping[str, str], depth: int) -> list[Text]:
 
 
 def announced_args(args_summary: Any) -> Any:
-    """The arguments inside the summary that a gate announces, which names its tool as well."""
+    """The arguments inside a summary, which names the tool as well; pauses of earlier versions hold them alone."""
     if isinstance(args_summary, Mapping) and set(args_summary) == {"args", "tool"}:
         return args_summary["args"]
     return args_summary

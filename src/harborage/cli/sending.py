@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from harborage.app.own_sessions import is_own
-from harborage.cli.questions import is_doubt, is_gate, is_held
+from harborage.cli.questions import announced_args, is_doubt, is_gate, is_held
 from harborage.cli.storing import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
 from harborage.errors import HarborageError
@@ -127,9 +127,11 @@ def asked(pause: Pause) -> str:
     """What a question is about, on one line."""
     payload = pause.payload or {}
     if is_doubt(pause):
-        return printable(f"what became of {payload['tool']}({arguments(payload.get('args_summary'))})", keep="")
+        return printable(
+            f"what became of {payload['tool']}({arguments(announced_args(payload.get('args_summary')))})", keep=""
+        )
     if is_gate(pause):
-        return printable(f"{payload['tool']}({arguments(payload.get('args_summary'))})", keep="")
+        return printable(f"{payload['tool']}({arguments(announced_args(payload.get('args_summary')))})", keep="")
     return f"{pause.reason}: {shortened(payload)}" if payload else str(pause.reason)
 
 

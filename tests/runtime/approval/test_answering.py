@@ -167,7 +167,7 @@ async def test_a_batch_is_answered_in_part(
         tasks = {n: group.create_task(gate.run_guarded(call)) for n, call in calls.items()}
         await settle()
         rows = (await coordinator.list(who=owner)).rows
-        tokens = {(row.payload or {})["args_summary"]: row.token for row in rows}
+        tokens = {(row.payload or {})["args_summary"]["args"]: row.token for row in rows}
         for n in (3, 0, 4):
             await gate.resolve_approval(tokens[n], APPROVE, who=owner, scopes=ADMIN)
         await settle()

@@ -127,7 +127,7 @@ async def test_the_pause_says_what_is_asked(
     assert pause.payload == {
         "tool": "pay",
         "reason": "policy: deny-all",
-        "args_summary": {"amount": 7, "api_key": "***"},
+        "args_summary": {"args": {"amount": 7, "api_key": "***"}, "tool": "pay"},
         "fingerprint": fingerprint_of("pay", call.args, owner),
     }
     assert (pause.deadline, pause.default) == (clock.now() + DEFAULT_TIMEOUT, PauseDecision.REJECT)

@@ -94,7 +94,7 @@ class Doubts:
             payload={
                 "question": QUESTION,
                 "tool": wanted.tool,
-                "args_summary": self._shown(wanted.args),
+                "args_summary": {"args": self._shown(wanted.args), "tool": wanted.tool},
                 "idempotency_key": call.key,
                 "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
             },

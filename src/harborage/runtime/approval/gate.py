@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, assert_never
@@ -244,12 +244,11 @@ class ApprovalGate:
     async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
         """The pause of this call: a new one, or the one it had under its key."""
         fingerprint = _fingerprint(request)
-        shown = summary.get("args") if isinstance(summary, Mapping) else summary
         pause = await self._coordinator.request(
             PauseRequest(
                 identity=request.identity,
                 reason=PauseReason.APPROVAL_REQUIRED,
-                payload=request_payload(request, reason, shown, fingerprint),
+                payload=request_payload(request, reason, summary, fingerprint),
                 deadline=None if self._timeout is None else self._clock.now() + self._timeout,
                 default=self._default,
                 key=request.key and f"approval:{request.key}",

@@ -61,7 +61,7 @@ class People:
         if pause.reason is PauseReason.APPROVAL_REQUIRED:
             is_yes = self._chance.random() < 0.8
             if is_yes:
-                self.approved.add((who.run_id, payload["args_summary"]["what"]))
+                self.approved.add((who.run_id, payload["args_summary"]["args"]["what"]))
             await self._send(who, ControlType.APPROVE if is_yes else ControlType.REJECT, {"token": pause.token})
             return
         answer = {"answer": payload["question"]} if "question" in payload else None

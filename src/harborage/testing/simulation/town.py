@@ -352,7 +352,7 @@ class Town:
         answer = {"token": pause.token}
         if pause.reason is PauseReason.APPROVAL_REQUIRED:
             if is_yes:
-                self.approved.add((run_id, payload["args_summary"]["what"]))
+                self.approved.add((run_id, payload["args_summary"]["args"]["what"]))
             await self._send(run_id, ControlType.APPROVE if is_yes else ControlType.REJECT, answer)
             return
         if "question" in payload:
