@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from harborage.cli.text import (
     arguments,
     compact,
     duration,
+    for_machines,
     hidden_places,
     masked,
     one_line,
@@ -165,3 +168,15 @@ def test_sizes_are_in_thousands(count: int, shown: str) -> None:
 def test_one_is_not_plural() -> None:
     """Only one of a thing has no s."""
     assert [plural(count, "step") for count in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
+
+
+def test_json_for_machines_has_one_spelling_of_identities_and_times() -> None:
+    """As the events of --json have it; what tools and people wrote is left alone."""
+    who = {"TenantID": "t", "UserID": "u", "SessionID": "s", "RunID": "r"}
+    theirs = {"TenantID": "t", "UserID": "u", "SessionID": "s", "at_at": "2026-01-02T03:04:05Z"}
+    told = {"who": who, "steps": [{"ended_at": "2026-01-02T03:04:05.5Z", "observation": theirs}], "goal": "at_at"}
+    assert json.loads(for_machines(json.dumps(told).encode())) == {
+        "who": {"tenant": "t", "user": "u", "session": "s", "run": "r"},
+        "steps": [{"ended_at": "2026-01-02T03:04:05.500000000Z", "observation": theirs}],
+        "goal": "at_at",
+    }

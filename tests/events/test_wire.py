@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 
+from harborage import codec
 from harborage.codec import UnserializableError
 from harborage.events import (
     KEEPALIVE_FRAME,
+    BusDroppedPayload,
     DecisionPayload,
     Event,
     EventType,
     InvalidEventError,
     RedactedMap,
+    TaskGroupCompletion,
+    TaskGroupMember,
+    TaskGroupResolvedPayload,
     TaskPausedPayload,
+    ToolInvokedPayload,
+    TopologyChangedPayload,
+    TopologyNode,
+    TopologyProjection,
+    Triple,
     comment_frame,
     encode_wire,
     event_frame,
@@ -24,6 +34,8 @@ from harborage.events import (
     to_wire,
     wire_time,
 )
+from harborage.events.payloads import PAYLOADS
+from harborage.events.wire import _may_hold_times
 from harborage.identity import Quadruple
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -131,3 +143,27 @@ def test_an_event_without_a_number_has_no_id() -> None:
     """A client that resumes keeps the place of the last numbered event."""
     event = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT)
     assert b"id:" not in event_frame(event)
+
+
+def test_every_time_is_written_alike() -> None:
+    """Those of payloads and of their parts have nine fractional digits as the envelope's; all else is as it was."""
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    completion = TaskGroupCompletion(
+        "g", Triple("t", "u", "s"), "o", "complete", at, (TaskGroupMember("m", "complete"),)
+    )
+    for payload, found in (
+        (ToolInvokedPayload(WHO, "pay", "inprocess", at), "StartedAt"),
+        (TopologyChangedPayload(TopologyProjection("e", at, (TopologyNode("n", "node"),))), "occurred_at"),
+        (TaskGroupResolvedPayload(completion), "ResolvedAt"),
+    ):
+        told = to_wire(Event(EventType.TOOL_INVOKED, WHO, payload, at, 7))["payload"]
+        plain = codec.to_plain(payload)
+        assert json.dumps(told).replace("05.000000000Z", "05Z") == json.dumps(plain)
+        assert f'"{found}": "2026-01-02T03:04:05.000000000Z"' in json.dumps(told)
+
+
+def test_payloads_without_times_are_written_as_they_are() -> None:
+    """Nothing is copied for them."""
+    quick = [kind for kinds in PAYLOADS.values() for kind in kinds if not _may_hold_times(kind)]
+    assert TaskPausedPayload in quick
+    assert BusDroppedPayload in quick

@@ -62,6 +62,7 @@ def doctor(
 
 async def _doctor(wanted: _Wanted) -> int:
     from harborage.app.checkup import check_storage
+    from harborage.cli.text import for_machines
     from harborage.cli.waits import findings_lines, needs_person, report
 
     check_there(wanted.url)
@@ -73,7 +74,7 @@ async def _doctor(wanted: _Wanted) -> int:
     if all(one.is_well for one in findings if one.what == DATABASE):
         waits, settled = await _look(wanted)
     if wanted.is_json:
-        sys.stdout.write(report(findings, waits, settled).decode() + "\n")
+        sys.stdout.write(for_machines(report(findings, waits, settled)) + "\n")
     is_well = all(one.is_well for one in findings) and not any(map(needs_person, waits))
     return _HEALTHY if is_well else _UNWELL
 

@@ -88,7 +88,7 @@ async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, li
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.freezing import shown_json
     from harborage.cli.standing import agent_of, status_of
-    from harborage.cli.text import masked, printable
+    from harborage.cli.text import for_machines, masked, printable
     from harborage.runtime.history import find_run, history_of, read_run, told
 
     async with kept_runs(url) as storage:
@@ -96,7 +96,7 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
         record = await find_run(storage.runs, wanted, where=url)
         history = history_of(await read_run(storage.runs, record.run_id))
     if is_json:
-        sys.stdout.write(shown_json(history.to_json()).decode() + "\n")
+        sys.stdout.write(for_machines(shown_json(history.to_json())) + "\n")
         return 0
     lines = told(history, clean=masked)
     if not record.standing.stand.is_final:
@@ -124,7 +124,7 @@ def _row(record: RunRecord) -> tuple[str, ...]:
 def _row_json(record: RunRecord) -> str:
     from harborage import codec
     from harborage.cli.standing import agent_of, status_of
-    from harborage.cli.text import masked
+    from harborage.cli.text import for_machines, masked
 
     row: dict[str, Any] = {
         "run": record.run_id,
@@ -140,7 +140,7 @@ def _row_json(record: RunRecord) -> str:
         "wake_at": record.standing.wake_at,
         "waits_for": record.standing.waits_for,
     }
-    return codec.encode(row).decode()
+    return for_machines(codec.encode(row))
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

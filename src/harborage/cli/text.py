@@ -6,19 +6,23 @@ characters become visible, so that no result can move the cursor or fake a quest
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from harborage.events import RedactionFailedError
+from harborage import codec
+from harborage.events import RedactionFailedError, wire_time
 from harborage.events.redaction import default_redactor
 
 __all__ = [
     "arguments",
     "compact",
     "duration",
+    "for_machines",
     "hidden_places",
     "masked",
     "one_line",
@@ -30,6 +34,10 @@ __all__ = [
 ]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_TIMES = frozenset({"deadline", "since", "until"})
+# What tools, models and people have written stays as it is.
+_OTHERS = frozenset({"answer", "background", "metadata", "observation", "payload", "seen"})
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
 _HIDDEN = ("***", "[redacted: ")
 # Format characters that reorder text could make a question read differently from what is asked.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
@@ -67,6 +75,25 @@ def masked(value: Any) -> Any:
         return default_redactor().redact(value)
     except RedactionFailedError:
         return "[not shown: it could not be redacted]"
+
+
+def for_machines(data: bytes) -> str:
+    """JSON of ours as every command prints it: identities and times are written as in the events of `--json`."""
+    return codec.encode(_alike(codec.decode(data))).decode()
+
+
+def _alike(value: Any, key: str = "") -> Any:
+    match value:
+        case {"TenantID": tenant, "UserID": user, "SessionID": session, **rest} if rest.keys() <= {"RunID"}:
+            return {"tenant": tenant, "user": user, "session": session, **({"run": rest["RunID"]} if rest else {})}
+        case dict():
+            return {name: inner if name in _OTHERS else _alike(inner, name) for name, inner in value.items()}
+        case list():
+            return [_alike(inner, key) for inner in value]
+        case str(text) if (key.endswith("_at") or key in _TIMES) and _ISO.fullmatch(text):
+            return wire_time(datetime.fromisoformat(text))
+        case _:
+            return value
 
 
 def shortened(value: Any, limit: int = 160) -> str:

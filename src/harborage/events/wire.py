@@ -1,18 +1,20 @@
 """Events as they leave the process: JSON, and frames of a server-sent event stream.
 
-The envelope is in snake case, payload keys are as their classes spell them. Pure: nothing here knows who is reading.
+The envelope is in snake case, payload keys are as their classes spell them; every time has nine fractional digits,
+those in payloads, too. Pure: nothing here knows who is reading.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import Any, get_args
 
 import msgspec
 
 from harborage import codec
 from harborage.events.errors import InvalidEventError
-from harborage.events.event import Event, Payload
+from harborage.events.event import Event
 
 __all__ = ["KEEPALIVE_FRAME", "comment_frame", "encode_wire", "event_frame", "retry_frame", "to_wire", "wire_time"]
 
@@ -25,7 +27,7 @@ class _WireEvent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     user: str
     session: str
     run: str = ""
-    payload: Payload | None = None
+    payload: Any = None
     extra: dict[str, str] | None = None
 
 
@@ -88,6 +90,33 @@ def _wire(event: Event) -> _WireEvent:
     who = event.identity
     at = wire_time(event.occurred_at)
     return _WireEvent(
-        str(event.type), event.sequence, at, who.tenant_id, who.user_id, who.session_id, who.run_id, event.payload,
-        event.extra or None,
+        str(event.type), event.sequence, at, who.tenant_id, who.user_id, who.session_id, who.run_id,
+        _with_times(event.payload), event.extra or None,
     )  # fmt: skip
+
+
+def _with_times(body: Any) -> Any:
+    """A payload, or a part of one, with its times as texts; the same object where it has none."""
+    if isinstance(body, datetime):
+        return wire_time(body)
+    if isinstance(body, tuple) and body and _may_hold_times(body[0].__class__):
+        return [_with_times(one) for one in body]
+    if not _may_hold_times(body.__class__):
+        return body
+    keys = zip(body.__struct_fields__, body.__struct_encode_fields__, strict=True)
+    return {key: _with_times(getattr(body, name)) for name, key in keys}
+
+
+@cache
+def _may_hold_times(kind: type) -> bool:
+    """Whether a class has a field that holds a time, or a part that may."""
+    if not issubclass(kind, msgspec.Struct):
+        return False
+    return any(_leads_to_time(field.type) for field in msgspec.structs.fields(kind))
+
+
+def _leads_to_time(hint: Any) -> bool:
+    inner = get_args(hint)
+    if inner:
+        return any(_leads_to_time(one) for one in inner)
+    return hint is datetime or (isinstance(hint, type) and _may_hold_times(hint))
