@@ -117,6 +117,8 @@ class StoredEngine:
         self._carried: dict[str, Carried] = {}
         self._causes: OrderedDict[str, Exception] = OrderedDict()
         self._changed = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._looks = self._looked = 0
         self._was_due = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
@@ -408,16 +410,20 @@ class StoredEngine:
                 self._refused(control)
 
     async def _deliver(self) -> None:
-        """Hand what was sent, by any process, to the runs that are carried here."""
-        if not self._carried:
-            return
-        carried = list(self._carried.values())
-        for sent in await self._queue.arrived(self._worker):
-            run = self._carried.get(sent.run_id)
-            if run is not None:
-                run.admit(sent)
-        for run in carried:
-            run.has_mail.set()
+        """Hand what was sent, by any process, to the runs that are carried here; one look serves all who ask for it."""
+        wanted = self._looks + 1
+        async with self._looking:
+            if self._looked >= wanted or not self._carried:
+                return  # a look that began since has found it
+            self._looks = number = self._looks + 1
+            carried = list(self._carried.values())
+            for sent in await self._queue.arrived(self._worker):
+                run = self._carried.get(sent.run_id)
+                if run is not None:
+                    run.admit(sent)
+            for run in carried:
+                run.has_mail.set()
+            self._looked = number
 
     def _sweep(self) -> None:
         """Let go of runs that have only waited for a while; where they stand is in their record."""
