@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from harborage.events import Cursor, EventType, Filter
 from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse, Role
-from harborage.planner import FinishReason
+from harborage.planner import CallTool, Finish, FinishReason, RunContext, Trajectory
 from harborage.planner.react import ReActPlanner
+from harborage.runtime.approval import AlwaysApprove
+from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.clock import settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
+from harborage.testing.planners import ScriptedPlanner
 from harborage.testing.provider_rules import check_request
-from harborage.tools import SideEffect, tool
+from harborage.tools import SideEffect, ToolCatalog, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -178,7 +184,8 @@ async def test_a_sub_task_that_nobody_awaits():
                 has_ended.set()
     last = llm.of(run.id)[-1].request
     check_request(last)
-    resolved = json.loads(user_text(last).splitlines()[-1])["background_resolved"]
+    (line,) = [line for line in user_text(last).splitlines() if line.startswith('{"background_resolved"')]
+    resolved = json.loads(line)["background_resolved"]
     (group,) = resolved.values()
     assert [member["status"] for member in group["members"]] == ["complete"]
 
@@ -223,3 +230,72 @@ async def test_many_runs_on_one_planner():
         runs = [await rt.start(f"goal {number}", who=WHO) for number in range(100)]
         finishes = await asyncio.gather(*(run.result() for run in runs))
     assert [finish.payload for finish in finishes] == [f"Goal:\ngoal {number}" for number in range(100)]
+
+
+async def test_arguments_that_a_tool_refuses_bring_guidance() -> None:
+    """Each refusal in a row counts, gated calls included, and the prompt gets firmer; a call that fits settles it."""
+    bad, good = calls_tools(("strict", {"zz": 1})), calls_tools(("strict", {"n": 1}))
+
+    @tool(side_effects=SideEffect.READ)
+    async def strict(n: int) -> int:
+        """Strict."""
+        return n
+
+    for approvals in (None, {"strict": AlwaysApprove()}):
+        llm = ScriptedLLM([bad, bad, bad, good, bad, says("done")])
+        async with Runtime(model=llm, tools=[strict], approvals=approvals) as runtime:
+            run = await runtime.start("go", who=Identity("t", "u", "s"))
+            assert (await run.result()).payload == "done"
+            record = await run.history()
+            assert (await runtime.replay(record)).is_same
+        said = [request.messages[0].content.text or "" for request in llm.requests]
+        tiers = [next((tier for tier in TIERS if f"{tier}: " in text), "") for text in said]
+        assert tiers == ["", "reminder", "warning", "critical", "", "reminder"], approvals
+
+
+async def test_a_tool_that_fails_brings_no_guidance() -> None:
+    """Arguments that fit are not the model's mistake, whatever the tool does then."""
+
+    @tool(side_effects=SideEffect.READ)
+    async def broken(n: int) -> int:
+        """Broken."""
+        raise ValueError("out of paper")
+
+    llm = ScriptedLLM([calls_tools(("broken", {"n": 1})), says("done")])
+    async with Runtime(model=llm, tools=[broken]) as runtime:
+        await (await runtime.start("go", who=Identity("t", "u", "s"))).result()
+    assert not [tier for tier in TIERS if f"{tier}: " in str(llm.requests[1].messages[0].content.text)]
+
+
+async def test_a_bare_loop_counts_refused_arguments_too() -> None:
+    """What an executor refuses for its arguments is a failure of that kind in the history."""
+
+    @tool(side_effects=SideEffect.READ)
+    async def strict(n: int) -> int:
+        """Strict."""
+        return n
+
+    catalog = ToolCatalog()
+    catalog.register(strict)
+
+    class Own:
+        """An executor of one's own over that of the catalog."""
+
+        def __init__(self) -> None:
+            self.inner = CatalogToolExecutor(catalog)
+
+        async def execute_decision(self, rc: RunContext, decision: Any) -> tuple[Any, Any]:
+            return await self.inner.execute_decision(rc, decision)
+
+    for executor in (Own(), CatalogToolExecutor(catalog)):
+        history = Trajectory()
+        base = RunContext(quadruple=Identity("t", "u", "s").with_run("r"), trajectory=history)
+        planner = ScriptedPlanner([CallTool("strict", b'{"zz":1}'), Finish(FinishReason.GOAL)])
+        spec = RunSpec(planner=planner, base=base, tool_executor=executor)
+        await RunLoop(InboxRegistry(), Coordinator()).run(spec)
+        (step,) = history.steps
+        assert step.failure is not None
+        assert (step.failure.code, step.failure.attempts) == ("invalid_args", 1)
+
+
+TIERS = ("reminder", "warning", "critical")

@@ -114,6 +114,7 @@ from harborage.planner.registry import (
 )
 from harborage.planner.summarising import TrajectorySummariser
 from harborage.planner.trajectory import (
+    INVALID_ARGS_CODE,
     UNSET_TIME,
     BackgroundMemberOutcome,
     BackgroundResult,
@@ -144,6 +145,7 @@ from harborage.planner.wake import RegistryAware, WakeAware, resolve_wake_mode
 __all__ = [
     "ABSOLUTE_MAX_PARALLEL",
     "DECISION_KINDS",
+    "INVALID_ARGS_CODE",
     "PLANNERS",
     "TASK_ERROR_CANCELLED",
     "TASK_ERROR_RUN_LOOP",

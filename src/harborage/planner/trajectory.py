@@ -21,6 +21,7 @@ from harborage.planner.enums import SourceKind
 from harborage.planner.errors import TrajectoryCorruptError
 
 __all__ = [
+    "INVALID_ARGS_CODE",
     "UNSET_TIME",
     "BackgroundMemberOutcome",
     "BackgroundResult",
@@ -58,6 +59,10 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             force_setattr(self, "serializable", {})
         if not isinstance(self.handles, tuple):
             force_setattr(self, "handles", tuple(self.handles or ()))
+
+
+INVALID_ARGS_CODE: Final = "invalid_args"
+"""The code of a call whose arguments its tool does not take."""
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):

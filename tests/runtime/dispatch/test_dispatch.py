@@ -18,7 +18,8 @@ from harborage.planner import (
     SpawnTask,
     Trajectory,
 )
-from harborage.runtime.dispatch.dispatch import Approval, dispatch
+from harborage.runtime.dispatch.dispatch import Approval
+from harborage.runtime.dispatch.dispatch import dispatch as carry_out
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.parallel import Cancelled, Done, Failed
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError
@@ -79,6 +80,25 @@ def done(value: Any) -> ToolOutcome:
 
 def cut(name: str) -> StepInterruptedError:
     return StepInterruptedError(name, Interrupt.HARD_CANCEL)
+
+
+async def dispatch(decision: Any, run: RunState, io: Any) -> tuple[Any, Any]:
+    """What is observed of a decision, whole and for the planner, where no kind of failure is known."""
+    observation, for_planner, failure = await carry_out(decision, run, io)
+    assert failure is None
+    return observation, for_planner
+
+
+async def test_the_kind_of_a_failure_is_observed() -> None:
+    """Arguments that were refused are told apart from every other failure, with or without a gate before the call."""
+    refused = failed("no n", code="invalid_args")
+    for run, seam in (
+        (state(), Seam({"tool.a": refused})),
+        (state(gated_tools=frozenset("a")), Seam({"approve.a": Approval(refusal="no n", code="invalid_args")})),
+    ):
+        observed = await carry_out(A, run, seam)
+        assert observed.observation == observed.for_planner == {"error": "no n"}
+        assert (observed.failure.code, observed.failure.message) == ("invalid_args", "no n")
 
 
 async def test_a_call_is_one_step_of_its_own_name() -> None:

@@ -8,8 +8,15 @@ from harborage.planner.enums import FinishReason
 from harborage.planner.react.names import DECLARATIVE_ACTION_TOOL_NAME
 from harborage.planner.react.rendering import as_object
 from harborage.planner.repair import RepairSignals
+from harborage.planner.trajectory import INVALID_ARGS_CODE, Step
 
-__all__ = ["apply_declarative_outcome", "dispatches_declarative_action", "update_counters"]
+__all__ = [
+    "apply_declarative_outcome",
+    "apply_refused_args",
+    "dispatches_declarative_action",
+    "tries_again",
+    "update_counters",
+]
 
 
 def update_counters(counters: RepairCounters | None, decision: Decision, repaired: RepairSignals) -> None:
@@ -41,6 +48,29 @@ def apply_declarative_outcome(run: RunContext) -> bool:
         seen = as_object(step.observation) or {}
     outcome = as_object(seen.get("repair_outcome"))
     return False if outcome is None else _count(counters, outcome)
+
+
+def apply_refused_args(run: RunContext) -> bool:
+    """Count a last step whose call was refused for its arguments; whether it was. One that fits settles the count."""
+    counters = run.repair_counters
+    if counters is None or run.trajectory is None:
+        return False
+    steps = run.trajectory.steps
+    if steps and _has_refused_args(steps[-1]):
+        counters.args_repair += 1
+        return True
+    if len(steps) > 1 and _has_refused_args(steps[-2]):
+        counters.args_repair = 0
+    return False
+
+
+def _has_refused_args(step: Step) -> bool:
+    return step.failure is not None and step.failure.code == INVALID_ARGS_CODE
+
+
+def tries_again(decision: Decision) -> bool:
+    """Whether the decision calls tools, so that what was wrong with the last call is not settled yet."""
+    return isinstance(decision, CallTool | CallParallel)
 
 
 def dispatches_declarative_action(decision: Decision) -> bool:

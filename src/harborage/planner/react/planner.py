@@ -7,7 +7,7 @@ any run: what a step needs is in its context, and what it worked out is beside t
 from __future__ import annotations
 
 import copy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,9 @@ from harborage.planner.react.discovery import discovered_tools
 from harborage.planner.react.ending import answer_only, has_steps, out_of_steps, stopped
 from harborage.planner.react.feedback import (
     apply_declarative_outcome,
+    apply_refused_args,
     dispatches_declarative_action,
+    tries_again,
     update_counters,
 )
 from harborage.planner.react.names import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
@@ -58,6 +60,13 @@ class _Answer(msgspec.Struct, frozen=True):
     response: CompleteResponse
     projected: Projected
     repaired: RepairSignals
+
+
+class _Counted(NamedTuple):
+    """Which reports of the last step were counted: those of a declarative action, and arguments that were refused."""
+
+    declarative: bool
+    refused: bool
 
 
 class ReActPlanner:
@@ -144,8 +153,9 @@ class ReActPlanner:
         ended = stopped(run)
         if ended is not None:
             return ended
-        has_bumped = apply_declarative_outcome(run)
-        decision = self._queued(run, has_bumped) if run.pending_tool_calls else await self._asked(run, has_bumped)
+        was_refused = apply_refused_args(run)
+        counted = _Counted(apply_declarative_outcome(run), was_refused)
+        decision = self._queued(run, counted) if run.pending_tool_calls else await self._asked(run, counted)
         self._steps_taken += 1
         return decision
 
@@ -157,22 +167,22 @@ class ReActPlanner:
             _note(run, answer)
         return out_of_steps(run, self._max_steps, answer)
 
-    def _queued(self, run: RunContext, has_bumped: bool) -> Decision:
+    def _queued(self, run: RunContext, counted: _Counted) -> Decision:
         """The call that waits longest, made without asking the model."""
         head, *rest = run.pending_tool_calls
         decision = CallTool(head.name, head.args, head.call_id)
-        _count(run, decision, _NOTHING_REPAIRED, has_bumped)
+        _count(run, decision, _NOTHING_REPAIRED, counted)
         _announce(run, decision, "")
         if run.on_pending_tool_calls is not None:
             run.on_pending_tool_calls(tuple(rest))
         return decision
 
-    async def _asked(self, run: RunContext, has_bumped: bool) -> Decision:
+    async def _asked(self, run: RunContext, counted: _Counted) -> Decision:
         answer = await self._answer(run, self._request(run))
         decision, response = answer.projected.decision, answer.response
         if run.on_pending_tool_calls is not None:
             run.on_pending_tool_calls(answer.projected.pending)
-        _count(run, decision, answer.repaired, has_bumped)
+        _count(run, decision, answer.repaired, counted)
         _announce(run, decision, response.reasoning)
         _note(run, response)
         return decision
@@ -258,9 +268,10 @@ def _replay_mode(configured: str) -> ReasoningReplayMode:
     return ReasoningReplayMode(configured or ReasoningReplayMode.NEVER)
 
 
-def _count(run: RunContext, decision: Decision, repaired: RepairSignals, has_bumped: bool) -> None:
-    # What the last declarative action reported would be forgotten by the very call that tries it again.
-    if not (has_bumped and dispatches_declarative_action(decision)):
+def _count(run: RunContext, decision: Decision, repaired: RepairSignals, counted: _Counted) -> None:
+    # What the last step reported would be forgotten by the very call that tries it again.
+    is_open = counted.declarative and dispatches_declarative_action(decision)
+    if not is_open and not (counted.refused and tries_again(decision)):
         update_counters(run.repair_counters, decision, repaired)
 
 

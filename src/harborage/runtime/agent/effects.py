@@ -12,13 +12,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from harborage.concurrency import detachable
 from harborage.errors import HarborageError, error_reason
 from harborage.identity import Quadruple
 from harborage.llm import accounting
 from harborage.planner import (
+    INVALID_ARGS_CODE,
     AwaitTask,
     CallParallel,
     CallTool,
@@ -43,8 +42,13 @@ from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
-from harborage.runtime.dispatch.dispatch import Approval
-from harborage.runtime.dispatch.executor import CatalogToolExecutor, ParallelDispatchError, catalog_executor
+from harborage.runtime.dispatch.dispatch import Approval, Dispatched
+from harborage.runtime.dispatch.executor import (
+    CatalogToolExecutor,
+    ParallelDispatchError,
+    ToolInvokeError,
+    catalog_executor,
+)
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.engines.mailbox import Bridge
@@ -54,18 +58,9 @@ from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.tasks import NotFoundError, TaskFailure
-from harborage.tools import OnUnknown
+from harborage.tools import OnUnknown, ToolInvalidArgsError
 
 __all__ = ["AgentEffects"]
-
-
-class _Dispatched(msgspec.Struct, frozen=True, array_like=True):
-    observation: Any
-    for_planner: Any
-    is_done: bool = True
-
-    def __iter__(self) -> Any:
-        return iter((self.observation, self.for_planner))
 
 
 class AgentEffects:
@@ -136,7 +131,7 @@ class AgentEffects:
                 "pause.abandon": Effect(run=self._abandon_pause),
                 "dispatch": Effect(
                     run=self._dispatch,
-                    result=_Dispatched,
+                    result=Dispatched,
                     after=self._dispatched,
                     is_interruptible=True,
                     yields_to_cancel=_only_waits,
@@ -252,22 +247,23 @@ class AgentEffects:
         pause: OpenPause = call.payload
         await withdraw(self._services, self._who(call), pause.token)
 
-    async def _dispatch(self, call: StepCall) -> _Dispatched:
+    async def _dispatch(self, call: StepCall) -> Dispatched:
         live = self._live[call.run_id]
         executor: ToolExecutor | None = live.tool_executor
         if executor is None or live.context is None:
-            return _Dispatched(None, None, False)
+            return Dispatched(None, None, False)
         try:
             with self._granted(live, call.payload):
                 observation, for_planner = await self._by_executor(executor, live.context, call.payload)
         except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
             if isinstance(error, ParallelDispatchError) and error.observation is not None:
-                return _Dispatched(error.observation, error.for_planner, False)
-            observed = failed(error_reason(error)).observation
-            return _Dispatched(observed, observed, False)
+                return Dispatched(error.observation, error.for_planner, False)
+            is_refused = isinstance(error, ToolInvokeError) and isinstance(error.__cause__, ToolInvalidArgsError)
+            outcome = failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else "")
+            return Dispatched(outcome.observation, outcome.seen, False, outcome.observed.failure)
         if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
             await follow_spawned(self._services, live, observation)
-        return _Dispatched(observation, for_planner)
+        return Dispatched(observation, for_planner)
 
     async def _by_executor(self, executor: ToolExecutor, context: RunContext, decision: Any) -> tuple[Any, Any]:
         """What an embedder's executor gives; one that ignores its cancellation does not hold up the run."""
@@ -288,7 +284,7 @@ class AgentEffects:
                 grants.enter_context(gate.granted(ApprovalRequest(tool=call.tool, args=call.args, identity=who)))
         return grants
 
-    async def _dispatched(self, call: StepCall, result: _Dispatched) -> None:
+    async def _dispatched(self, call: StepCall, result: Dispatched) -> None:
         hook = self._live[call.run_id].on_dispatched
         if hook is not None and result.is_done:
             await hook()
@@ -304,9 +300,13 @@ class AgentEffects:
         wanted: CallTool = call.payload
         gate = self._services.gates[wanted.tool]
         live = self._live[call.run_id]
-        objection = withheld(live, wanted.tool) or self._objection(live, wanted)
-        if objection:
-            return Approval(refusal=objection)  # nobody is asked about a call that could not be made
+        if refusal := withheld(live, wanted.tool):
+            return Approval(refusal=refusal)
+        if objection := self._objection(live, wanted):
+            # Nobody is asked about a call that could not be made.
+            executor = self._catalog_executor(live)
+            is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
+            return Approval(refusal=objection, code=INVALID_ARGS_CODE if is_args else "")
         tool = self._tool_of(live, wanted.tool)
         request = ApprovalRequest(
             tool=wanted.tool,

@@ -7,13 +7,13 @@ asks the approval gates first: a run over a catalog, and one whose decisions an 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, assert_never
 
 import msgspec
 
-from harborage.planner import AwaitTask, CallParallel, CallTool, JoinKind, JoinSpec, SpawnTask
+from harborage.planner import AwaitTask, CallParallel, CallTool, FailureRecord, JoinKind, JoinSpec, SpawnTask
 from harborage.runtime.dispatch.outcome import (
     OutcomeStatus,
     ToolCallFailedError,
@@ -29,23 +29,35 @@ from harborage.runtime.steering.apply import Observed
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
 from harborage.runtime.steering.state import RunState
 
-__all__ = ["Acting", "Approval", "carry_out", "dispatch", "dispatch_by_executor"]
+__all__ = ["Acting", "Approval", "Dispatched", "carry_out", "dispatch", "dispatch_by_executor"]
 
 Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 """The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
 
 
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a gated call: the arguments it may be made with, or why it may not."""
+    """The answer to a gated call: the arguments it may be made with, or why it may not, with the code of a failure."""
 
     args: bytes = b""
     refusal: str = ""
+    code: str = ""
+
+
+class Dispatched(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a decision that a run's own executor carried out; unpacks to what is observed of it."""
+
+    observation: Any
+    for_planner: Any
+    is_done: bool = True
+    failure: FailureRecord | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.observation, self.for_planner, self.failure))
 
 
 async def dispatch(decision: Acting, run: RunState, io: Durable) -> Observed:
     """Carry `decision` out; returns the observation as it was and as the planner sees it."""
-    outcome = await carry_out(decision, run, io)
-    return outcome.observation, outcome.seen
+    return (await carry_out(decision, run, io)).observed
 
 
 def carry_out(decision: Acting, run: RunState, io: Durable) -> Awaitable[ToolOutcome]:
@@ -71,12 +83,11 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Obs
     """
     allowed = await _allowed(decision, run, io) if run.gated_tools else decision
     if isinstance(allowed, ToolOutcome):
-        return allowed.observation, allowed.seen
+        return allowed.observed
     try:
         observed: Observed = await io.step("dispatch", allowed)
     except StepInterruptedError as cut:
-        stopped = failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED)
-        return stopped.observation, stopped.seen
+        return failed(f"cancelled: {cut.reason}", OutcomeStatus.CANCELLED).observed
     return observed
 
 
@@ -98,7 +109,7 @@ async def _approved(call: CallTool, io: Durable) -> CallTool | ToolOutcome:
     """The call as it was approved, or the outcome of one that was refused."""
     approval: Approval = await io.step(f"approve.{call.tool}", call)
     if approval.refusal:
-        return failed(approval.refusal, OutcomeStatus.REJECTED)
+        return failed(approval.refusal, OutcomeStatus.REJECTED, code=approval.code)
     return CallTool(call.tool, approval.args, call.call_id)
 
 

@@ -24,6 +24,7 @@ from harborage.errors import HarborageError, error_reason
 from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.planner import (
+    INVALID_ARGS_CODE,
     AwaitTask,
     CallParallel,
     CallTool,
@@ -72,6 +73,7 @@ from harborage.tools import (
     Tool,
     ToolCatalog,
     ToolDescriptor,
+    ToolInvalidArgsError,
     ToolNotFoundError,
     ToolRejectedError,
     ToolResult,
@@ -229,7 +231,8 @@ class CatalogToolExecutor:
             result = await self._call(who, call, view, tool_context, key=key)
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
-            return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED)
+            code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
+            return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED, code=code)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
             return failed(error_reason(error))
         if not is_recorded:
@@ -257,6 +260,18 @@ class CatalogToolExecutor:
                     descriptor.validate_args(call.args)
             except HarborageError as error:
                 raise ParallelBranchInvalidArgsError(index, call.tool, str(error)) from error
+
+    def refuses_args(self, call: CallTool, view: ToolCatalogView | None) -> bool:
+        """Whether a tool that can be called does not take these arguments."""
+        try:
+            descriptor = self._descriptor(call.tool, view)
+            if descriptor.validate_args is not None:
+                descriptor.validate_args(call.args)
+        except ToolInvalidArgsError:
+            return True
+        except HarborageError:
+            return False
+        return False
 
     def objection(self, call: CallTool, view: ToolCatalogView | None) -> str:
         """Why a call could not be made as it stands, whoever allowed it; empty when it could."""

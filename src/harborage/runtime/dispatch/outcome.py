@@ -12,6 +12,7 @@ from harborage.errors import HarborageError
 from harborage.planner import (
     CallParallel,
     CallTool,
+    FailureRecord,
     JoinKind,
     JoinSpec,
     ParallelBranchObservation,
@@ -20,6 +21,7 @@ from harborage.planner import (
 )
 from harborage.runtime.joins import BranchOutcome, Cancelled, Done, Failed, merge, normalise_join, successes_needed
 from harborage.runtime.parallel import BranchResult, ParallelShortfallError
+from harborage.runtime.steering.apply import Observed
 
 __all__ = [
     "OutcomeStatus",
@@ -49,17 +51,25 @@ class OutcomeStatus(StrEnum):
 class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of a call: what it returned, or `{"error": …}`.
 
-    `for_planner` is the reduced form of a heavy result, present only when it differs.
+    `for_planner` is the reduced form of a heavy result, present only when it differs. `code` is the kind of a failure
+    that a planner can do something about.
     """
 
     status: OutcomeStatus
     observation: Any = None
     for_planner: Any = msgspec.UNSET
+    code: str = ""
 
     @property
     def seen(self) -> Any:
         """What the planner is shown."""
         return self.observation if self.for_planner is msgspec.UNSET else self.for_planner
+
+    @property
+    def observed(self) -> Observed:
+        """The outcome as the step that is remembered."""
+        failure = FailureRecord(code=self.code, message=self.error, attempts=1) if self.code else None
+        return Observed(self.observation, self.seen, failure)
 
     @property
     def error(self) -> str:
@@ -79,9 +89,9 @@ class ToolCallFailedError(HarborageError):
         super().__init__(outcome.error)
 
 
-def failed(error: str, status: OutcomeStatus = OutcomeStatus.FAILED) -> ToolOutcome:
+def failed(error: str, status: OutcomeStatus = OutcomeStatus.FAILED, *, code: str = "") -> ToolOutcome:
     """The outcome of a call that gave nothing, with the reason as its observation."""
-    return ToolOutcome(status, {"error": bounded(error)})
+    return ToolOutcome(status, {"error": bounded(error)}, code=code)
 
 
 def bounded(error: str) -> str:

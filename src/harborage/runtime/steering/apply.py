@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from harborage.planner import UNSET_TIME, ControlSignals, FinishReason, ResumeHint, SteeringInjection, Step
+from harborage.planner import (
+    UNSET_TIME,
+    ControlSignals,
+    FailureRecord,
+    FinishReason,
+    ResumeHint,
+    SteeringInjection,
+    Step,
+)
 from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
@@ -17,8 +25,13 @@ from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, Run
 
 __all__ = ["Observed", "arrived", "paused", "remember", "settle", "steered", "told"]
 
-Observed = tuple[Any, Any]
-"""An observation as it was, and as the planner sees it."""
+
+class Observed(NamedTuple):
+    """An observation as it was and as the planner sees it; `failure` is what it failed with, if the kind is known."""
+
+    observation: Any
+    for_planner: Any
+    failure: FailureRecord | None = None
 
 
 def arrived(run: RunState, arrivals: Arrivals) -> RunState:
@@ -147,12 +160,13 @@ def told(run: RunState, planned: Planned) -> RunState:
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
     """Append the step: what was decided, what came of it, and the notes the planner made."""
-    observation, for_planner = observed
+    observation, for_planner, failure = Observed(*observed)
     run.trajectory.steps.append(
         Step(
             action=planned.decision,
             observation=observation,
             llm_observation=for_planner,
+            failure=failure,
             reasoning_trace=planned.reasoning,
             assistant_preamble=planned.preamble,
             started_at=UNSET_TIME if planned.started_at is None else planned.started_at,

@@ -276,4 +276,4 @@ async def _over_catalog(
     outcome = await carry_out(decision, run, io)
     if hook is not None and outcome.status is OutcomeStatus.DONE:
         await hook()
-    return outcome.observation, outcome.seen
+    return outcome.observed
