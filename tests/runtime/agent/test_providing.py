@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harborage import codec
-from harborage.identity import Identity, current_quadruple
+from harborage.identity import Identity, current_identity, current_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse
 from harborage.planner import (
     CallParallel,
@@ -188,6 +188,16 @@ def crash(_: ContextRequest) -> Context:
     raise RuntimeError("no index: Authorization: Bearer abcdefghijklmnopqrstuvwxyz")
 
 
+def silent_timeout(_: ContextRequest) -> Context:
+    """Times out by itself, without a word."""
+    raise TimeoutError
+
+
+def long_secret(_: ContextRequest) -> Context:
+    """Fails with a text whose secret lies where it is cut."""
+    raise ValueError("x" * 460 + " Authorization: Bearer abcdefghijklmnopqrstuvwxyz")
+
+
 _BAD: dict[str, tuple[Callable[[ContextRequest], Any], str]] = {
     "hangs": (lambda _: hang(), "no answer within 5 s"),
     "cancelled": (lambda _: cancelled_elsewhere(), "cancelled elsewhere"),
@@ -197,6 +207,8 @@ _BAD: dict[str, tuple[Callable[[ContextRequest], Any], str]] = {
     "not a number": (lambda _: Context(memory_blocks=MemoryBlocks(external=float("nan"))), "memory_blocks.external"),
     "too much": (lambda _: Context(llm_context={"x": "y" * 70_000}), "bytes of context; at most 65536"),
     "crash": (crash, "RuntimeError: no index"),
+    "own timeout": (silent_timeout, "TimeoutError"),
+    "long": (long_secret, "ValueError: xxx"),
     "database": (lambda _: (_ for _ in ()).throw(DatabaseError("gone")), "DatabaseError"),
 }
 
@@ -300,6 +312,14 @@ async def test_a_run_that_another_process_resumes_has_the_same_context(storage: 
     assert (len(provider.asked), changed.asked) == (1, [])
 
 
+async def test_a_provider_cannot_take_the_name_of_the_memory() -> None:
+    """Their answers could not be told apart, so the runtime does not open."""
+    source = named("memory", lambda run: None)
+    with pytest.raises(ContextProviderError, match="two context providers are called 'memory'"):
+        async with Runtime(planner=ScriptedPlanner([GOAL]), memory="truncation", context=[source]):
+            pass
+
+
 async def test_a_replay_shows_the_planner_the_recorded_context() -> None:
     """A planner whose decision depends on its context decides the same, and no provider is asked."""
     provider = Provider(lambda run: Context(llm_context={"n": len(provider.asked)}))
@@ -338,9 +358,11 @@ async def test_the_caller_of_start_adds_to_the_context(runtimes: Runtimes) -> No
     bench = await runtimes(seen, context=[named("own", lambda _: Context(llm_context={"a": 1, "b": 1}))])
     given = Context(llm_context={"b": 2})
     assert (await bench.run(context=given)).payload == {"a": 1, "b": 2}
-    provider = Provider(lambda run: given)
+    bound_to: list[Identity | None] = []
+    provider = Provider(lambda run: bound_to.append(current_identity()) or given)
     assert (await bench.run("later", context=[provider])).payload == {"a": 1, "b": 2}
     assert [(one.who, one.goal) for one in provider.asked] == [(ME.with_run(""), "later")]
+    assert bound_to == [ME]
     assert (await bench.run()).payload == {"a": 1, "b": 1}
     plain = await runtimes(seen)
     run = await plain.start(context=given)
@@ -357,7 +379,7 @@ async def test_start_refuses_a_context_that_cannot_be_used(runtimes: Runtimes) -
     """Nothing is started with a value that has no JSON form, with what is no provider, or without a required one."""
     bench = await runtimes([GOAL])
     bad: Any = 3
-    for context in (Context(llm_context={"x": object()}), bad, [bad]):
+    for context in (Context(llm_context={"x": object()}), Context(llm_context={"x": "y" * 70_000}), bad, [bad]):
         with pytest.raises(ContextProviderError):
             await bench.start(context=context)
     with pytest.raises(ContextUnavailableError, match="'rules' gave nothing: ValueError: none"):

@@ -20,6 +20,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew, is_cancelled, together
 from harborage.errors import HarborageError
 from harborage.events import EventType, Redactor, RuntimeWarningPayload
+from harborage.identity import bound
 from harborage.memory import SessionMemory
 from harborage.planner import Finish, HandleRegistry
 from harborage.runtime.agent.live import LiveRun
@@ -48,6 +49,7 @@ __all__ = ["ContextDesk", "Provided", "Skipped", "context_effects"]
 
 _GRACE_S: Final = 0.25
 _MOST_REASON: Final = 500
+_MOST_BYTES: Final = 64 * 1024
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -67,7 +69,11 @@ class Provided(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class ContextDesk:
     """Asks the context providers of a runtime, the memory of sessions first. What ignores its cancellation is left
-    behind here, not waited for."""
+    behind here, not waited for.
+
+    Raises:
+        ContextProviderError: a provider has the name of the memory.
+    """
 
     def __init__(
         self,
@@ -80,7 +86,7 @@ class ContextDesk:
         logger: logging.Logger,
     ) -> None:
         self.memory = memory
-        self._sources = tuple(sources) if memory is None else (memory_source(memory), *sources)
+        self._sources = sources_of(sources if memory is None else (memory_source(memory), *sources))
         self.handles = handles
         self.redactor = redactor
         self._clock = clock
@@ -97,7 +103,8 @@ class ContextDesk:
         return replace(provided, context=self.own(provided.context, run.who.run_id))
 
     async def _ask(self, sources: Sequence[ContextSource], run: ContextRequest) -> Provided:
-        answers = await together(*(self._answer(source, run) for source in sources))
+        with bound(run.who):
+            answers = await together(*(self._answer(source, run) for source in sources))
         named: list[tuple[str, Context]] = []
         skipped: list[Skipped] = []
         failures: list[str] = []
@@ -130,7 +137,7 @@ class ContextDesk:
                 self._logger.warning("a run starts without context provider %r: %s", skipped.name, skipped.reason)
             return provided.context
         try:
-            return _plain(choice)
+            return _plain(choice, _MOST_BYTES)
         except (HarborageError, msgspec.ValidationError) as error:
             raise ContextProviderError(f"start: this context cannot be recorded: {error}") from error
 
@@ -167,10 +174,10 @@ class ContextDesk:
             return self._reason(error)
 
     def _reason(self, error: BaseException) -> str:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if isinstance(error, TimeoutError | ContextProviderError):
-            text = str(error)
-        return without_secrets(self.redactor, text[:_MOST_REASON])
+        text = str(error) or type(error).__name__
+        if not isinstance(error, TimeoutError | ContextProviderError) and str(error):
+            text = f"{type(error).__name__}: {text}"
+        return without_secrets(self.redactor, text)[:_MOST_REASON]  # cut first, a secret could lose its mark
 
     def forget(self, run_id: str, handles: Iterable[str]) -> None:
         """Drop the live objects of a run that has ended."""
@@ -263,7 +270,7 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
     try:
         await memory.add_turn(who.identity, turn)
     except Exception as error:  # noqa: BLE001 - what a session remembers does not change how its run ended
-        reason = without_secrets(services.redactor, f"{type(error).__name__}: {error}"[:_MOST_REASON])
+        reason = without_secrets(services.redactor, f"{type(error).__name__}: {error}")[:_MOST_REASON]
         message = f"the session does not remember this run: {reason}"
         services.logger.warning("run %s: %s", _id(live), message)
         services.emit(EventType.RUNTIME_WARNING, who, RuntimeWarningPayload(message=message))
