@@ -384,7 +384,7 @@ class Runtime:
 
     def _handle(self, who: Quadruple, scope: Scope, since: int = 0) -> Run:
         parts = self._parts
-        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since)
+        return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
 
     def _note_spawned(self, task: Task) -> None:
         self._spawned[task.id] = task

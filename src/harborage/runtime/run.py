@@ -24,6 +24,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.steering.rejection import emit_rejection
 from harborage.runtime.steering.scopes import check_scope
+from harborage.tasks import TaskRegistry
 
 __all__ = ["Run"]
 
@@ -45,6 +46,7 @@ class Run:
         *,
         scope: Scope = Scope.OWNER_USER,
         since: int = 0,
+        tasks: TaskRegistry | None = None,
     ) -> None:
         self.who = who
         self.scope = scope
@@ -53,6 +55,7 @@ class Run:
         self._pauses = pauses
         # A number that all events of the run are above: where its stream begins to look.
         self._since = since
+        self._tasks = tasks
 
     @property
     def id(self) -> str:
@@ -94,7 +97,10 @@ class Run:
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
         """
-        return RunEvents(self.who, self._engine, self._bus, since=self._since, after=after, children=children).stream()
+        reader = RunEvents(
+            self.who, self._engine, self._bus, self._tasks, since=self._since, after=after, children=children
+        )
+        return reader.stream()
 
     async def cancel(self, *, hard: bool = False) -> bool:
         """End the run: softly after the planner's next answer, `hard` at once, the call in flight included."""

@@ -29,6 +29,7 @@ from harborage.events import (
 from harborage.events.payloads import TaskSpawnedPayload
 from harborage.identity import Quadruple
 from harborage.runtime.durable import Engine, EngineClosedError, RunFailedError, RunNotFoundError
+from harborage.tasks import TaskFilter, TaskRegistry
 
 __all__ = ["RunEvents"]
 
@@ -42,7 +43,8 @@ _log = logging.getLogger(__name__)
 class RunEvents:
     """One reader of one run; `since` is a number that all events of the run are above. Read it once.
 
-    What is remembered is given from behind the number `after` on.
+    What is remembered is given from behind the number `after` on. Which tasks the run has spawned is learned from the
+    events; where the bus has forgotten some, `tasks` knows.
     """
 
     def __init__(
@@ -50,15 +52,18 @@ class RunEvents:
         who: Quadruple,
         engine: Engine,
         bus: EventBus,
+        tasks: TaskRegistry | None = None,
         *,
         since: int = 0,
         after: int = 0,
         children: bool = True,
     ) -> None:
+        self._who = who
         self._id = who.run_id
         self._session = Filter.of(who.identity)
         self._engine = engine
         self._bus = bus
+        self._tasks = tasks
         self._children = children
         self._tree = {who.run_id}
         # The number of the last event of the session that was looked at.
@@ -138,12 +143,12 @@ class RunEvents:
         """What the bus still knows that was not looked at yet."""
         before = self._place
         found, is_whole = await self._replayed()
+        is_missing = not is_whole or not (self._has_begun or any(_is_spawn_of(event, self._id) for event in found))
+        if is_missing:
+            await self._ask_for_family()
         events = self._sifted(found)
         self._numbers = [event.sequence for event in found if _is_for_all(event)]
-        is_missing = not is_whole
-        if not self._has_begun:
-            self._has_begun = True
-            is_missing |= not (events and _is_spawn_of(events[0], self._id))
+        self._has_begun = True
         if not is_missing or not found:
             return events
         first = (events or found)[0]
@@ -167,6 +172,8 @@ class RunEvents:
             found, _ = await self._replayed()
             within = [event for event in found if event.sequence <= lost.to_seq]
         count = lost.dropped_count - self._replayed_before(lost) - sum(map(_is_for_all, within))
+        if count > 0:
+            await self._ask_for_family()
         events = self._sifted(within)
         self._place = max(self._place, lost.to_seq)
         if count <= 0:
@@ -189,6 +196,14 @@ class RunEvents:
         except CursorTooOldError:
             found, is_whole = await self._bus.replay(Cursor(session, 0), self._session), False
         return [typed_event(event) for event in found if event.sequence > self._place], is_whole
+
+    async def _ask_for_family(self) -> None:
+        """Learn which tasks belong to the run, now that an event that said so may be lost."""
+        left = [self._id] if self._tasks is not None and self._children else []
+        while left and self._tasks is not None:
+            found = await self._tasks.list(self._who.identity, TaskFilter(parent=left.pop()))
+            left += [task.id for task in found]
+            self._tree.update(task.id for task in found)
 
     def _sifted(self, events: list[Event]) -> list[Event]:
         """Those of the events that belong to the stream, all of which have been looked at then."""
