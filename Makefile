@@ -19,7 +19,7 @@ ADAPTERS := pydantic-ai openai-agents langgraph
 ADAPTER_VENVS := .venv-adapters
 
 .DEFAULT_GOAL := help
-.PHONY: help run test simulate chaos soak adapters lint types check bench docs fix lock clean stale
+.PHONY: help run test simulate chaos attack soak adapters lint types check bench docs fix lock clean stale
 export AGENT ASK
 
 help: ## list these jobs
@@ -40,6 +40,10 @@ adapters: $(ADAPTERS:%=$(ADAPTER_VENVS)/%/.ready) ## test the adapters of other 
 
 chaos: $(VENV)/.ready ## play stories with real processes and real kill -9 (SEEDS=200 START=0 STORAGE=postgres)
 	@$(BIN)/python -m harborage.testing.chaos --seeds $(or $(SEEDS),200) --start $(or $(START),0) \
+	  --storage $(or $(STORAGE),sqlite) $(ARGS)
+
+attack: $(VENV)/.ready ## kill, freeze, starve, flood and damage real processes; each attack has its verdict (RUNS=40 STORAGE=postgres)
+	@$(BIN)/python -m harborage.testing.chaos --attacks $(or $(RUNS),40) --start $(or $(START),0) \
 	  --storage $(or $(STORAGE),sqlite) $(ARGS)
 
 soak: $(VENV)/.ready ## play one long story of kills, controls and lost clients (RUNS=2000 STORAGE=postgres)

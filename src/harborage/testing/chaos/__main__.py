@@ -1,7 +1,8 @@
 """`python -m harborage.testing.chaos`: real processes and real kills; what breaks is named, and how to see it again.
 
 Stories by seed are the default; `--soak` plays one long one and watches many
-principals and readers side by side, `--takeovers` measures how soon a run goes on.
+principals and readers side by side, `--takeovers` measures how soon a run goes on,
+`--attacks` kills, freezes, starves, floods and damages, each with its verdict.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from harborage.clock import SYSTEM_CLOCK
 from harborage.identity import Identity
 from harborage.runtime.host import Runtime
+from harborage.testing.chaos.attacks import ATTACKS, LEASE_S, attack
 from harborage.testing.chaos.disconnects import FamilyPlanner, disconnects, stroll
 from harborage.testing.chaos.nursery import Nursery
 from harborage.testing.chaos.places import Places, open_at
@@ -42,12 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--storage", default="sqlite", help="sqlite, postgres, or the url of a Postgres (sqlite)")
     parser.add_argument("--soak", type=int, metavar="RUNS", help="play one long story of so many runs")
     parser.add_argument("--takeovers", type=int, metavar="KILLS", help="measure how soon others carry a run on")
+    parser.add_argument("--attacks", type=int, metavar="RUNS", help="carry out every attack on so many runs each")
     asked = parser.parse_args(arguments)
     with Places(asked.storage) as places, Nursery() as nursery:
         if asked.soak:
             return asyncio.run(_soak(asked.soak, asked.start, places, nursery))
         if asked.takeovers:
             return asyncio.run(_takeovers(asked.takeovers, places, nursery))
+        if asked.attacks:
+            return asyncio.run(_attacks(asked.attacks, asked.start, places, nursery))
         seeds = range(asked.start, asked.start + asked.seeds)
         return asyncio.run(_Stories(places, nursery, asked.storage).play_all(seeds, max(1, asked.jobs)))
 
@@ -90,6 +95,19 @@ class _Stories:
         if told.broken:
             _say(f"  again: python -m harborage.testing.chaos --seeds 1 --start {seed}{self._option}")
         return told
+
+
+async def _attacks(runs: int, seed: int, places: Places, nursery: Nursery) -> int:
+    is_broken = False
+    for number, name in enumerate(ATTACKS):
+        with tempfile.TemporaryDirectory() as folder:
+            async with places.fresh(f"attack_{number}", Path(folder), lease_s=LEASE_S) as place:
+                told = await attack(name, runs, place, nursery, seed=seed)
+        for line in told.broken:
+            _say(f"{name}: {line}")
+        _say(told.line())
+        is_broken = is_broken or bool(told.broken)
+    return 1 if is_broken else 0
 
 
 async def _soak(runs: int, seed: int, places: Places, nursery: Nursery) -> int:

@@ -42,6 +42,7 @@ class Process:
 
     def __init__(self, name: str, pid: int) -> None:
         self.name = name
+        self.pid = pid
         self.is_gone = False
         try:
             self._handle = os.pidfd_open(pid)
