@@ -120,6 +120,32 @@ def test_a_repeated_call_is_told_as_a_line(piped: Start, provider: Provider) -> 
     assert run.out == "Fine.\n"
 
 
+def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe: Start, provider: Provider) -> None:
+    """With nobody at the terminal the command ends and says how to go on; list, show and doctor say why it waits."""
+    provider.server.script(*[Refusal(failure=Failure.OVERLOADED, retry_after="0")] * 3, "Fine again.")
+    first = piped(*GPT, target="Well?", **provider.env)
+    assert first.end() == 3
+    assert "provider unavailable" in first.err
+    assert "harborage resume" in first.err
+    listed = in_pipe("runs", "list", "--status", "interrupted", "--json")
+    assert listed.end() == 0
+    row = json.loads(listed.out)
+    assert row["status"] == "interrupted"
+    assert row["reason"].startswith("interrupted: provider unavailable")
+    assert row["wake_at"]
+    shown = in_pipe("runs", "show", row["run"])
+    assert shown.end() == 0
+    assert "interrupted: interrupted: provider unavailable" not in shown.out
+    assert "interrupted: provider unavailable" in shown.out
+    doctor = in_pipe("doctor")
+    doctor.end()
+    assert f"harborage resume {row['run']} tries now" in doctor.out + doctor.err
+    again = in_pipe("resume", row["run"], **provider.env)
+    assert again.end() == 0
+    assert again.out == "Fine again.\n"
+    assert len(provider.server.requests) == 4
+
+
 # ── What a model refuses ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -170,7 +196,7 @@ def test_what_a_provider_refuses_is_told_once(piped: Start, provider: Provider, 
 def test_a_provider_that_is_not_there_is_named_with_its_setting(piped: Start) -> None:
     """Where nobody listens the variable that names the address is in the text."""
     run = piped(*GPT, target="Well?", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
-    assert run.end() == 1
+    assert run.end() == 3  # it is kept, and goes on when the provider is there
     assert "no connection to http://127.0.0.1:9/v1" in run.err
     assert "check llm.base_url (OPENAI_BASE_URL), and the network" in run.err
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,18 @@ from harborage.app.attachments import Attachment
 from harborage.app.keeping import Origin
 from harborage.app.replays import open_kept
 from harborage.cli.recording import OnEntries, WatchedRuns, watched
+from harborage.cli.standing import is_put_off
 from harborage.identity import Identity
+from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner
+from harborage.runtime.steering.controls import Scope
 from harborage.state.runs import RunRecord
 from harborage.state.storage import open_storage
 
 if TYPE_CHECKING:
-    from harborage.runtime.host import Runtime
+    from harborage.runtime.host import Run, Runtime
 
-__all__ = ["Aboard", "Wishes", "aboard"]
+__all__ = ["Aboard", "Wishes", "aboard", "taken_up"]
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +52,11 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     record: RunRecord | None = None
     has_attachments: bool = False
+
+    @property
+    def entries(self) -> int:
+        """How many entries the run had when it was found; 0 for a new one."""
+        return 0 if self.record is None else self.record.entries
 
     @property
     def is_kept(self) -> bool:
@@ -82,6 +90,15 @@ async def aboard(agent: Agent, wishes: Wishes, on_entries: OnEntries) -> AsyncIt
     storage, runs = watched(await open_storage(wishes.storage), on_entries)
     async with storage, open_kept(agent, storage, _name(wishes, chosen), artifacts=wishes.artifacts) as runtime:
         yield Aboard(runtime=runtime, runs=runs, agent=agent, chosen=chosen, files=files)
+
+
+async def taken_up(runtime: Runtime, record: RunRecord, scope: Scope) -> Run:
+    """The handle on a run that was found; one that waits for its provider tries again now."""
+    run = await runtime.run(record.run_id, who=record.who.identity, scope=scope)
+    if is_put_off(record):
+        with suppress(RunNotFoundError):  # it has ended meanwhile
+            await run.resume()
+    return run
 
 
 def _model(agent: Agent, wishes: Wishes) -> str:

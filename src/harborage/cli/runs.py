@@ -33,7 +33,7 @@ def runs(
     /,
     *,
     status: Annotated[
-        Literal["running", "ready", "parked", "blocked", "finished", "failed"] | None,
+        Literal["running", "ready", "parked", "interrupted", "blocked", "finished", "failed"] | None,
         Parameter(help=_STATUS, show_default=False),
     ] = None,
     agent: Annotated[str, Parameter(help="Only runs of this agent.", show_default=False)] = "",
@@ -100,8 +100,9 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
         return 0
     lines = told(history, clean=masked)
     if not record.standing.stand.is_final:
-        reason = masked(record.standing.reason)
-        lines.insert(1, f"  {status_of(record)}{f': {reason}' if reason else ''}")
+        status = status_of(record)
+        reason = str(masked(record.standing.reason)).removeprefix(f"{status}: ")
+        lines.insert(1, f"  {status}{f': {reason}' if reason else ''}")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
     return 0
@@ -110,7 +111,15 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
 def _stands(status: str) -> tuple[Stand, ...]:
     from harborage.state.runs import Stand
 
-    return () if not status else (Stand.READY,) if status == "running" else (Stand(status),)
+    match status:
+        case "":
+            return ()
+        case "running":
+            return (Stand.READY,)
+        case "interrupted":
+            return (Stand.PARKED,)
+        case _:
+            return (Stand(status),)
 
 
 def _row(record: RunRecord) -> tuple[str, ...]:

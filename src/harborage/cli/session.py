@@ -21,7 +21,7 @@ from rich.text import Text
 from harborage.app import Agent, attach
 from harborage.app.own_sessions import close_own
 from harborage.artifacts import ArtifactRef, ArtifactScope
-from harborage.cli.aboard import Aboard, Wishes, aboard
+from harborage.cli.aboard import Aboard, Wishes, aboard, taken_up
 from harborage.cli.conversation import Conversation
 from harborage.cli.following import Following
 from harborage.cli.keyboard import Keyboard, signals
@@ -32,7 +32,7 @@ from harborage.cli.questions import Desk
 from harborage.cli.records import Recorded
 from harborage.cli.region import region
 from harborage.cli.seen import View, line, new_view
-from harborage.cli.standing import is_blocked, standing_of
+from harborage.cli.standing import is_blocked, is_put_off, standing_of
 from harborage.cli.text import one_line
 from harborage.cli.view import fold, fold_past, header, summary
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -168,7 +168,7 @@ class Session:
         # Whoever sits at the terminal owns the database as well, so the whole keyboard works, priorities included.
         scope = Scope.ADMIN
         if wishes.record is not None:
-            return await runtime.run(wishes.record.run_id, who=wishes.who, scope=scope)
+            return await taken_up(runtime, wishes.record, scope)
         deadline = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
         return await runtime.start(
             wishes.goal,
@@ -351,6 +351,9 @@ class Session:
             record = following.record
             if record is not None and is_blocked(record, first_fence):
                 self._put(_Over(blocked(record.run_id, record.standing.reason)))
+                return
+            if record is not None and self._stage.keys is None and is_put_off(record, self._wishes.entries):
+                self._put(_Leave())  # nobody is there who would wait with it
                 return
             if self._wishes.record is not None or following.is_elsewhere:
                 waiting = await self._waiting(runtime, following)

@@ -7,13 +7,22 @@ from datetime import datetime
 
 from harborage.app.keeping import Origin
 from harborage.cli.text import duration
-from harborage.state.runs import RunRecord, Stand
+from harborage.state.runs import PROVIDER_UNAVAILABLE, RunRecord, Stand
 
-__all__ = ["agent_of", "is_blocked", "roots", "standing_of", "status_of"]
+__all__ = ["agent_of", "is_blocked", "is_put_off", "roots", "standing_of", "status_of"]
+
+
+def is_put_off(record: RunRecord, entries: int = 0) -> bool:
+    """Whether the run waits for its model's provider, which is down, and has more than so many entries."""
+    standing = record.standing
+    is_parked = standing.stand is Stand.PARKED and not record.owner
+    return is_parked and record.entries > entries and standing.reason.startswith(PROVIDER_UNAVAILABLE)
 
 
 def status_of(record: RunRecord) -> str:
     """Where a run stands, in a word: one that is ready and has an owner is running."""
+    if is_put_off(record):
+        return "interrupted"
     stand = str(record.standing.stand)
     return "running" if record.standing.stand is Stand.READY and record.owner else stand
 
@@ -51,6 +60,8 @@ def standing_of(record: RunRecord, now: datetime) -> str:
             return f"blocked {ago} ago: {record.standing.reason}; tried again with the code of today"
         case _ if record.owner:
             return f"carried by another process, which wrote last {ago} ago: followed and steered from here"
+        case Stand.PARKED if is_put_off(record):
+            return f"{record.standing.reason}, {ago} ago; tried again now"
         case Stand.PARKED:
             return f"waiting since {ago}; carried on here"
         case Stand.READY:

@@ -13,6 +13,7 @@ from harborage.app.checkup import Finding
 from harborage.app.keeping import Origin
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
 from harborage.cli.text import duration, one_line, plural, printable
+from harborage.state.runs import PROVIDER_UNAVAILABLE
 
 __all__ = ["findings_lines", "needs_person", "report", "settled_lines", "waits_lines"]
 
@@ -104,6 +105,8 @@ def _way(wait: Wait) -> str:
             return ""
         case WaitKind.RUN, Party.PERSON:
             return f": harborage resume {wait.id}"
+        case WaitKind.RUN, Party.CLOCK if wait.detail.startswith(PROVIDER_UNAVAILABLE):
+            return f": harborage resume {wait.id} tries now"
         case WaitKind.RUN, Party.CODE:
             return f": harborage resume {wait.id} tries again"
         case WaitKind.RUN, Party.WORKER if _is_left(wait):

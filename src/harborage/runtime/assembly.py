@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.outages import KEPT_PATIENCE, MEMORY_PATIENCE
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.controls import ControlEvent
@@ -413,11 +415,20 @@ def _services(
         folds=True,
         keys_pauses=True,
         is_recorded=True,
+        patience=_patience(setup),
         hearing=hearing,
         redactor=desk.redactor,
         desk=desk,
         logger=setup.logger,
     )
+
+
+def _patience(setup: Setup) -> timedelta | None:
+    """How long runs wait for a provider; None for not at all."""
+    wanted = setup.options.provider_patience
+    if wanted is None:
+        return MEMORY_PATIENCE if setup.storage is None else KEPT_PATIENCE
+    return wanted if wanted > timedelta() else None
 
 
 def _executor(

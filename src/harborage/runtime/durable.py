@@ -39,6 +39,7 @@ __all__ = [
     "RunLeftError",
     "RunNotFoundError",
     "RunPhase",
+    "RunPutOffError",
     "RunRequest",
     "RunStatus",
     "RunTakenError",
@@ -101,6 +102,16 @@ class RunTakenError(RunLeftError):
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id} is carried by another host now")
+
+
+class RunPutOffError(RunLeftError):
+    """The run's next step is taken at `until`, or when something arrives; its record says so."""
+
+    def __init__(self, run_id: str, until: datetime, reason: str = "") -> None:
+        self.run_id = run_id
+        self.until = until
+        self.reason = reason
+        super().__init__(f"run {run_id}: {reason}; next attempt {until:%Y-%m-%d %H:%M:%S} UTC")
 
 
 class HistoryMismatchError(RunLeftError):

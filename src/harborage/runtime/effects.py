@@ -15,7 +15,7 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall", "Waiting"]
+__all__ = ["Doubt", "Effect", "EffectTable", "EffectUnknownError", "StepCall", "StepPutOffError", "Waiting"]
 
 
 class EffectUnknownError(HarborageError):
@@ -29,7 +29,8 @@ class EffectUnknownError(HarborageError):
 class StepCall(msgspec.Struct, frozen=True, gc=False):
     """One step of one run, as its effect sees it. `key` is the same for every attempt at this very step.
 
-    `begun` is how often it had begun before in processes that are gone; 0 for a step that nobody is in doubt about.
+    `begun` is how often it had begun before in processes that are gone; 0 for a step that nobody is in doubt about. Of
+    a step that was put off it is how often, and `since` when that was first.
     """
 
     run_id: str
@@ -37,11 +38,21 @@ class StepCall(msgspec.Struct, frozen=True, gc=False):
     name: str
     payload: Any
     begun: int = 0
+    since: datetime | None = None
 
     @property
     def key(self) -> str:
         """The idempotency key: the run and the position, nothing else."""
         return f"{self.run_id}/{self.position}"
+
+
+class StepPutOffError(HarborageError):
+    """A step could not be taken now, and is begun again at `until`; nothing came of it. `reason` says why."""
+
+    def __init__(self, until: datetime, reason: str = "") -> None:
+        self.until = until
+        self.reason = reason
+        super().__init__(f"{reason}; begun again at {until:%Y-%m-%d %H:%M:%S} UTC")
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -75,7 +86,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     and the step begins again when the run is back. It answers None while there is still something to do that would be
     cut short. With `is_kept_soon` the run
     goes on while the outcome is on its way to the record, as far as steps go that only think: `only_thinks` says that a
-    step does nothing but find an answer. The outcome of a step for which `may_repeat` answers False is on disk first:
+    step does nothing but find an answer. One that `may_be_put_off` may raise `StepPutOffError`: its run is left until
+    then, or until something arrives. The outcome of a step for which `may_repeat` answers False is on disk first:
     lost with its process it could never be found out.
     """
 
@@ -96,6 +108,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     is_kept_soon: bool = False
     may_repeat: Callable[[StepCall], bool] | None = None
     only_thinks: bool = False
+    may_be_put_off: bool = False
 
     def yields(self, call: StepCall) -> bool:
         """Whether a soft cancel cuts this call short."""

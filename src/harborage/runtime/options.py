@@ -38,7 +38,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory without one. `artifact_root` is the folder of the `fs` artifact driver. `records_model`: a run's record holds
     what its model was asked and answered, so that it can be replayed offline; without, only its loop can.
     `session_policy`: how long a session may be left alone, or live at all, before it is closed. `task_retention`: how
-    long the tasks of a closed session stay. `upkeep`: how often what waits is looked over.
+    long the tasks of a closed session stay. `provider_patience`: how long a run waits in all for a provider that is
+    down, asking it again at growing intervals, before it fails; 0 lets it fail at once, None means a day over a storage
+    and two minutes without. `upkeep`: how often what waits is looked over.
     """
 
     max_steps: int = 64
@@ -64,6 +66,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     records_model: bool = True
     session_policy: SessionPolicy = SessionPolicy()
     task_retention: timedelta = timedelta(days=30)
+    provider_patience: timedelta | None = None
     upkeep: timedelta = timedelta(minutes=5)
 
 

@@ -16,7 +16,7 @@ from harborage.identity import Quadruple
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause
 from harborage.sessions import Session, SessionPolicy
-from harborage.state.runs import RunRecord, Stand
+from harborage.state.runs import PROVIDER_UNAVAILABLE, RunRecord, Stand
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind
 
 __all__ = ["GRACE", "Party", "Wait", "WaitKind", "of_group", "of_pause", "of_run", "of_session", "of_task"]
@@ -109,6 +109,10 @@ def _of_parked(run: Wait, record: RunRecord, *, stands: Stands, pauses: Sequence
     if wake_at is not None and wake_at <= now:
         return msgspec.structs.replace(run, until=wake_at, then="carried on by the next worker", is_overdue=True)
     parked = msgspec.structs.replace(run, until=wake_at, then="" if wake_at is None else "looked at again")
+    if record.standing.reason.startswith(PROVIDER_UNAVAILABLE):
+        return msgspec.structs.replace(
+            parked, on=Party.CLOCK, name="", detail=record.standing.reason, then="its provider is asked again"
+        )
     if target:
         stand = stands.get(target)
         parked = msgspec.structs.replace(parked, on=Party.RUN, name=target)

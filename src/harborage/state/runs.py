@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,6 +28,7 @@ from harborage.identity import Quadruple
 from harborage.state.errors import StateError
 
 __all__ = [
+    "PROVIDER_UNAVAILABLE",
     "BodyMismatchError",
     "Claim",
     "EntryMissingError",
@@ -82,6 +83,10 @@ class LeaseLostError(RunStoreError):
         self.worker = worker
         self.fence = fence
         super().__init__(f"run {run_id}: worker {worker} with fence {fence} no longer holds it; nothing was written")
+
+
+PROVIDER_UNAVAILABLE: Final = "interrupted: provider unavailable"
+"""How the reason of a parked run begins whose model's provider is down; at `wake_at` it is asked again."""
 
 
 class Stand(StrEnum):

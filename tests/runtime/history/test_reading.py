@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from harborage.planner import CallTool, Finish, FinishReason
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, find_run, history_of, read_run
 from harborage.runtime.host import Runtime
+from harborage.runtime.options import RuntimeOptions
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.runs import RunFilter, RunRecord, Write
 from harborage.state.storage import open_storage
@@ -92,7 +93,8 @@ async def test_what_a_failed_step_heard_is_read_too() -> None:
     """A long prompt whose model failed is kept apart like any large value, and replays."""
     async with await open_storage("memory:") as storage:
         model = ScriptedLLM([RateLimitedError("slow down")])
-        async with Runtime(model=model, instructions="word " * 3_000, storage=storage) as runtime:
+        options = RuntimeOptions(provider_patience=timedelta())
+        async with Runtime(model=model, instructions="word " * 3_000, storage=storage, options=options) as runtime:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
             with pytest.raises(RunFailedError):
                 await run.result()

@@ -276,7 +276,7 @@ ANSWERS = st.one_of(
 def test_every_run_over_a_model_replays(answers: list[Any], token_budget: int, has_instructions: bool) -> None:
     """Whatever the model answers, its failures, repairs and summaries included; each recorded answer is served once."""
     words = "Be brief." if has_instructions else ""
-    options = RuntimeOptions(max_steps=8, token_budget=token_budget)
+    options = RuntimeOptions(max_steps=8, token_budget=token_budget, provider_patience=timedelta())
 
     async def tell() -> None:
         model = Wild(answers)

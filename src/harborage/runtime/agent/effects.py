@@ -35,7 +35,7 @@ from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, f
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger, StepAccount
 from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.planning import plan, recall
+from harborage.runtime.agent.planning import plan_in_time, recall
 from harborage.runtime.agent.providing import context_effects
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
@@ -125,6 +125,7 @@ class AgentEffects:
                     recalled=self._planned_before,
                     is_interruptible=True,
                     only_thinks=True,
+                    may_be_put_off=True,
                 ),
                 "steer": Effect(run=self._steer, result=list[Steered]),
                 "pause.request": Effect(run=self._request_pause, result=OpenPause, is_intended=True),
@@ -204,12 +205,12 @@ class AgentEffects:
         live = self._live[call.run_id]
         if live.mailbox.is_expecting and not self._services.is_recorded:
             return self._plan_in_turn(live, call)
-        return plan(self._services, live, call.payload)
+        return plan_in_time(self._services, live, call)
 
     async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
         """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
         await asyncio.sleep(0)
-        return await plan(self._services, live, call.payload)
+        return await plan_in_time(self._services, live, call)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
         """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""

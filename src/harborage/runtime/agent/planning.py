@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -13,9 +14,10 @@ from harborage.events.payloads import (
     GovernanceBudgetExceededPayload,
     PlannerErrorPayload,
     PlannerFinishPayload,
+    RuntimeWarningPayload,
 )
 from harborage.identity import Quadruple
-from harborage.llm import LimitReachedError, accounting
+from harborage.llm import LimitReachedError, ProviderError, accounting
 from harborage.planner import (
     CallTool,
     ChunkKind,
@@ -31,12 +33,15 @@ from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.session_artifacts import recorded_of
+from harborage.runtime.effects import StepCall, StepPutOffError
 from harborage.runtime.limits import LimitName, Reached, Spent
+from harborage.runtime.outages import next_attempt, outage_of
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, Planned, RunState
+from harborage.state.runs import PROVIDER_UNAVAILABLE
 
-__all__ = ["PlannerStepError", "over_limit", "plan", "recall"]
+__all__ = ["PlannerStepError", "over_limit", "plan", "plan_in_time", "recall"]
 
 _MAX_ERROR_TEXT = 256
 _MICRO = 1_000_000
@@ -74,6 +79,60 @@ async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned
         services.hearing.end(run.who)
     told = heard.told(live.told(), services.logger)
     return replace(planned, heard=told) if told else planned
+
+
+async def plan_in_time(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
+    """The same as `plan`, put off while the provider of its model is down.
+
+    Raises:
+        StepPutOffError: it is; the step is begun again later.
+        PlannerStepError: it was down for as long as the runtime has patience, or the planner failed otherwise.
+    """
+    run: RunState = call.payload
+    try:
+        return await plan(services, live, run)
+    except PlannerStepError as error:
+        down = None if services.patience is None else outage_of(error)
+        if down is None or services.patience is None:
+            raise
+        now = services.stamp.now()
+        attempts, since = call.begun + 1, call.since or now
+        until = next_attempt(
+            attempts, since=since, now=now, patience=services.patience, asked_s=down.retry_after_s, key=call.key
+        )
+        if until is None:
+            # The error stays as it is, so that a replay fails with the same.
+            _warn(services, run, _given_up(down, attempts, since, now), attempts)
+            if services.announces:
+                _announce_error(services, run, error)
+            raise
+        raise _put_off(services, live, run, down, attempts, until) from error
+
+
+def _put_off(
+    services: AgentServices, live: LiveRun, run: RunState, down: ProviderError, attempts: int, until: datetime
+) -> StepPutOffError:
+    """The put-off step, announced; what was streamed of its answer is void."""
+    if live.base.on_chunk is not None:
+        live.base.on_chunk("", False, ChunkKind.RESET)
+    reason = f"{PROVIDER_UNAVAILABLE}: {str(down)[:_MAX_ERROR_TEXT]}"
+    at = f"{until:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{reason}; attempt {attempts} failed, next attempt at {at}; resume the run to try now"
+    _warn(services, run, text, attempts, next_attempt_at=until.isoformat())
+    return StepPutOffError(until, reason)
+
+
+def _warn(services: AgentServices, run: RunState, text: str, attempts: int, **more: str) -> None:
+    fields = {"run_id": run.who.run_id, "attempts": attempts, **more}
+    services.emit(EventType.RUNTIME_WARNING, run.who, RuntimeWarningPayload(text, fields))
+
+
+def _given_up(down: ProviderError, attempts: int, since: datetime, now: datetime) -> str:
+    took = str(now - since).split(".", maxsplit=1)[0]
+    return (
+        f"provider unavailable: {str(down)[:_MAX_ERROR_TEXT]}; given up after {attempts} attempts in {took}, "
+        "RuntimeOptions(provider_patience=…) is the limit; fork the run to go on from its last step"
+    )
 
 
 def recall(live: LiveRun, planned: Planned) -> None:
@@ -119,7 +178,8 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        if services.announces and account.refused is None and account.fault is None:
+        is_passing = services.patience is not None and outage_of(error) is not None
+        if services.announces and not is_passing and account.refused is None and account.fault is None:
             _announce_error(services, run, error)
         raise PlannerStepError(run.steps, str(error) or type(error).__name__) from error
     decision = check_decision(answer)

@@ -37,7 +37,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     `folds` keeps a run going when compression fails, by an arithmetic summary, and compresses again when it must.
     `keys_pauses` lets a step that is repeated after a crash find the pause that it opened; only where no run id is ever
     used twice. `redactor` takes secrets out of what a person is shown, and out of reasoning before it is recorded.
-    `hearing` hears what planners ask of their models, for the record. `is_recorded` says that runs are kept and carried
+    `hearing` hears what planners ask of their models, for the record. `patience` is how long a run waits for a
+    provider that is down; None lets it fail at once. `is_recorded` says that runs are kept and carried
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
     starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another. `desk`
     asks context providers, and has the memory of sessions. `stragglers` owns decisions that ignore their cancellation,
@@ -61,6 +62,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = False
     keys_pauses: bool = False
     is_recorded: bool = False
+    patience: timedelta | None = None
     hearing: Hearing | None = None
     redactor: Redactor = msgspec.field(default_factory=_default_redactor)
     stragglers: Crew | None = None

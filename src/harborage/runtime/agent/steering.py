@@ -75,7 +75,10 @@ async def steer(
                 _check_settled(control, settled)
             if control.type is ControlType.CANCEL:
                 await _propagate_cancel(services, who, control, hard_cancel)
-            outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
+            if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
+                outcome = Steered(control=control)  # the run goes on since it came
+            else:
+                outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
         except Exception as error:
             if isinstance(error, DatabaseError) and services.control_errors is ControlErrors.REJECT:
                 raise  # the control is as good as it was: the batch is applied again once the database serves

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from harborage import codec
 from harborage.errors import HarborageError
 from harborage.planner import Finish
-from harborage.runtime.durable import ControlUnreadableError, RecordRefusedError, RunRequest, RunTakenError
+from harborage.runtime.durable import (
+    ControlUnreadableError,
+    RecordRefusedError,
+    RunPutOffError,
+    RunRequest,
+    RunTakenError,
+)
+from harborage.runtime.effects import Waiting
 from harborage.runtime.engines.bodies import taken_out
-from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.mailbox import Mailbox, earliest
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
-from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Standing, Write
+from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Stand, Standing, Write
 
-__all__ = ["Carried", "Ledger"]
+__all__ = ["Carried", "Ledger", "parked", "put_off"]
+
+_LONGEST_WAIT = timedelta(days=1)
 
 
 class Carried(msgspec.Struct, kw_only=True):
@@ -101,3 +111,13 @@ class Ledger:
             raise RunTakenError(lease.run_id) from error
         except HarborageError as error:
             raise RecordRefusedError(lease.run_id, str(error)) from error
+
+
+def parked(waiting: Waiting, now: datetime) -> Standing:
+    """How a run stands that only waits."""
+    return Standing(stand=Stand.PARKED, wake_at=waiting.until or now + _LONGEST_WAIT, waits_for=waiting.run_id)
+
+
+def put_off(run: Carried, error: RunPutOffError) -> Standing:
+    """How a run stands whose next step is tried again later; its deadline comes all the same."""
+    return Standing(stand=Stand.PARKED, wake_at=earliest(error.until, run.request.deadline), reason=error.reason)

@@ -134,6 +134,11 @@ class Mailbox:
             return None
         return Waiting(earliest(self._until, *(one.until for one in awaited)), next(iter(_runs(awaited)), ""))
 
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self._has_mail() or self._background or self._is_past_deadline)
+
     def connect(self, bridge: Bridge, on_hard_cancel: Callable[[], None] | None = None) -> None:
         """Hand approvals that arrive in mid step to `bridge`, and tell at once of a hard cancel."""
         self._bridge = bridge

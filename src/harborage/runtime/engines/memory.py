@@ -11,7 +11,7 @@ import builtins
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -27,13 +27,14 @@ from harborage.runtime.durable import (
     RunFailedError,
     RunNotFoundError,
     RunPhase,
+    RunPutOffError,
     RunRequest,
     RunStatus,
 )
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import read_entries, read_value, steps_of
-from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.mailbox import Mailbox, earliest
 from harborage.runtime.journal import (
     Ended,
     Entry,
@@ -242,7 +243,7 @@ class MemoryEngine:
         """Carry one run to its end, or to where this host stops."""
         run.phase, run.reason = RunPhase.RUNNING, ""
         try:
-            entry = await self._outcome(run_id, run, carriage)
+            entry = await self._carried(run_id, run, carriage)
             if entry is not None:
                 await self._end(run_id, run, entry)
         finally:
@@ -250,12 +251,39 @@ class MemoryEngine:
             if run.phase is RunPhase.RUNNING:
                 run.phase = RunPhase.PENDING
 
+    async def _carried(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
+        """The same as `_outcome`, of a run whose steps may be put off."""
+        while True:
+            try:
+                return await self._outcome(run_id, run, carriage)
+            except RunPutOffError as error:
+                self._logger.warning("%s", error)
+                run.phase, run.reason = RunPhase.PARKED, error.reason
+                await self._hold(run, error.until)
+                run.phase, run.reason = RunPhase.RUNNING, ""
+
+    async def _hold(self, run: _Carried, until: datetime) -> None:
+        """Wait until then, for the run's deadline, or for something that arrives."""
+        assert run.inbox is not None
+        woken = asyncio.Event()
+        unlisten = run.inbox.on_enqueue(lambda _: woken.set())
+        latest = earliest(until, run.request.deadline) or until
+        timer = self._clock.call_later(max(0.0, (latest - self._clock.now()).total_seconds()), woken.set)
+        try:
+            if not run.inbox:
+                await woken.wait()
+        finally:
+            timer.cancel()
+            unlisten()
+
     async def _outcome(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
         """How the run ended, as its last entry; None for a run that waits for other code."""
         try:
             entries = read_entries(run_id, await self._journal.read(run_id))
             finish = await carriage.perform(run_id, run, self._journal, entries, is_stopping=lambda: self._work is None)
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
+        except RunPutOffError:
+            raise
         except (HistoryMismatchError, JournalCorruptError) as error:
             run.phase, run.reason = RunPhase.BLOCKED, str(error)
             self._logger.error("%s", error)

@@ -25,9 +25,10 @@ from harborage.runtime.durable import (
     RecordRefusedError,
     RolloverError,
     RunLeftError,
+    RunPutOffError,
     RunRequest,
 )
-from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall
+from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, StepPutOffError
 from harborage.runtime.engines.histories import history_prefix
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.outbox import Outbox
@@ -146,7 +147,10 @@ class Recorder:
         result = _LIVE
         if self._past:
             answer = self._recall(call, effect)
-            if type(answer) is _Doubted:
+            if isinstance(answer, StepCall):
+                call = answer
+                self._give_way(call)
+            elif type(answer) is _Doubted:
                 result = await self._clear_up(answer, effect)
             elif answer is not _LIVE:
                 return answer
@@ -327,6 +331,8 @@ class Recorder:
             failure = self._failure_of(call, effect, error)
             if failure is None:
                 raise
+            if effect.may_be_put_off and isinstance(failure, StepPutOffError):
+                await self._put_off(call, failure)
             if isinstance(failure, self._refusals):
                 raise RecordRefusedError(self._run_id, error_text(failure)) from failure
             if task.cancelling() > before:
@@ -339,6 +345,23 @@ class Recorder:
             self._clear(effect, call, before)
             self._was_stopped = self._is_stopping is not None and self._is_stopping()
         return result
+
+    async def _put_off(self, call: StepCall, failure: StepPutOffError) -> NoReturn:
+        """Record an attempt that failed: how many there were, and since when, is read off these entries."""
+        why = raw({"until": failure.until, "reason": failure.reason})
+        self._note(Begun(at=self._clock.now(), position=call.position, name=call.name, key=call.key, payload=why))
+        await self._outbox.flush()
+        raise RunPutOffError(self._run_id, failure.until, failure.reason) from failure
+
+    def _give_way(self, call: StepCall) -> None:
+        """Give up a step that was put off where something has arrived meanwhile, which comes first.
+
+        Raises:
+            StepInterruptedError: something has.
+        """
+        if self.mailbox.has_arrivals:
+            self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=Interrupt.ARRIVAL))
+            raise StepInterruptedError(call.name, Interrupt.ARRIVAL)
 
     def _own_task(self) -> asyncio.Task[Any]:
         """The task that carries this run, or this branch of it."""
@@ -400,6 +423,8 @@ class Recorder:
                 if effect.cut is not None:
                     effect.cut(call)  # in the process that is gone; it may come to nothing here, too
                 begun = sum(isinstance(one, Begun) for one in entries)
+                if effect.may_be_put_off:
+                    return msgspec.structs.replace(call, begun=begun, since=entries[0].at)
                 doubted = msgspec.structs.replace(call, begun=begun)
                 if effect.unknown is not None and self.mailbox.bar_of(effect, call) is Interrupt.SOFT_CANCEL:
                     return _Doubted(doubted, Doubt.ASK)  # it is not made again, and it may have acted

@@ -33,15 +33,16 @@ from harborage.runtime.durable import (
     Program,
     RecordRefusedError,
     RunNotFoundError,
+    RunPutOffError,
     RunRequest,
     RunStatus,
     RunTakenError,
 )
-from harborage.runtime.effects import EffectTable, Waiting
+from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
-from harborage.runtime.engines.leased import Carried, Ledger
+from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off
 from harborage.runtime.engines.reader import RunReader, status_of
 from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
@@ -70,7 +71,6 @@ _CAUSES = 1000
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
 _SHORTEST_DOZE_S = 0.05
-_LONGEST_WAIT = timedelta(days=1)
 _UNREADABLE = (
     ControlUnreadableError,
     DatabaseCorruptError,
@@ -355,6 +355,9 @@ class StoredEngine:
             standing = Standing(stand=Stand.FINISHED, reason=str(finish.reason))
         except (RunTakenError, RecordRefusedError):
             raise
+        except RunPutOffError as error:
+            self._logger.warning("%s", error)
+            return put_off(run, error)
         except _UNREADABLE as error:
             return self._blocked(error)
         except DatabaseError as error:
@@ -436,14 +439,10 @@ class StoredEngine:
                 run.idle_since = now
             elif now - run.idle_since >= self._linger_s and run.parked is None:
                 if run.unreadable is None:
-                    run.parked = self._parked(waiting)
+                    run.parked = parked(waiting, self._clock.now())
                 else:
                     run.parked = self._blocked(run.unreadable)
                 run.task.cancel()
-
-    def _parked(self, waiting: Waiting) -> Standing:
-        wake_at = waiting.until or self._clock.now() + _LONGEST_WAIT
-        return Standing(stand=Stand.PARKED, wake_at=wake_at, waits_for=waiting.run_id)
 
     async def _doze(self) -> None:
         """Wait for a change, for the next time that a parked run waits for, or for the next look at those carried."""

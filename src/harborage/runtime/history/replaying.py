@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
@@ -157,7 +157,7 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
     return replace(
         setup,
         mind=replace(mind, model=served) if isinstance(mind, Thought) else mind,
-        options=replace(setup.options, records_model=False, limits=Limits()),
+        options=replace(setup.options, records_model=False, limits=Limits(), provider_patience=timedelta()),
         bus=None,
         artifacts=setup.artifacts if artifacts is None else artifacts,
         tasks=None,

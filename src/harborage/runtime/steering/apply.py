@@ -18,12 +18,12 @@ from harborage.planner import (
     Step,
 )
 from harborage.runtime.pauses import PauseDecision
-from harborage.runtime.steering.arrivals import Arrivals, Woken
+from harborage.runtime.steering.arrivals import Arrivals, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
 
-__all__ = ["Observed", "arrived", "paused", "remember", "settle", "steered", "told"]
+__all__ = ["Observed", "arrived", "interrupted", "paused", "remember", "settle", "steered", "told"]
 
 
 class Observed(NamedTuple):
@@ -109,6 +109,12 @@ def paused(run: RunState, pause: OpenPause) -> RunState:
     return run
 
 
+def interrupted(run: RunState, reason: Interrupt) -> RunState:
+    """The planner was cut short. One that was put off begins anew, so that a RESUME before that has had its effect."""
+    run.awaits_provider = reason is Interrupt.ARRIVAL
+    return run
+
+
 def settle(run: RunState, woken: Woken) -> RunState:
     """Take in why a parked run goes on; a queued control is left to the next drain."""
     run.is_past_deadline = run.is_past_deadline or woken.is_past_deadline
@@ -145,6 +151,7 @@ _NO_SIGNALS = ControlSignals()
 def told(run: RunState, planned: Planned) -> RunState:
     """The planner has answered: what it was told is delivered, and a soft cancel has had its one call."""
     run.steps += 1
+    run.awaits_provider = False
     if planned.spent is not None:
         run.spent += planned.spent
     run.signals = _NO_SIGNALS

@@ -17,12 +17,14 @@ __all__ = ["NOTHING", "Arrivals", "Hold", "Interrupt", "StepInterruptedError", "
 
 
 class Interrupt(StrEnum):
-    """Why a step in flight was cut short; a soft cancel and a pause do so only to a step that merely waits."""
+    """Why a step was cut short; a soft cancel and a pause do so only to a step that merely waits. One that waits to be
+    begun again is given up when something arrives, and taken anew after that."""
 
     HARD_CANCEL = "hard_cancel"
     SOFT_CANCEL = "soft_cancel"
     DEADLINE = "deadline"
     PAUSE = "pause"
+    ARRIVAL = "arrival"
 
 
 class StepInterruptedError(SteeringError):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from harborage.planner import AwaitTask, Decision, Finish, RequestPause
-from harborage.runtime.steering.apply import Observed, arrived, paused, remember, settle, steered, told
+from harborage.runtime.steering.apply import Observed, arrived, interrupted, paused, remember, settle, steered, told
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, StepInterruptedError, WaitPutOffError
 from harborage.runtime.steering.gate import Go, Stop, gate, too_many_steps
 from harborage.runtime.steering.state import Cancelling, Planned, PutOff, RunState, SteerRequest
@@ -50,7 +50,8 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
             continue
         try:
             planned = await io.step("plan", run)
-        except StepInterruptedError:
+        except StepInterruptedError as cut:
+            run = interrupted(run, cut.reason)
             continue
         run = told(run, planned)
         decision: Decision = planned.decision
@@ -85,7 +86,9 @@ async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
     run = arrived(run, arrivals)
     if not arrivals.controls:
         return run
-    request = SteerRequest(controls=arrivals.controls, task_id=run.task_id, pause=run.pause)
+    request = SteerRequest(
+        controls=arrivals.controls, task_id=run.task_id, pause=run.pause, awaits_provider=run.awaits_provider
+    )
     return steered(run, await io.step("steer", request))
 
 

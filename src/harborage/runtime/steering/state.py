@@ -89,11 +89,13 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SteerRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A batch of controls to apply, and what applying them depends on."""
+    """A batch of controls to apply, and what applying them depends on. `awaits_provider` says that the run waited for
+    its provider, so that a RESUME has had its effect by arriving."""
 
     controls: tuple[ControlEvent, ...]
     task_id: str = ""
     pause: OpenPause | None = None
+    awaits_provider: bool = False
 
 
 class Steered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,6 +141,7 @@ class RunState(msgspec.Struct, kw_only=True):
     pause: OpenPause | None = None
     cancelling: Cancelling = Cancelling.NO
     is_past_deadline: bool = False
+    awaits_provider: bool = False
     pending: tuple[ToolCallDeferred, ...] = ()
     finish: Finish | None = None
     put_off: PutOff | None = None

@@ -1,0 +1,70 @@
+"""When a run asks a provider again that is down: which failures waiting cures, how long the waits are, when to stop.
+
+Pure. A client has made its own few retries before any of this: these waits are those of a run that leaves memory.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from datetime import datetime, timedelta
+from typing import Final
+
+from harborage.llm import (
+    ConnectionFailedError,
+    IncompleteAnswerError,
+    ProviderError,
+    ProviderTimeoutError,
+    ProviderUnavailableError,
+    RateLimitedError,
+)
+
+__all__ = ["KEPT_PATIENCE", "MEMORY_PATIENCE", "next_attempt", "outage_of"]
+
+KEPT_PATIENCE: Final = timedelta(days=1)
+"""How long a run over a storage waits for a provider in all, unless its runtime says otherwise."""
+
+MEMORY_PATIENCE: Final = timedelta(minutes=2)
+"""The same without a storage, where somebody waits for the process."""
+
+_FIRST_S: Final = 15.0
+_LONGEST_S: Final = 900.0
+_MOST_DOUBLINGS: Final = 10
+_LONGEST_ASKED_S: Final = 86_400.0
+_PASSING: Final = (
+    ConnectionFailedError,
+    IncompleteAnswerError,
+    ProviderTimeoutError,
+    ProviderUnavailableError,
+    RateLimitedError,
+)
+
+
+def outage_of(error: BaseException | None) -> ProviderError | None:
+    """The failure of a provider behind `error` that waiting may cure; None for all others, such as a refused key."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, _PASSING):
+            return error
+        seen.add(id(error))
+        error = error.__cause__
+    return None
+
+
+def next_attempt(
+    attempts: int, *, since: datetime, now: datetime, patience: timedelta, asked_s: float | None = None, key: str = ""
+) -> datetime | None:
+    """When a step begins again that has failed `attempts` times since `since`; None when it has waited long enough.
+
+    The wait is 15 seconds at first and twice as long each time, up to a quarter of an hour, less up to a quarter by
+    `key`, so that many runs do not come back at once. A longer wait that the provider asks for counts, up to a day. The
+    last attempt is made when the patience ends.
+    """
+    latest = since + patience
+    if now >= latest:
+        return None
+    wait_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(max(0, attempts - 1), _MOST_DOUBLINGS))
+    wait_s *= 1.0 - (zlib.crc32(f"{key}/{attempts}".encode()) % 1000) / 4000
+    if asked_s is not None and math.isfinite(asked_s):
+        wait_s = max(wait_s, min(asked_s, _LONGEST_ASKED_S))
+    return min(latest, now + timedelta(seconds=wait_s))
