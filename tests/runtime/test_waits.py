@@ -10,7 +10,18 @@ from msgspec.structs import replace
 from harborage.identity import Identity
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause, PauseDecision, PauseState
-from harborage.runtime.waits import GRACE, Party, Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
+from harborage.runtime.waits import (
+    GRACE,
+    Party,
+    Wait,
+    WaitKind,
+    circles,
+    of_group,
+    of_pause,
+    of_run,
+    of_session,
+    of_task,
+)
 from harborage.sessions import Session, SessionPolicy
 from harborage.state.runs import RunRecord, Stand, Standing
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind, TaskStatus
@@ -46,6 +57,26 @@ def run(*, owner: str = "", stands: dict[str, Stand] | None = None, pauses: tupl
     wait = of_run(record, stands=stands or {}, pauses=pauses, now=NOW)
     assert wait is not None
     return wait
+
+
+def test_runs_that_wait_for_themselves_are_orphans() -> None:
+    """Each run of a circle; not one that only leads to it, nor one whose chain a worker or the clock ends."""
+    awaits = {"a": "b", "b": "c", "c": "a", "leads": "a", "self": "self", "x": "y", "y": "", "w": "v", "v": "w"}
+    records = [
+        replace(
+            RECORD,
+            run_id=one,
+            owner="worker" if one == "v" else "",
+            standing=Standing(stand=Stand.PARKED, waits_for=on),
+        )
+        for one, on in awaits.items()
+    ]
+    found = circles(records)
+    assert found == {"a", "b", "c", "self"}
+    stands = dict.fromkeys(awaits, Stand.PARKED)
+    waits = [of_run(one, stands=stands, pauses=(), now=NOW, circular=found) for one in records]
+    orphans = {wait.id for wait in waits if wait is not None and "waits for itself" in wait.orphan}
+    assert orphans == found
 
 
 @pytest.mark.parametrize("stand", [Stand.FINISHED, Stand.FAILED])

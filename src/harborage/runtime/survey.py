@@ -24,7 +24,7 @@ from harborage.runtime.pauses import (
     PauseDecision,
     PauseNotFoundError,
 )
-from harborage.runtime.waits import Wait, WaitKind, of_group, of_pause, of_run, of_session, of_task
+from harborage.runtime.waits import Wait, WaitKind, circles, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
 from harborage.state.runs import RunFilter, RunQueue, RunRecord, RunStore, Stand
 from harborage.tasks import (
@@ -201,7 +201,10 @@ def _runs(records: list[RunRecord], stands: dict[str, Stand], pauses: Iterable[P
     of_each: defaultdict[str, list[Pause]] = defaultdict(list)
     for pause in pauses:
         of_each[pause.identity.run_id].append(pause)
-    return _given(of_run(one, stands=stands, pauses=of_each.get(one.run_id, []), now=now) for one in records)
+    circular = circles(records)
+    return _given(
+        of_run(one, stands=stands, pauses=of_each.get(one.run_id, []), now=now, circular=circular) for one in records
+    )
 
 
 async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:

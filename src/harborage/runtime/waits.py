@@ -6,7 +6,7 @@ then says why. What is overdue is not one: whoever looks next ends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -19,7 +19,7 @@ from harborage.sessions import Session, SessionPolicy
 from harborage.state.runs import PROVIDER_UNAVAILABLE, RunRecord, Stand
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind
 
-__all__ = ["GRACE", "Party", "Wait", "WaitKind", "of_group", "of_pause", "of_run", "of_session", "of_task"]
+__all__ = ["GRACE", "Party", "Wait", "WaitKind", "circles", "of_group", "of_pause", "of_run", "of_session", "of_task"]
 
 GRACE = timedelta(minutes=1)
 """How long what was only just made is left to whoever made it."""
@@ -78,8 +78,35 @@ Stands = Mapping[str, Stand]
 """How the runs that are kept stand, by their ids."""
 
 
-def of_run(record: RunRecord, *, stands: Stands, pauses: Sequence[Pause], now: datetime) -> Wait | None:
-    """What a run waits for; None for one that has ended. `pauses` are its open ones."""
+def circles(records: Iterable[RunRecord]) -> frozenset[str]:
+    """The runs out of memory that wait for themselves through the runs that they wait for."""
+    awaits = {
+        one.run_id: one.standing.waits_for for one in records if one.standing.stand is Stand.PARKED and not one.owner
+    }
+    found: set[str] = set()
+    clear: set[str] = set()
+    for run_id in awaits:
+        path: dict[str, None] = {}
+        while run_id in awaits and run_id not in path and run_id not in clear:
+            path[run_id] = None
+            run_id = awaits[run_id]
+        ids = list(path)
+        if run_id in path:
+            found.update(ids[ids.index(run_id) :])
+        clear.update(ids)
+    return frozenset(found)
+
+
+def of_run(
+    record: RunRecord,
+    *,
+    stands: Stands,
+    pauses: Sequence[Pause],
+    now: datetime,
+    circular: frozenset[str] = frozenset(),
+) -> Wait | None:
+    """What a run waits for; None for one that has ended. `pauses` are its open ones, `circular` the runs that wait for
+    themselves."""
     standing = record.standing
     if standing.stand.is_final:
         return None
@@ -98,7 +125,10 @@ def of_run(record: RunRecord, *, stands: Stands, pauses: Sequence[Pause], now: d
         case Stand.BLOCKED:
             return msgspec.structs.replace(run, on=Party.CODE, name=record.agent, detail=standing.reason)
         case Stand.PARKED:
-            return _of_parked(run, record, stands=stands, pauses=pauses, now=now)
+            waiting = _of_parked(run, record, stands=stands, pauses=pauses, now=now)
+            if record.run_id in circular and not waiting.is_orphan:
+                return msgspec.structs.replace(waiting, orphan="it waits for itself, through the run that it waits for")
+            return waiting
         case _:
             return msgspec.structs.replace(run, then="carried on by the next worker of its agent")
 
