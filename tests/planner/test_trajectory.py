@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.planner import (
     UNSET_TIME,
     AwaitTask,
@@ -83,7 +82,6 @@ trajectories = st.builds(
     steps=st.lists(steps, max_size=4),
     summary=st.none() | st.builds(TrajectorySummary, goals=st.lists(st.text()), note=st.text()),
     sources=st.lists(st.builds(Source, kind=st.sampled_from(SourceKind), ref=st.text()), max_size=2),
-    hint_state=json_maps,
     steering_inputs=st.lists(
         st.builds(SteeringInjection, kind=st.text(), payload=json_maps, at_step=st.integers(0, 9)), max_size=2
     ),
@@ -95,7 +93,6 @@ trajectories = st.builds(
 
 def full() -> Trajectory:
     """A history with something in every field."""
-    scope = ArtifactScope("t", "u", "s")
     return Trajectory(
         query="q",
         llm_context={"b": 1, "a": 2},
@@ -117,8 +114,6 @@ def full() -> Trajectory:
         ],
         summary=TrajectorySummary(goals=["g"], facts=["f"], pending=["p"], last_output_digest="d", note="n"),
         sources=[Source(kind=SourceKind.TOOL, ref="search")],
-        artifacts=[ArtifactRef("id", "text/plain", 3, "a.txt", "00", scope, "default", {"tool": "x"})],
-        hint_state={"h": 1},
         steering_inputs=[SteeringInjection(kind="user_message", payload={"message": "hi"}, at_step=0)],
         background={
             "g": BackgroundResult(
@@ -170,8 +165,6 @@ def test_keys_in_declared_order():
         "steps",
         "summary",
         "sources",
-        "artifacts",
-        "hint_state",
         "steering_inputs",
         "background",
         "resume_hint",
@@ -336,7 +329,7 @@ def test_unknown_keys_are_ignored():
     assert again == Trajectory(steps=[Step()])
 
 
-NOT_JSON = [b"", "", b"{", b"\xff", b'{"query":"\xff"}', b'{"hint_state":' + b'{"a":' * 100_000]
+NOT_JSON = [b"", "", b"{", b"\xff", b'{"query":"\xff"}', b'{"llm_context":' + b'{"a":' * 100_000]
 NO_HISTORY = [b"[]", b"null", b'{"query":7}', b'{"steps":[{"latency_ms":"x"}]}']
 
 
@@ -392,7 +385,7 @@ def test_paths_reach_everywhere():
     assert field_of(Trajectory(steps=[Step(), Step(llm_observation=[1, {"a": live}])])) == (
         "Trajectory.steps[1].llm_observation[1].a"
     )
-    assert field_of(Trajectory(hint_state={"x": [live]})) == "Trajectory.hint_state.x[0]"
+    assert field_of(Trajectory(llm_context={"x": [live]})) == "Trajectory.llm_context.x[0]"
     injection = SteeringInjection(kind="inject_context", payload={"p": live}, at_step=0)
     assert field_of(Trajectory(steering_inputs=[injection])) == "Trajectory.steering_inputs[0].payload.p"
     hint = ResumeHint(pause_token="t", resumed_at=AT, resume_payload={"p": live})

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from harborage import codec
-from harborage.artifacts import ArtifactRef
 from harborage.codec import UnserializableError
 from harborage.planner.decisions import DECISION_KINDS, Decision
 from harborage.planner.enums import SourceKind
@@ -219,8 +218,6 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     steps: list[Step] = []
     summary: TrajectorySummary | None = None
     sources: list[Source] = []
-    artifacts: list[ArtifactRef] = []
-    hint_state: dict[str, Any] = {}
     steering_inputs: list[SteeringInjection] = []
     background: dict[str, BackgroundResult] = {}
     resume_hint: ResumeHint | None = None
@@ -322,8 +319,6 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
 
 _AFTER_SUMMARY: Final = (
     "sources",
-    "artifacts",
-    "hint_state",
     "steering_inputs",
     "background",
     "resume_hint",
