@@ -154,7 +154,7 @@ async def _approvers(scene: _Scene) -> None:
 
 async def _answer_at_once(scene: _Scene, pause: Pause) -> None:
     assert pause.payload is not None
-    scene.approved.add((pause.identity.run_id, pause.payload["args_summary"]["what"]))
+    scene.approved.add((pause.identity.run_id, pause.payload["args_summary"]["args"]["what"]))
     answers = [ControlType.APPROVE, *scene.chance.choices([ControlType.APPROVE, ControlType.REJECT], k=_APPROVERS - 1)]
 
     async def answer(kind: ControlType) -> None:
