@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harborage import codec
 from harborage.planner import (
     ABSOLUTE_MAX_PARALLEL,
     DECISION_KINDS,
@@ -146,10 +147,10 @@ def test_what_the_runtime_cannot_act_on_is_refused(decision, said):
     ("decision", "field"),
     [
         (CallTool(5), "CallTool tool is a int"),
-        (CallTool("t", '{"a": 1}'), "CallTool args is a str"),
+        (CallTool("t", [1]), "CallTool args is a list"),
         (CallTool("t", None), "CallTool args is None"),
         (CallTool("t", b"{}", 7), "CallTool call_id is a int"),
-        (CallParallel((CallTool("t", {}),)), "CallParallel branch 0 args is a dict"),
+        (CallParallel((CallTool("t", 3),)), "CallParallel branch 0 args is a int"),
         (CallParallel((CallTool("t"),), "all"), "CallParallel join is a str"),
         (SpawnTask(spec=None), "SpawnTask spec is None"),
         (SpawnTask(spec=SpawnSpec(priority="high")), "SpawnTask priority is a str"),
@@ -203,3 +204,31 @@ def test_parallel_observation_is_read_back_from_plain_json():
 def test_other_observations_are_not_parallel(value):
     """What does not spell a parallel observation is none."""
     assert parallel_observation(value) is None
+
+
+def test_a_call_takes_its_arguments_as_values() -> None:
+    """By name, as a dict, as text or as the very bytes; all of them are the same call."""
+    made = CallTool("x", b'{"a":1}')
+    assert (
+        CallTool("x", a=1)
+        == CallTool("x", {"a": 1})
+        == CallTool("x", '{"a":1}')
+        == CallTool("x", args={"a": 1})
+        == made
+    )
+    assert CallTool("x", {"tool": 1, "args": 2, "call_id": 3}).args == b'{"tool":1,"args":2,"call_id":3}'
+    assert CallTool("x", call_id="c", a=1) == CallTool("x", b'{"a":1}', "c")
+    assert codec.decode(codec.encode(CallTool("x", a=1)), CallTool) == made
+    assert msgspec.structs.replace(made, call_id="c") == CallTool("x", b'{"a":1}', "c")
+    assert CallTool("x").args == b"{}"
+
+
+def test_a_call_whose_arguments_make_no_sense_is_refused() -> None:
+    """Where it is written, by the name of its tool."""
+    with pytest.raises(TypeError, match="'x'.*not both"):
+        CallTool("x", {"a": 1}, b=2)
+    for wrong in ([1], None, 3):
+        with pytest.raises(InvalidDecisionError):
+            check_decision(CallTool("x", wrong))  # type: ignore[arg-type]
+    with pytest.raises(codec.UnserializableError, match=r"x\.args"):
+        CallTool("x", a=object())

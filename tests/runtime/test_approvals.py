@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -88,6 +89,16 @@ def test_only_tools_that_may_ever_need_approval_are_gated(policy: Any, gated: li
         clock=clock,
     )
     assert sorted(gates) == gated
+
+
+def test_a_tool_that_needs_scopes_is_gated_like_any_other() -> None:
+    """Whether a run may see a tool says nothing about whether its call must be approved."""
+    catalog = ToolCatalog()
+    catalog.register(tool(write.function, name="vault", auth_scopes=("vault",)))
+    parts = (Coordinator(), MemoryEventBus(), PatternRedactor())
+    for policy in (AlwaysDeny(), {"vault": AlwaysDeny()}):
+        gates = approval_gates(policy, catalog, *parts, ttl=timedelta(days=1), clock=FakeClock())
+        assert list(gates) == ["vault"]
 
 
 async def test_a_policy_for_a_tool_that_is_not_there_is_refused(runtimes: Runtimes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.codec import UnserializableError
+from harborage.errors import InvalidOptionError
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity, IdentityRequiredError
 from harborage.planner import (
@@ -25,6 +27,7 @@ from harborage.planner import (
     SpawnSpec,
     SpawnTask,
 )
+from harborage.runtime.agent.contexts import InputArtifactMissingError
 from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
 from harborage.runtime.host import Runtime, RuntimeClosedError, RuntimeOpenError
 from harborage.runtime.journal import MemoryJournal
@@ -78,10 +81,15 @@ class BrokenJournal(MemoryJournal):
 
 
 class BrokenArtifacts(MemoryArtifactStore):
-    """Cannot be read."""
+    """Can be read once."""
+
+    is_broken = False
 
     async def get_ref(self, scope: ArtifactScope, id: str) -> Any:
-        raise OSError("no such bucket")
+        if self.is_broken:
+            raise OSError("no such bucket")
+        self.is_broken = True
+        return await super().get_ref(scope, id)
 
 
 async def test_a_run_tells_its_story(runtimes: Runtimes) -> None:
@@ -258,8 +266,10 @@ async def _only_foreground(bench: Any) -> Any:
 
 async def test_a_run_that_cannot_be_equipped_fails_with_its_task(runtimes: Runtimes) -> None:
     """Neither its result nor its events are waited for in vain."""
-    bench = await runtimes([GOAL], artifacts=BrokenArtifacts())
-    run = await bench.start(input_artifacts=["a"])
+    artifacts = BrokenArtifacts()
+    ref = await artifacts.put_text(ArtifactScope("t", "u", "s"), "hello")
+    bench = await runtimes([GOAL], artifacts=artifacts)
+    run = await bench.start(input_artifacts=[ref.id])
     with pytest.raises(RunFailedError, match="OSError: no such bucket"):
         await bench.end(run)
     assert [event.type async for event in run.events()] == ["task.spawned", "task.started", "task.failed"]
@@ -456,12 +466,45 @@ async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes) -> No
 
 
 async def test_a_run_is_given_its_input_artifacts(runtimes: Runtimes) -> None:
-    """By id, those that are there."""
+    """By id."""
     planner = RecordingPlanner(ScriptedPlanner([GOAL]))
     artifacts = MemoryArtifactStore()
     ref = await artifacts.put_text(ArtifactScope("t", "u", "s"), "hello", filename="a.txt")
     bench = await runtimes(planner, artifacts=artifacts)
-    run = await bench.start(input_artifacts=[ref.id, "gone"])
+    run = await bench.start(input_artifacts=[ref.id])
     await bench.end(run)
     assert [view.id for view in planner.contexts[0].input_artifacts] == [ref.id]
-    assert (await bench.rt.tasks.get(run.id, who=ME)).input_artifact_ids == (ref.id, "gone")
+    assert (await bench.rt.tasks.get(run.id, who=ME)).input_artifact_ids == (ref.id,)
+
+
+async def test_a_heavy_answer_is_kept_as_an_artifact_and_its_task_has_the_reference(runtimes: Runtimes) -> None:
+    """Who asked for the run gets it whole; whoever reads the task's result, its summary."""
+    for payload in ({"x": "y" * 200_000}, "z" * 200_000):
+        bench = await runtimes([Finish(FinishReason.GOAL, payload)])
+        run = await bench.start()
+        assert (await bench.end(run)).payload == payload
+        task = await bench.rt.tasks.get(run.id, who=ME)
+        assert len(task.result) < 20_000
+        summary = json.loads(json.loads(task.result)["answer"])
+        assert (summary["tool"], summary["truncated"]) == ("_finish", True)
+        kept = await bench.rt.artifacts.get(ArtifactScope("t", "u", "s"), summary["artifact_ref"])
+        assert (payload if isinstance(payload, str) else payload["x"]) in kept.decode()
+
+
+async def test_an_input_artifact_that_is_not_there_is_refused_before_anything_starts(runtimes: Runtimes) -> None:
+    """All of them by name: unknown ones, and those of another tenant, user or session."""
+    artifacts = MemoryArtifactStore()
+    mine = await artifacts.put_text(ArtifactScope("t", "u", "s"), "mine")
+    others = [
+        (await artifacts.put_text(ArtifactScope(*scope), f"of {scope}")).id
+        for scope in (("t2", "u", "s"), ("t", "u2", "s"), ("t", "u", "s2"))
+    ]
+    bench = await runtimes([GOAL], artifacts=artifacts)
+    with pytest.raises(InputArtifactMissingError) as caught:
+        await bench.start(input_artifacts=[mine.id, "gone", *others, ""])
+    assert caught.value.ids == ("gone", *others, "")
+    for wrong in (mine.id, [mine]):
+        with pytest.raises(InvalidOptionError, match="input_artifacts"):
+            await bench.start(input_artifacts=wrong)
+    assert await bench.rt.tasks.list(ME) == []
+    assert bench.types("task.") == []

@@ -6,12 +6,14 @@ is `AwaitTask`. In JSON a decision is an object whose `type` is the class name; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import UnionType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage import codec
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason
 from harborage.planner.errors import InvalidDecisionError
 
@@ -46,12 +48,49 @@ def _own_word(value: msgspec.Struct, field: str, word: str, kind: type[W]) -> No
         force_setattr(value, field, kind(word))
 
 
-class CallTool(msgspec.Struct, frozen=True, tag_field="type", tag="CallTool", omit_defaults=True):
-    """Call one tool. `args` is JSON text, kept byte for byte; `call_id` is the provider's id, echoed on replay."""
+class _Calls(msgspec.StructMeta):
+    """Lets a call be written with its arguments as values; what is decoded does not come this way."""
+
+    def __call__(cls, tool: str, args: Any = b"{}", call_id: str = "", **named: Any) -> Any:  # noqa: N805
+        if type(args) is not bytes or named:
+            args = _args_json(tool, args, named)
+        return super().__call__(tool, args, call_id)
+
+
+def _args_json(tool: str, args: Any, named: dict[str, Any]) -> bytes:
+    if named:
+        if args != b"{}":
+            raise TypeError(f"CallTool({tool!r}): give the arguments as one value or by name, not both")
+        args = named
+    match args:
+        case str():
+            return args.encode()
+        case Mapping():
+            return codec.encode(dict(args), f"{tool}.args")
+        case _:
+            return args  # type: ignore[no-any-return]  # refused by `check_decision`, with the rest of the decision
+
+
+class CallTool(msgspec.Struct, frozen=True, tag_field="type", tag="CallTool", omit_defaults=True, metaclass=_Calls):
+    """Call one tool: `CallTool("search", query="tea")`, or with all arguments at once in `args`.
+
+    `args` is a dict, or JSON text that is kept byte for byte; `call_id` is the provider's id, echoed on replay. An
+    argument that is called `tool`, `args` or `call_id` itself goes into the dict.
+
+    Raises:
+        TypeError: arguments are given both ways.
+        UnserializableError: an argument has no JSON form.
+    """
 
     tool: str
     args: bytes = b"{}"
     call_id: str = ""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, tool: str, args: bytes | str | Mapping[str, Any] = b"{}", call_id: str = "", **named: Any
+        ) -> None: ...
 
 
 class JoinSpec(msgspec.Struct, frozen=True, omit_defaults=True):

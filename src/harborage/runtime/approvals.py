@@ -19,7 +19,7 @@ from harborage.runtime.approval import (
     Tagged,
 )
 from harborage.runtime.pauses import PauseCoordinator
-from harborage.tools import CatalogFilter, Loading, Tool, ToolCatalog
+from harborage.tools import Tool, ToolCatalog
 
 __all__ = ["GatedToolUnknownError", "approval_gates"]
 
@@ -49,7 +49,7 @@ def approval_gates(
     Raises:
         GatedToolUnknownError: the mapping names a tool that is not in the catalog.
     """
-    tools = {tool.name: tool for tool in catalog.list(CatalogFilter(loading_modes=tuple(Loading)))}
+    tools = {tool.name: tool for tool in catalog.tools}
     wanted = _by_tool(policies, tools)
     return {
         name: ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock)

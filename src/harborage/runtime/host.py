@@ -25,6 +25,7 @@ from harborage.ids import new_id
 from harborage.memory import Memory, MemoryStrategy, SessionMemory
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.admission import Admission
+from harborage.runtime.agent.contexts import checked_inputs
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
@@ -255,7 +256,7 @@ class Runtime:
     ) -> Run:
         """Start a run towards `goal`; returns at once with its handle.
 
-        `deadline` is absolute, `input_artifacts` are ids in the artifact store, `max_steps` 0 means the runtime's own
+        `deadline` is absolute, `input_artifacts` are ids of the session's, `max_steps` 0 means the runtime's own
         limit. `limits` are what the run and all that it starts may take, in place of those that the runtime's own set;
         the earlier of `deadline` and `limits.seconds` counts. `context` adds to what this run's planner is shown: a
         value, or providers that are asked now, before the run has an id. `scope` is what the handle may do: an owner
@@ -265,6 +266,7 @@ class Runtime:
             RuntimeClosedError: outside `async with`.
             IdentityRequiredError: `who` is incomplete.
             ValueError: the goal is empty, or the deadline has no time zone.
+            InputArtifactMissingError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
             ContextProviderError: the context is neither, or cannot be recorded.
@@ -272,10 +274,8 @@ class Runtime:
         """
         parts = self._parts
         require_triple(who, "start")
-        if not goal:
-            raise ValueError("start needs a goal")
-        if deadline is not None and deadline.tzinfo is None:
-            raise ValueError("start: the deadline needs a time zone")
+        if not goal or (deadline is not None and deadline.tzinfo is None):
+            raise ValueError("start: the deadline needs a time zone" if goal else "start needs a goal")
         limits = self.options.limits.replaced(limits)
         if limits.cost is not None:
             await parts.check_price()
@@ -284,7 +284,7 @@ class Runtime:
             kind=TaskKind.FOREGROUND,
             query=goal,
             priority=priority,
-            input_artifact_ids=tuple(input_artifacts),
+            input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
         since = parts.bus.place(who)

@@ -109,6 +109,11 @@ class ToolCatalog:
         """The tool of exactly this name, no matter who may see it: `CatalogView.descriptor` looks at that, too."""
         return self._descriptors.get(name)
 
+    @property
+    def tools(self) -> Tools:
+        """Every tool, sorted by name, whoever may see it."""
+        return sorted((each.tool for each in self._descriptors.values()), key=lambda tool: tool.name)
+
     def list(self, filter: CatalogFilter | None = None) -> Tools:
         """The tools that pass `filter`, sorted by name.
 

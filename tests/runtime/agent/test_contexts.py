@@ -22,14 +22,16 @@ Runtimes = Callable[..., Awaitable[Any]]
 
 
 async def test_only_images_bring_their_bytes(runtimes: Runtimes) -> None:
-    """Other inputs are named with type, size and file name; those that are gone are left out."""
+    """Other inputs are named with type, size and file name; those that are gone meanwhile are left out."""
     store = MemoryArtifactStore()
     image = await store.put_bytes(HERE, b"\x89PNG", mime_type="image/png", filename="a.png")
     text = await store.put_text(HERE, "hello", filename="b.txt")
-    foreign = await store.put_text(ArtifactScope("t2", "u", "s"), "not yours")
+    gone = await store.put_text(HERE, "gone soon")
     planner = RecordingPlanner(ScriptedPlanner([GOAL]))
     bench = await runtimes(planner, artifacts=store)
-    await bench.run(input_artifacts=[image.id, foreign.id, text.id, ""])
+    run = await bench.start(input_artifacts=[image.id, gone.id, text.id])
+    await store.delete(HERE, gone.id)
+    await bench.end(run)
     views = planner.contexts[0].input_artifacts
     assert [(one.id, one.mime, one.size_bytes, one.filename, one.bytes) for one in views] == [
         (image.id, "image/png", 4, "a.png", b"\x89PNG"),

@@ -34,6 +34,7 @@ from harborage.runtime.approval import (
     RedactorRequiredError,
     fingerprint_of,
 )
+from harborage.runtime.approval.gate import POLICY_TIMEOUT_S
 from harborage.runtime.pauses import (
     Coordinator,
     PauseDecision,
@@ -227,3 +228,19 @@ async def test_a_policy_that_fails_fails_the_call(gating: Gating, calling: Calli
         await gating(broken).run_guarded(calling())
     assert isinstance(caught.value.__cause__, KeyError)
     assert told.types == []
+
+
+async def test_a_policy_that_never_answers_fails_the_call_in_time(
+    gating: Gating, calling: Calling, clock: FakeClock
+) -> None:
+    """A call does not wait for ever where nobody can see it."""
+
+    async def hangs(call: ApprovalRequest) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+    task = asyncio.create_task(gating(hangs).run_guarded(calling()))
+    await clock.run_for(POLICY_TIMEOUT_S)
+    with pytest.raises(PolicyFailedError) as caught:
+        await task
+    assert isinstance(caught.value.__cause__, TimeoutError)

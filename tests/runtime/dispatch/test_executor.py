@@ -477,3 +477,15 @@ async def test_whatever_a_tool_raises_is_a_failed_call(catalog: ToolCatalog) -> 
             assert outcome.status is OutcomeStatus.FAILED, (name, which)
             branches, _ = await executor.execute_decision(rc(), CallParallel((call, echoes("x"))))
             assert [bool(one.error) for one in branches.branches] == [True, False], (name, which)
+
+
+async def test_a_result_that_no_store_keeps_is_kept_in_the_record(catalog: ToolCatalog) -> None:
+    """Whole for an audit, cut for the planner; where a store has it, the record holds its reference alone."""
+    call = echoes("y" * 60)
+    executor = CatalogToolExecutor(catalog, heavy_threshold=50, clock=FakeClock())
+    outcome = await executor.call(WHO, call, None, key="k")
+    assert (outcome.observation, outcome.seen["truncated"]) == ("y" * 60, True)
+    kept = CatalogToolExecutor(catalog, MemoryArtifactStore(), heavy_threshold=50, clock=FakeClock())
+    outcome = await kept.call(WHO, call, None, key="k")
+    assert outcome.observation == outcome.seen
+    assert outcome.seen["artifact_ref"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from harborage.runtime.dispatch import (
     project,
     project_observation,
 )
+from harborage.runtime.dispatch.heavy import STORE_TIMEOUT_S
 from harborage.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -199,10 +201,28 @@ def test_nothing_is_nothing_at_any_threshold() -> None:
     assert project("t", None, threshold=1) == Projection(None, None, b"null")
 
 
-def test_an_exempt_result_is_shown_whole() -> None:
-    """A tool that reads artifacts is not sent to the store again."""
-    value = of_size(100)
+def test_an_exempt_result_is_shown_whole_up_to_twice_the_threshold() -> None:
+    """A window of an artifact is not sent to the store again; a tool that returns all of it is heavy like any other."""
+    value = of_size(199)
     assert project("t", value, threshold=100, exempt=True) == Projection(value, value, codec.encode(value))
+    assert project("t", of_size(200), threshold=100, exempt=True).is_heavy
+
+
+async def test_a_store_that_does_not_answer_costs_the_reference_and_no_more(logger: logging.Logger) -> None:
+    """The call goes on with the summary."""
+    clock = FakeClock()
+
+    class Hangs(MemoryArtifactStore):
+        async def put_bytes(self, *args: Any, **options: Any) -> ArtifactRef:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    work = project_observation("t", of_size(100), who=RUN, store=Hangs(), threshold=100, logger=logger, clock=clock)
+    task = asyncio.create_task(work)
+    await clock.run_for(STORE_TIMEOUT_S)
+    shown = await task
+    assert shown.is_heavy
+    assert "artifact_ref" not in shown.llm
 
 
 class Opaque:

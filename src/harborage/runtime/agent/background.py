@@ -15,7 +15,7 @@ from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.dispatch.children import find_group, group_ended, seal_own
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
-from harborage.runtime.dispatch.heavy import Projection, project
+from harborage.runtime.dispatch.heavy import Projection, heavy_answer, project
 from harborage.state.errors import DatabaseError
 from harborage.tasks import (
     FollowUpPendingError,
@@ -149,9 +149,12 @@ async def _inline(name: str, value: Any) -> Projection:
 async def _member(member: MemberOutcome, project: Project) -> BackgroundMemberOutcome:
     result, ref = None, ""
     if member.result:
-        projected = await project("_spawn_task", _parsed(member.result))
+        parsed = _parsed(member.result)
+        kept = heavy_answer(parsed)  # a heavy answer was kept as an artifact when the task ended
+        projected = await project("_spawn_task", parsed if kept is None else kept)
         result = projected.llm
-        ref = result.get("artifact_ref", "") if projected.is_heavy and isinstance(result, dict) else ""
+        is_summary = kept is not None or projected.is_heavy
+        ref = result.get("artifact_ref", "") if is_summary and isinstance(result, dict) else ""
     return BackgroundMemberOutcome(
         task_id=member.task_id,
         status=str(member.status),

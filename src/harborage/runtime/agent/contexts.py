@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.clock import Clock, Timers
+from harborage.concurrency import together
+from harborage.errors import HarborageError, InvalidOptionError
 from harborage.events import Event, EventBus, EventType
 from harborage.events.payloads import LLMCompletionChunkPayload
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.planner import (
     Budget,
     ChunkKind,
@@ -30,7 +33,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.state import StateStore
 from harborage.tools import CatalogView, ToolCatalog
 
-__all__ = ["ContextBuilder"]
+__all__ = ["ContextBuilder", "InputArtifactMissingError", "checked_inputs"]
 
 
 class ContextBuilder:
@@ -123,6 +126,39 @@ class ContextBuilder:
                 )
             )
         return tuple(views)
+
+
+class InputArtifactMissingError(HarborageError):
+    """Input artifacts of a run are not in its session. `ids` lists them."""
+
+    def __init__(self, ids: tuple[str, ...] = ()) -> None:
+        self.ids = ids
+        named = ", ".join(map(repr, ids))
+        text = f"input artifacts {named} are not in this session; put them with runtime.artifacts under its scope first"
+        super().__init__(text if ids else "")
+
+
+async def checked_inputs(store: ArtifactStore, who: Identity, ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of input artifacts, each of which is in the session of `who`.
+
+    Raises:
+        InputArtifactMissingError: one is not there, or belongs to another session.
+        InvalidOptionError: they are no list of texts.
+    """
+    if isinstance(ids, str):
+        raise InvalidOptionError("input_artifacts", ids, f"a list of ids, such as [{ids!r}]")
+    wanted = tuple(ids)
+    for one in wanted:
+        if not isinstance(one, str):
+            raise InvalidOptionError("input_artifacts", one, "ids as text; give the `id` of an artifact's reference")
+    if not wanted:
+        return ()
+    scope = _scope(who.with_run(""))
+    refs = await together(*(store.get_ref(scope, one) for one in wanted))
+    missing = tuple(one for one, ref in zip(wanted, refs, strict=True) if ref is None)
+    if missing:
+        raise InputArtifactMissingError(missing)
+    return wanted
 
 
 class _Emitter:

@@ -43,6 +43,9 @@ __all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "w
 TASK_ERROR_FETCH: Final = "runtime_fetch_error"
 """The code of a task whose run could not be given what it works with."""
 
+FINISHED: Final = "_finish"
+"""The name under which a heavy answer is kept."""
+
 _GONE = (InvalidTransitionError, NotFoundError)
 
 
@@ -71,7 +74,7 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[Ta
     going_on = await end_children(services, live, finish.reason)
     try:
         if finish.reason is FinishReason.GOAL:
-            await services.tasks.mark_complete(who.run_id, _answer(live, finish), who=who)
+            await services.tasks.mark_complete(who.run_id, await _answer(services, live, finish), who=who)
         else:
             code = task_error_code_for_finish(finish.reason)
             text = f"RunLoop finished without satisfying goal: {finish.reason}"
@@ -104,9 +107,14 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
         services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
 
 
-def _answer(live: LiveRun, finish: Finish) -> bytes:
+async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:
+    """The result of the run's task. A heavy answer is kept as an artifact, and its summary stands for it."""
     steps = 0 if live.state is None else len(live.state.trajectory.steps)
     answer = extract_answer(finish)
+    if services.executor is not None:
+        shown = await services.executor.projected(live.base.quadruple, FINISHED, answer)
+        if shown.is_heavy:
+            answer = codec.encode_text(shown.llm, "Finish.payload")
     return codec.encode(AnswerEnvelope(answer=answer, finish_reason=str(finish.reason), tool_calls_seen=steps))
 
 

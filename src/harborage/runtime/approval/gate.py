@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, assert_never
@@ -17,6 +17,8 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import CancelScope
+from harborage.errors import InvalidOptionError
 from harborage.events import (
     Event,
     EventBus,
@@ -52,7 +54,7 @@ from harborage.runtime.approval.model import (
     judge,
     request_payload,
 )
-from harborage.runtime.approval.policies import ApprovalPolicy
+from harborage.runtime.approval.policies import ApprovalPolicy, PolicyAnswer
 from harborage.runtime.approval.waiting import RECHECK_S, WaitingCall
 from harborage.runtime.pauses import (
     AlreadyResumedError,
@@ -67,6 +69,8 @@ from harborage.tools.errors import ToolRejectedError
 __all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
 
 DEFAULT_TIMEOUT = timedelta(days=7)
+POLICY_TIMEOUT_S = 60.0
+"""Seconds that a policy gets to say whether a call needs approval; one that takes longer has failed."""
 
 
 class ApprovalGate:
@@ -77,6 +81,7 @@ class ApprovalGate:
 
     Raises:
         PolicyRequiredError, CoordinatorRequiredError, BusRequiredError, RedactorRequiredError: that part is None.
+        InvalidOptionError, InvalidDecisionError: `policy` or `timeout`, or `default`, is none that a gate can have.
     """
 
     def __init__(
@@ -99,6 +104,10 @@ class ApprovalGate:
             raise BusRequiredError()
         if redactor is None:
             raise RedactorRequiredError()
+        if not callable(policy):
+            raise InvalidOptionError("policy", policy, "a callable that says of a request whether it needs approval")
+        if timeout is not None and timeout < timedelta():
+            raise InvalidOptionError("timeout", timeout, "a time to wait, or None for one without end")
         self._policy = policy
         self._coordinator = coordinator
         self._bus = bus
@@ -231,15 +240,19 @@ class ApprovalGate:
 
     async def _ask_policy(self, request: ApprovalRequest) -> tuple[bool, str]:
         try:
-            answer = self._policy(request)
-            if inspect.isawaitable(answer):
-                answer = await answer
+            asked = self._policy(request)
+            answer = await self._awaited(asked) if inspect.isawaitable(asked) else asked
             if isinstance(answer, bool):
                 return answer, "policy: approval required" if answer else ""
             is_required, reason = answer
             return bool(is_required), str(reason)
         except Exception as error:
             raise PolicyFailedError(request.tool) from error
+
+    async def _awaited(self, asked: Awaitable[PolicyAnswer]) -> PolicyAnswer:
+        with CancelScope(self._clock, POLICY_TIMEOUT_S):
+            return await asked
+        raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
 
     async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:
         """The pause of this call: a new one, or the one it had under its key."""

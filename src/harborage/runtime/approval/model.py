@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import one_of
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import Pause, PauseDecision
 from harborage.tools.enums import SideEffect
@@ -54,6 +56,10 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     side_effects: SideEffect | None = None
     key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.side_effects is not None:
+            force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
 
 
 class Granted(msgspec.Struct, frozen=True):

@@ -65,10 +65,8 @@ from harborage.tasks import TaskRegistry
 from harborage.tools import (
     CLOSE_GRACE_S,
     CallContext,
-    CatalogFilter,
     HandleUnknownError,
     Invoker,
-    Loading,
     OnUnknown,
     Tool,
     ToolCatalog,
@@ -241,6 +239,9 @@ class CatalogToolExecutor:
         return self._outcome(result)
 
     def _outcome(self, result: Projection) -> ToolOutcome:
+        if result.is_heavy and "artifact_ref" not in result.llm:
+            # No store has it: the record is the only place where it is kept.
+            return ToolOutcome(OutcomeStatus.DONE, codec.decode(result.encoded), result.llm)
         if result.is_heavy or not result.encoded:
             return ToolOutcome(OutcomeStatus.DONE, result.llm)
         # The planner gets what a reader of the journal would get, so that a run carried on sees no other value.
@@ -289,7 +290,7 @@ class CatalogToolExecutor:
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The names of all tools of its catalog, whoever may see them."""
-        return tuple(tool.name for tool in self._catalog.list(CatalogFilter(loading_modes=tuple(Loading))))
+        return tuple(tool.name for tool in self._catalog.tools)
 
     def in_doubt(self, call: CallTool) -> Doubt:
         """What to do about a call that had begun when its process died, as its tool says; one that is gone cannot."""

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore
-from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
+from harborage.concurrency import CancelScope
 from harborage.identity import Quadruple
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "PREVIEW_FIELD_MAX_BYTES",
     "PREVIEW_TOTAL_MAX_BYTES",
     "Projection",
+    "heavy_answer",
     "heavy_truncation_summary",
     "project",
     "project_observation",
@@ -34,6 +36,9 @@ PREVIEW_FIELD_MAX_BYTES = 1024
 """Bytes of JSON up to which a preview keeps a field as it is."""
 PREVIEW_TOTAL_MAX_BYTES = 16 * 1024
 """Bytes of a whole preview, before the mark that says it was cut."""
+
+STORE_TIMEOUT_S = 30.0
+"""Seconds that an artifact store gets to keep a heavy result; then the call goes on without a reference."""
 
 _CUT = "...(truncated)"
 _Fields = dict[str, msgspec.Raw]
@@ -63,16 +68,30 @@ def heavy_truncation_summary(tool: str, encoded: bytes, artifact_ref: str = "") 
     return summary
 
 
-def project(tool: str, value: Any, *, threshold: int = DEFAULT_HEAVY_THRESHOLD, exempt: bool = False) -> Projection:
-    """The projection of a result, a heavy one without a reference; `exempt` results are shown whole.
+def heavy_answer(envelope: Any) -> dict[str, Any] | None:
+    """The summary that stands for the heavy answer of an ended task, in its decoded result; None for any other."""
+    answer = envelope.get("answer") if isinstance(envelope, dict) else None
+    if not isinstance(answer, str) or not answer.startswith("{"):
+        return None
+    try:
+        summary = codec.decode(answer.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    is_summary = isinstance(summary, dict) and summary.get("truncated") is True and "artifact_ref" in summary
+    return summary if is_summary and "preview" in summary else None
 
-    Tools that read artifacts are exempt: reducing what they fetch would only make another artifact to fetch.
+
+def project(tool: str, value: Any, *, threshold: int = DEFAULT_HEAVY_THRESHOLD, exempt: bool = False) -> Projection:
+    """The projection of a result, a heavy one without a reference; `exempt` results are heavy from twice the size on.
+
+    Tools that read artifacts are exempt: reducing a window that they fetch would only make another artifact to fetch.
     """
     try:
         encoded = codec.encode(value, "observation")
     except codec.UnserializableError as error:
         return Projection(value, {"tool": tool, "error": f"observation could not be JSON-encoded: {error}"})
-    if exempt or value is None or len(encoded) < threshold:
+    limit = 2 * threshold if exempt else threshold
+    if value is None or len(encoded) < limit:
         return Projection(value, value, encoded)
     return Projection(value, heavy_truncation_summary(tool, encoded), encoded, is_heavy=True)
 
@@ -107,13 +126,17 @@ async def project_observation(
         logger.warning("a heavy tool result is cut and not kept: there is no artifact store", extra=note)
         return projection
     try:
-        ref = await store.put_bytes(
-            ArtifactScope.of(who),
-            projection.encoded,
-            mime_type="application/json",
-            filename=f"tool-result-{tool}.json",
-            source=_source(tool, who, clock),
-        )
+        ref = None
+        with CancelScope(timers_of(clock), STORE_TIMEOUT_S):
+            ref = await store.put_bytes(
+                ArtifactScope.of(who),
+                projection.encoded,
+                mime_type="application/json",
+                filename=f"tool-result-{tool}.json",
+                source=_source(tool, who, clock),
+            )
+        if ref is None:
+            raise TimeoutError(f"the artifact store gave no answer within {STORE_TIMEOUT_S:g} s")
     except Exception:
         logger.warning("a heavy tool result is cut and not kept: the store failed", extra=note, exc_info=True)
         return projection
