@@ -12,6 +12,7 @@ import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
 from harborage.cli.main import main
+from harborage.cli.sending import addressed
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
@@ -129,6 +130,16 @@ def in_doubt() -> str:
         sys.modules.pop("harborage_target_pays", None)
 
 
+def token_of(run_id: str) -> str:
+    """The token of the one question that waits."""
+
+    async def look() -> str:
+        async with addressed(URL, run_id) as to:
+            return to.question("approve").token
+
+    return asyncio.run(look())
+
+
 def outcome(run_id: str) -> Any:
     """What the planner got, once somebody has carried the run on."""
 
@@ -156,7 +167,8 @@ def test_it_is_said_from_another_terminal(
 ) -> None:
     """Nothing needs to be up; whoever carries the run on acts on it."""
     run_id = in_doubt()
-    assert main([run_id if word == "RUN" else word for word in words]) == 0
+    token = token_of(run_id)
+    assert main([token if word == "RUN" else word for word in words]) == 0
     assert capsys.readouterr().out.startswith(told)
     assert outcome(run_id) == got
     assert (project / "calls").read_text() == "x" * calls
@@ -172,7 +184,7 @@ def test_a_refusal_leaves_it_unknown(project: Path, capsys: pytest.CaptureFixtur
     assert "await_input: unknown_outcome: pay" in shown
     assert "for a person, " in shown
     assert " TEXT, or approve, or reject" in shown
-    assert main(["reject", run_id, "--reason", "ask the bank"]) == 0
+    assert main(["reject", token_of(run_id), "--reason", "ask the bank"]) == 0
     assert "(ask the bank)" in outcome(run_id)["error"]
 
 
@@ -184,4 +196,4 @@ def test_what_is_no_answer_is_wrong_use(project: Path, capsys: pytest.CaptureFix
     run_id = in_doubt()
     assert main(["answer", run_id, "--result", "{"]) == 2
     assert "--result: that is not JSON" in capsys.readouterr().err
-    assert main(["reject", run_id]) == 0
+    assert main(["reject", token_of(run_id)]) == 0

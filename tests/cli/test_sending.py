@@ -12,6 +12,7 @@ import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
 from harborage.cli.main import main
+from harborage.cli.sending import addressed
 from harborage.identity import Identity
 from harborage.state.runs import RunFilter, Stand
 from harborage.state.storage import open_storage
@@ -98,6 +99,16 @@ def waiting_run(project: Path, goal: str, questions: int = 1) -> str:
     return asyncio.run(make())
 
 
+def token_of(run_id: str) -> str:
+    """The token of the one question that waits."""
+
+    async def look() -> str:
+        async with addressed(URL, run_id) as to:
+            return to.question("approve").token
+
+    return asyncio.run(look())
+
+
 def carried_on(project: Path, run_id: str) -> tuple[Stand, object]:
     """How the run stands once somebody has carried it on, and its answer."""
 
@@ -115,7 +126,7 @@ def carried_on(project: Path, run_id: str) -> tuple[Stand, object]:
 def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typed) -> None:
     """It is written while nothing is up, and makes the call when the run is carried on."""
     run_id = waiting_run(project, "publish")
-    code, out, err = typed("approve", run_id[:-2].lower(), "--reason", "fine")
+    code, out, err = typed("approve", token_of(run_id), "--reason", "fine")
     assert (code, err) == (0, "")
     assert out == (
         f"approved: publish(title=\"it\"); nobody carries the run now: 'harborage resume {run_id}' goes on with it\n"
@@ -124,22 +135,48 @@ def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typ
     assert typed("approve", run_id)[0] == 2
 
 
+def test_a_question_that_was_not_shown_is_named_whole(project: Path, typed: Typed) -> None:
+    """Where there is no terminal, neither a run nor the beginning of a token can stand for what will be approved."""
+    run_id = waiting_run(project, "publish")
+    token = token_of(run_id)
+    for word in (run_id, run_id[:6], token[:-1], token[:3]):
+        for command in (("approve", word), ("reject", word)):
+            code, out, err = typed(*command)
+            assert (code, out) == (2, ""), command
+            assert f"by its whole token: harborage {command[0]} {token}" in err
+    assert typed("approve", token)[0] == 0
+
+
+def test_of_two_answers_the_second_is_told_so(project: Path, typed: Typed) -> None:
+    """Before the run goes on, and after: whoever comes second exits with 1, and the first answer stands."""
+    run_id = waiting_run(project, "publish")
+    token = token_of(run_id)
+    assert typed("approve", token)[0] == 0
+    for command in ("approve", "reject"):
+        code, out, err = typed(command, token)
+        assert (code, out) == (1, ""), command
+        assert 'publish(title="it") was already answered' in err
+    assert carried_on(project, run_id) == (Stand.FINISHED, "published it")
+    code, _, err = typed("reject", token)
+    assert (code, "was already answered: approve at " in err) == (1, True)
+
+
 def test_an_approval_can_change_the_arguments(project: Path, typed: Typed) -> None:
     """They are a JSON object; anything else is refused, and nothing is sent."""
     run_id = waiting_run(project, "publish")
-    code, _, err = typed("approve", run_id, "--args", "[1]")
+    code, _, err = typed("approve", token_of(run_id), "--args", "[1]")
     assert (code, "--args: arguments are a JSON object" in err) == (2, True)
-    assert typed("approve", run_id, "--args", '{"title": "that"}')[0] == 0
+    assert typed("approve", token_of(run_id), "--args", '{"title": "that"}')[0] == 0
     assert carried_on(project, run_id)[1] == "published that"
 
 
 def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: Path, typed: Typed) -> None:
     """What is over can take no answer; of two that could it is asked which."""
     over = waiting_run(project, "ask")
-    assert typed("answer", over, "x")[0] == 0
+    assert typed("answer", token_of(over), "x")[0] == 0
     carried_on(project, over)
     run_id = waiting_run(project, "publish")
-    assert typed("approve", run_id[:1])[0] == 0
+    assert typed("approve", token_of(run_id[:1]))[0] == 0
     assert carried_on(project, run_id)[1] == "published it"
     for _ in range(2):
         waiting_run(project, "ask")
@@ -150,7 +187,7 @@ def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: P
 def test_a_refusal_keeps_the_call_from_being_made(project: Path, typed: Typed) -> None:
     """The planner is told why."""
     run_id = waiting_run(project, "publish")
-    code, out, _ = typed("reject", run_id, "--reason", "too early")
+    code, out, _ = typed("reject", token_of(run_id), "--reason", "too early")
     assert (code, out.startswith('refused: publish(title="it"); ')) == (0, True)
     assert "too early" in str(carried_on(project, run_id)[1])
 
@@ -164,7 +201,7 @@ def test_of_several_questions_one_is_named(project: Path, typed: Typed) -> None:
     tokens = [words.split()[0].rstrip(";") for words in err.split("harborage approve ")[1:]]
     assert len(tokens) == 2
     assert typed("approve", tokens[0])[0] == 0
-    assert typed("reject", tokens[1][:-1])[0] == 0
+    assert typed("reject", tokens[1])[0] == 0
     said = str(carried_on(project, run_id)[1])
     assert said.count("published") == 1
 
@@ -182,7 +219,7 @@ def test_an_answer_is_for_what_was_asked(project: Path, typed: Typed) -> None:
     run_id = waiting_run(project, "ask")
     code, _, err = typed("answer", run_id, "--done")
     assert (code, "only a call has a result; answer in words: harborage answer " in err) == (2, True)
-    assert typed("answer", run_id, "the", "first")[1].startswith("answered: await_input: ")
+    assert typed("answer", token_of(run_id), "the", "first")[1].startswith("answered: await_input: ")
     assert carried_on(project, run_id)[1] == "told: the first"
     run_id = waiting_run(project, "publish")
     code, _, err = typed("answer", run_id, "yes")
@@ -193,7 +230,7 @@ def test_a_message_does_not_answer_a_call(project: Path, typed: Typed) -> None:
     """The call waits on; the planner sees the message at its next step."""
     run_id = waiting_run(project, "publish")
     assert typed("message", run_id, "hello")[1].startswith(f"told run {run_id}; ")
-    assert typed("approve", run_id)[0] == 0
+    assert typed("approve", token_of(run_id))[0] == 0
     assert carried_on(project, run_id)[1] == "heard: hello"
 
 

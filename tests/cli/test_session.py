@@ -392,3 +392,25 @@ def test_a_dumb_terminal_can_be_asked_too(terminal: Start) -> None:
     screen.type("y\n")
     screen.expect("published x")
     assert screen.end() == 0
+
+
+def test_a_call_is_shown_before_it_is_approved_from_another_terminal(terminal: Start, at_terminal: Start) -> None:
+    """Named by its run, the call is shown whole and approved by a yes; a no sends nothing; who comes late is told."""
+    first = terminal("publish", "the whole title")
+    first.expect("publish needs your approval")
+    run_id = next(word for word in first.text.split() if len(word) == 26 and word.startswith("0"))
+    refused = at_terminal("approve", run_id)
+    refused.expect('"the whole title"')
+    refused.expect("harborage approve this (y/N)?")
+    refused.type("n\r")
+    assert refused.end() == 2
+    late = at_terminal("approve", run_id)
+    late.expect("harborage approve this (y/N)?")
+    second = at_terminal("approve", run_id)
+    second.expect("harborage approve this (y/N)?")
+    second.type("y\r")
+    assert second.end() == 0
+    assert first.end() == 0
+    late.type("y\r")
+    assert late.end() == 1
+    assert "approved:" not in late.text

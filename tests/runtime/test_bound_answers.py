@@ -57,3 +57,27 @@ async def test_a_used_approval_token_does_not_answer_the_next_pause() -> None:
                 await run.resume()
         finish = await run.result()
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, "published draft")
+
+
+async def test_arguments_that_the_tool_does_not_take_use_no_approval_up() -> None:
+    """The answer is recorded as failed, the call waits on, and the next answer counts."""
+    async with Runtime(planner=_PublishThenAsk(), tools=[publish], approvals={"publish": AlwaysDeny()}) as rt:
+        run = await rt.start("publish", who=WHO)
+        answers = iter([{"text": 7}, {"words": "x"}, {"text": "better"}])
+        outcomes: list[str] = []
+        token = ""
+        async for event in run.events():
+            match event.type:
+                case EventType.TOOL_APPROVAL_REQUESTED:
+                    token = event.payload.pause_token  # type: ignore[union-attr]
+                    await run.approve(token, args=next(answers))
+                case EventType.CONTROL_APPLIED:
+                    outcomes.append(event.payload.outcome)  # type: ignore[union-attr]
+                    if outcomes[-1] == "failed":
+                        (pause,) = await run.waiting()
+                        assert pause.token == token
+                        await run.approve(token, args=next(answers))
+                case EventType.PAUSE_REQUESTED if outcomes:
+                    await run.resume()
+        assert (await run.result()).payload == "published better"
+    assert outcomes == ["failed", "failed", "applied", "applied"]

@@ -14,7 +14,10 @@ from harborage.cli.storing import carry_out
 
 __all__ = ["answer"]
 
-_RUN = "Which one: the id of a run or the token of its question, or as much of its beginning as no other has."
+_RUN = (
+    "Which one: the whole token of the question. At a terminal also a run, or the beginning of either: the question "
+    "is shown then, before anything is sent."
+)
 _TEXT = "The answer; of a call that was interrupted, what came of it."
 _RESULT = "What came of a call that was interrupted, as JSON."
 _DONE = "The call had acted, and gave nothing."
@@ -49,8 +52,8 @@ def answer(
 
     Exit codes:
       0  the answer is kept
-      1  the answer was refused, or the database was
-      2  wrong use: no such run, nothing to answer, several questions, no JSON
+      1  the answer was refused, another came first, or the database refused
+      2  wrong use: no such run, nothing to answer, not confirmed, no JSON
     """
     url, said = storage_url(storage, os.environ), _Said(text=" ".join(text).strip(), result=result, is_done=done)
     if sum((bool(said.text), bool(said.result), said.is_done)) != 1:
@@ -62,6 +65,7 @@ def answer(
 async def _answer(url: str, wanted: str, said: _Said) -> int:
     from harborage.cli.questions import is_doubt, is_gate
     from harborage.cli.sending import addressed, asked, what_now
+    from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:
         question = to.question("answer")
@@ -71,13 +75,15 @@ async def _answer(url: str, wanted: str, said: _Said) -> int:
         if not is_doubt(question):
             if not said.text:
                 return _wrong(f"only a call has a result; answer in words: harborage answer {question.token} TEXT")
-            await to.asker(question).resume({"message": said.text})
+            payload: dict[str, object] = {"message": said.text}
         else:
             try:
                 result = msgspec.json.decode(said.result) if said.result else said.text or None
             except msgspec.DecodeError as error:
                 return _wrong(f"--result: that is not JSON: {error}")
-            await to.asker(question).resume({"token": question.token, "acted": True, "result": result})
+            payload = {"token": question.token, "acted": True, "result": result}
+        to.confirm(question, "harborage answer")
+        await to.deliver(question, ControlType.RESUME, payload)
         sys.stdout.write(f"answered: {asked(question)}; {what_now(to.record)}\n")
     return 0
 

@@ -13,7 +13,10 @@ from harborage.cli.storing import carry_out
 
 __all__ = ["approve"]
 
-_RUN = "Which one: the id of a run or the token of its question, or as much of its beginning as no other has."
+_RUN = (
+    "Which one: the whole token of the question. At a terminal also a run, or the beginning of either: the question "
+    "is shown then, before anything is sent."
+)
 _REASON = "Why, for the record and for the agent."
 _ARGS = "The arguments to make the call with in place of its own, as a JSON object."
 _STORAGE = "The database, such as sqlite:FILE or postgres://…"
@@ -39,8 +42,8 @@ def approve(
 
     Exit codes:
       0  the answer is kept
-      1  the answer was refused, or the database was
-      2  wrong use: no such run, nothing to answer, several questions, no JSON object
+      1  the answer was refused, another came first, or the database refused
+      2  wrong use: no such run, nothing to answer, not confirmed, no JSON object
     """
     url = storage_url(storage, os.environ)
     return carry_out(lambda: _approve(url, run.strip(), reason, args.strip()), debug=debug)
@@ -49,18 +52,21 @@ def approve(
 async def _approve(url: str, wanted: str, reason: str, args: str) -> int:
     from harborage.cli.answers import Allow, edited
     from harborage.cli.questions import announced_args, is_gate
-    from harborage.cli.sending import addressed, asked, token_for, what_now
+    from harborage.cli.sending import addressed, asked, what_now
+    from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:
         question = to.question("approve")
-        changed = None
+        payload: dict[str, object] = {"token": question.token, "reason": reason}
         if args:
             meant = edited(args, announced_args((question.payload or {}).get("args_summary")))
             if not isinstance(meant, Allow) or not is_gate(question):
                 why = "only a call has arguments" if isinstance(meant, Allow) else meant.message
                 sys.stderr.write(f"harborage: --args: {why}\n")
                 return 2
-            changed = meant.args
-        await to.asker(question).approve(token_for(question), reason=reason, args=changed)
+            if meant.args is not None:
+                payload["args"] = meant.args
+        to.confirm(question, "harborage approve")
+        await to.deliver(question, ControlType.APPROVE, payload)
         sys.stdout.write(f"approved: {asked(question)}; {what_now(to.record)}\n")
     return 0

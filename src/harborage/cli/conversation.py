@@ -228,7 +228,8 @@ class Conversation:
         if self._desk.knows(question.token):
             return
         self._desk.close(question.token)
-        self.unasked.append(question.subject)
+        if not question.is_doubt:
+            self.unasked.append(question.subject)
         self._show(Text(f"harborage: {_turned_away(question)}", style="yellow"))
         await self._settle(question, Refuse(_NOBODY))
 

@@ -13,7 +13,10 @@ from harborage.cli.storing import carry_out
 
 __all__ = ["reject"]
 
-_RUN = "Which one: the id of a run or the token of its question, or as much of its beginning as no other has."
+_RUN = (
+    "Which one: the whole token of the question. At a terminal also a run, or the beginning of either: the question "
+    "is shown then, before anything is sent."
+)
 _REASON = "Why, for the record and for the agent."
 _STORAGE = "The database, such as sqlite:FILE or postgres://…"
 
@@ -37,18 +40,20 @@ def reject(
 
     Exit codes:
       0  the answer is kept
-      1  the answer was refused, or the database was
-      2  wrong use: no such run, nothing to answer, several questions
+      1  the answer was refused, another came first, or the database refused
+      2  wrong use: no such run, nothing to answer, several questions, not confirmed
     """
     url = storage_url(storage, os.environ)
     return carry_out(lambda: _reject(url, run.strip(), reason), debug=debug)
 
 
 async def _reject(url: str, wanted: str, reason: str) -> int:
-    from harborage.cli.sending import addressed, asked, token_for, what_now
+    from harborage.cli.sending import addressed, asked, what_now
+    from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:
         question = to.question("reject")
-        await to.asker(question).reject(token_for(question), reason=reason)
+        to.confirm(question, "harborage reject")
+        await to.deliver(question, ControlType.REJECT, {"token": question.token, "reason": reason})
         sys.stdout.write(f"refused: {asked(question)}; {what_now(to.record)}\n")
     return 0

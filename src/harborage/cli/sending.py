@@ -5,25 +5,58 @@ Nothing needs to be up. No agent is loaded: what a control may say is checked he
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import msgspec
+from rich.console import Console
 
 from harborage.app.own_sessions import is_own
-from harborage.cli.questions import announced_args, is_doubt, is_gate, is_held
+from harborage.cli.questions import announced_args, is_doubt, is_gate, is_held, put, question_of
 from harborage.cli.storing import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
+from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
+from harborage.ids import new_id
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import RunUnknownError, all_runs, find_run
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import Coordinator, Pause, PauseDecision
 from harborage.runtime.run import Run
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
 from harborage.state.storage import Storage
 
-__all__ = ["Addressed", "NotWaitingError", "RunOverError", "addressed", "asked", "open_run", "token_for", "what_now"]
+__all__ = [
+    "Addressed",
+    "AnsweredAlreadyError",
+    "NotConfirmedError",
+    "NotWaitingError",
+    "RunOverError",
+    "addressed",
+    "asked",
+    "open_run",
+    "what_now",
+]
+
+_PATIENCE_S: Final = 2.0
+_DECISIONS: Final = {
+    ControlType.APPROVE: PauseDecision.APPROVE,
+    ControlType.REJECT: PauseDecision.REJECT,
+    ControlType.RESUME: PauseDecision.RESUME,
+}
+_LOOK_S: Final = 0.05
+
+
+class NotConfirmedError(HarborageError):
+    """An answer was not sent: what it answers was neither named by its whole token nor shown and confirmed."""
+
+
+class AnsweredAlreadyError(HarborageError):
+    """An answer was not sent: another one came first."""
 
 
 class NotWaitingError(HarborageError):
@@ -37,6 +70,7 @@ class RunOverError(HarborageError):
 class Addressed(msgspec.Struct, frozen=True, kw_only=True):
     """The run that is spoken to, and its open questions with those of its tasks; of a token the one that it names."""
 
+    word: str
     record: RunRecord
     questions: tuple[Pause, ...]
     run: Run
@@ -64,6 +98,60 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
         who = self.record.who.identity.with_run(question.identity.run_id)
         return Run(who, self.engine, self.bus, self.pauses)
 
+    def confirm(self, question: Pause, does: str) -> None:
+        """Accept an answer to a question that the command line names by its whole token, or that is confirmed now.
+
+        An id of a run, or the beginning of one, names whatever waits there by the time that the command is given; the
+        question itself is shown then, and a person says yes to it.
+
+        Raises:
+            NotConfirmedError: there is no terminal to ask at, or the person said no; nothing was sent.
+        """
+        if self.word == question.token:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise NotConfirmedError(f"say which question you mean by its whole token: {does} {question.token}")
+        shown = question_of(question)
+        if shown is not None:
+            console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+            for line in put(shown, SYSTEM_CLOCK.now())[:-1]:
+                console.print(line)
+        sys.stderr.write(f"{does} this (y/N)? ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise NotConfirmedError("nothing was sent")
+
+    async def deliver(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
+        """Send the one answer to a question; where a worker executes the run, wait a moment for what comes of it.
+
+        Raises:
+            AnsweredAlreadyError: another answer came first.
+        """
+        who = self.record.who.identity.with_run(question.identity.run_id)
+        # Answers to one question share an id, so that of two which are sent at once the store takes one.
+        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload, f"answer/{question.token}")
+        is_first = await self.engine.send(who.run_id, answer)
+        settled = await self._settled(question)
+        if is_first and (settled is None or settled.decision == _DECISIONS[type]):
+            return
+        if settled is not None:
+            raise AnsweredAlreadyError(_already(settled))
+        if not self.record.owner:
+            raise AnsweredAlreadyError(f"{asked(question)} was already answered; {what_now(self.record)}")
+        # The worker has refused the first answer, such as one with wrong arguments, so the question is still open.
+        await self.engine.send(who.run_id, msgspec.structs.replace(answer, event_id=new_id()))
+
+    async def _settled(self, question: Pause) -> Pause | None:
+        """The question once it is settled; None when that does not happen within two seconds."""
+        ends_at = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
+        while True:
+            now = await self.pauses.status(question.token, who=question.identity, fresh=True)
+            if not now.is_paused:
+                return now
+            if not self.record.owner or SYSTEM_CLOCK.monotonic() >= ends_at:
+                return None
+            await asyncio.sleep(_LOOK_S)
+
 
 @asynccontextmanager
 async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
@@ -79,16 +167,36 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
         pauses = Coordinator(bus=bus, store=storage.state)
         engine = StoredEngine(storage.runs, storage.queue, pauses)
         try:
-            open_pauses = await pauses.every_open()
-            record, questions = await _named(storage, wanted, open_pauses, url)
+            record, questions = await _named(storage, wanted, pauses, url)
             run = Run(record.who, engine, bus, pauses)
-            yield Addressed(record=record, questions=tuple(questions), run=run, engine=engine, bus=bus, pauses=pauses)
+            yield Addressed(
+                word=wanted, record=record, questions=tuple(questions), run=run, engine=engine, bus=bus, pauses=pauses
+            )
         finally:
             await engine.aclose()
             await bus.aclose()
 
 
-async def _named(storage: Storage, wanted: str, pauses: Sequence[Pause], url: str) -> tuple[RunRecord, list[Pause]]:
+async def _check_open(pauses: Coordinator, token: str) -> None:
+    """Accept a word that is no token of a question which was answered before.
+
+    Raises:
+        AnsweredAlreadyError: it is.
+    """
+    try:
+        settled = await pauses.status(token)
+    except HarborageError:
+        return
+    raise AnsweredAlreadyError(_already(settled))
+
+
+def _already(settled: Pause) -> str:
+    at = "" if settled.resumed_at is None else f" at {settled.resumed_at:%H:%M:%S} UTC"
+    return f"{asked(settled)} was already answered: {settled.decision}{at}"
+
+
+async def _named(storage: Storage, wanted: str, coordinator: Coordinator, url: str) -> tuple[RunRecord, list[Pause]]:
+    pauses = await coordinator.every_open()
     by_token = [one for one in pauses if wanted and one.token == wanted]
     if by_token:
         return await find_run(storage.runs, by_token[0].identity.run_id, where=url), by_token
@@ -97,6 +205,7 @@ async def _named(storage: Storage, wanted: str, pauses: Sequence[Pause], url: st
     except RunUnknownError:
         begins = [one for one in pauses if wanted and one.token.upper().startswith(wanted.upper())]
         if len(begins) != 1:
+            await _check_open(coordinator, wanted)
             raise
         return await find_run(storage.runs, begins[0].identity.run_id, where=url), begins
     family = await _family(storage, record)
@@ -133,11 +242,6 @@ def asked(pause: Pause) -> str:
     if is_gate(pause):
         return printable(f"{payload['tool']}({arguments(announced_args(payload.get('args_summary')))})", keep="")
     return f"{pause.reason}: {shortened(payload)}" if payload else str(pause.reason)
-
-
-def token_for(pause: Pause) -> str:
-    """What a yes or a no must name: the question of a call; "" for that of a run, of which there is only one."""
-    return pause.token if is_gate(pause) or is_doubt(pause) else ""
 
 
 def what_now(record: RunRecord) -> str:

@@ -166,6 +166,7 @@ _MISUSES: Final = frozenset(
         "FolderGoneError",
         "ForkError",
         "NoDatabaseError",
+        "NotConfirmedError",
         "NotWaitingError",
         "NothingKeptError",
         "RunOverError",

@@ -318,7 +318,12 @@ class AgentEffects:
             key=live.key(call),
         )
         try:
-            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer))
+            args = await gate.run_guarded(
+                request,
+                on_waiting=live.mailbox.offer,
+                objection=lambda args: self._objection(live, CallTool(wanted.tool, args, wanted.call_id)),
+            )
+            return Approval(args=args)
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)

@@ -135,10 +135,18 @@ class ApprovalGate:
         calls = (call for call in self._waiting.values() if call.request.key == key)
         return next((call.pause for call in calls if call.is_idle and not call.is_being_answered), None)
 
-    async def run_guarded(self, request: ApprovalRequest, *, on_waiting: Callable[[], None] | None = None) -> bytes:
+    async def run_guarded(
+        self,
+        request: ApprovalRequest,
+        *,
+        on_waiting: Callable[[], None] | None = None,
+        objection: Callable[[bytes], str] | None = None,
+    ) -> bytes:
         """The arguments that the call may run with: its own, or those that its approver put in their place.
 
-        `on_waiting` is called once the call can be answered here. A cancellation while waiting passes through, with
+        `on_waiting` is called once the call can be answered here. `objection` says why the tool does not take the
+        arguments that an approver has put in place of the call's own: such an answer is refused, and the call waits on.
+        A cancellation while waiting passes through, with
         `ApprovalCancelledError` as its cause; the pause stays open.
 
         Raises:
@@ -158,6 +166,7 @@ class ApprovalGate:
         summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
         pause = await self._open(request, reason, summary)
         with self._place(request, pause) as call:
+            call.objection = objection
             try:
                 if on_waiting is not None:
                     on_waiting()
@@ -208,6 +217,7 @@ class ApprovalGate:
         Raises:
             GateClosedError, InvalidDecisionError, InvalidRequestError, ApprovalScopeRequiredError,
             ApprovalNotFoundError: in this order.
+            InvalidRequestError: the tool does not take `args`; the call waits on.
             ScopeMismatchError: the call belongs to another identity; it waits on.
             ApprovalMismatchError: the pause was opened for another call; this one is refused.
         """
@@ -217,6 +227,8 @@ class ApprovalGate:
         call = self._waiting.get(token)
         if call is None or call.is_being_answered:
             raise ApprovalNotFoundError(token)
+        if args is not None and call.objection is not None and (reason_against := call.objection(args)):
+            raise InvalidRequestError(f"{call.request.tool!r} does not take these arguments: {reason_against}")
         settled = await self._settle(call, chosen, said, args=args, who=who, scopes=held)
         if (settled.payload or {}).get("fingerprint") != _fingerprint(call.request):
             raise ApprovalMismatchError(token, call.request.tool)

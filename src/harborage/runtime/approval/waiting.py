@@ -7,6 +7,7 @@ found by looking again now and then.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
 
@@ -32,7 +33,8 @@ class WaitingCall:
     """A call and the pause it waits for, from the moment it is made until `close`.
 
     `pause` is as it was opened. `is_being_answered` keeps a second answer away while the first one is on its way;
-    `is_idle` says that nothing is under way that would be lost if the wait were broken off.
+    `is_idle` says that nothing is under way that would be lost if the wait were broken off. `objection` says why other
+    arguments than the call's own cannot be used.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class WaitingCall:
         self.token = pause.token
         self.is_idle = False
         self.is_being_answered = False
+        self.objection: Callable[[bytes], str] | None = None
         self._recheck = timedelta(seconds=recheck_s)
         self._deadline = pause.deadline
         self._coordinator = coordinator
