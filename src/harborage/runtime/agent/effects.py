@@ -303,7 +303,7 @@ class AgentEffects:
         live = self._live[call.run_id]
         if refusal := withheld(live, wanted.tool):
             return Approval(refusal=refusal)
-        if objection := self._objection(live, wanted):
+        if objection := self._objection(live, wanted.tool, wanted.args):
             # Nobody is asked about a call that could not be made.
             executor = self._catalog_executor(live)
             is_args = executor is not None and executor.refuses_args(wanted, live.base.catalog)
@@ -318,12 +318,8 @@ class AgentEffects:
             key=live.key(call),
         )
         try:
-            args = await gate.run_guarded(
-                request,
-                on_waiting=live.mailbox.offer,
-                objection=lambda args: self._objection(live, CallTool(wanted.tool, args, wanted.call_id)),
-            )
-            return Approval(args=args)
+            objection = partial(self._objection, live, wanted.tool)
+            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=objection))
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)
@@ -334,11 +330,11 @@ class AgentEffects:
             self._reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
             return Approval(refusal=str(error))
 
-    def _objection(self, live: LiveRun, call: CallTool) -> str:
+    def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:
         """Why a call could not be made whoever allowed it; empty when it could, or when only its executor knows."""
         executor = self._catalog_executor(live)
         if executor is not None:
-            return executor.objection(call, live.base.catalog)
+            return executor.objection(CallTool(tool, args), live.base.catalog)
         return "" if live.tool_executor is not None else "this run has no tool executor, so no tool can be called"
 
     def _tool_of(self, live: LiveRun, name: str) -> Any:
