@@ -49,7 +49,8 @@ async def test_what_cannot_be_compared_is_not(tmp_path: Path, args: dict[str, An
     assert await file_preview(root)(args) is None
 
 
-def test_the_assistant_previews_every_call_that_it_asks_about(tmp_path: Path) -> None:
-    """What needs a person's word can be judged by what it changes."""
+def test_the_assistant_previews_every_call_that_changes_a_file(tmp_path: Path) -> None:
+    """What a person is asked about can be judged by what it changes; reading and fetching change nothing."""
     agent = assistant(tmp_path)
-    assert set(agent.previews) == set(agent.approvals or ())
+    changing = {one.tool.name for one in agent.tools if one.tool.side_effects not in {"read", "pure"}}
+    assert set(agent.previews) == changing & set(agent.approvals or ()) == {"write_file"}

@@ -318,8 +318,8 @@ class AgentEffects:
             key=live.key(call),
         )
         try:
-            objection = partial(self._objection, live, wanted.tool)
-            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=objection))
+            check = partial(self._objection, live, wanted.tool)
+            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=check))
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)
