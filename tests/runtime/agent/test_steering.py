@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ from harborage.runtime.steering import (
     ScopeMismatchError,
 )
 from harborage.runtime.steering.state import OpenPause, Steered, SteerRequest
+from harborage.state.errors import DatabaseError
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
@@ -217,3 +219,43 @@ async def test_an_answer_handed_over_in_mid_step_is_told_like_any_other(served: 
         ("failed", "apply_failed"),
     ]
     assert [line.err is None for line in services.history.of("s", who=RUN)] == [True, False]
+
+
+async def test_a_database_that_refuses_in_the_middle_of_a_batch_repeats_nothing(
+    served: Callable[..., AgentServices],
+) -> None:
+    """It is asked again; each control is received once, applied once and kept once, in order."""
+    refusals = [DatabaseError("hiccup"), DatabaseError("hiccup")]
+    clock = FakeClock()
+
+    class Flaky(Coordinator):
+        async def request(self, request: Any) -> Pause:
+            if refusals:
+                raise refusals.pop()
+            return await super().request(request)
+
+    bus = MemoryEventBus()
+    told = EventRecorder(bus)
+    services = served(bus=bus, pauses=Flaky(clock=clock), clock=clock)
+    applying = asyncio.create_task(apply(services, control("INJECT_CONTEXT", {"a": 1}), control("PAUSE")))
+    await clock.run_for(2.1)
+    assert [one.error for one in await applying] == ["", ""]
+    lives = [(one.type, one.outcome) for one in told.payloads(ControlLifecyclePayload)]
+    assert lives == [
+        ("INJECT_CONTEXT", "received"),
+        ("INJECT_CONTEXT", "applied"),
+        ("PAUSE", "received"),
+        ("PAUSE", "applied"),
+    ]
+    assert [one.type for one in services.history.of("s", who=RUN)] == ["INJECT_CONTEXT", "PAUSE"]
+
+
+async def test_where_controls_fail_loud_so_does_a_database(served: Callable[..., AgentServices]) -> None:
+    """Nobody carries such a run on, so nothing waits for the database."""
+
+    class Down(Coordinator):
+        async def request(self, request: Any) -> Pause:
+            raise DatabaseError("gone")
+
+    with pytest.raises(DatabaseError, match="gone"):
+        await apply(served(control_errors=ControlErrors.FAIL, pauses=Down(clock=FakeClock())), control("PAUSE"))

@@ -78,10 +78,9 @@ async def steer(
             if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
                 outcome = Steered(control=control)  # the run goes on since it came
             else:
-                outcome = await _apply(services, who, control, pause, task_id=request.task_id, key=f"{key}/{index}")
+                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}")
+                outcome = await _served(services, who, control, apply, pause)
         except Exception as error:
-            if isinstance(error, DatabaseError) and services.control_errors is ControlErrors.REJECT:
-                raise  # the control is as good as it was: the batch is applied again once the database serves
             _record(services, who, control, error)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
@@ -146,6 +145,27 @@ async def open_pause(
         )
     )
     return OpenPause(pause.token, reason, pause.deadline)
+
+
+async def _served(
+    services: AgentServices,
+    who: Quadruple,
+    control: ControlEvent,
+    apply: Callable[..., Awaitable[Steered]],
+    pause: OpenPause | None,
+) -> Steered:
+    """Apply a control; where the run outlives a failing one, a database that refuses is asked again until it serves.
+
+    The batch is not begun anew for it: the controls before this one were applied, and were announced as that.
+    """
+    while True:
+        try:
+            return await apply(services, who, control, pause)
+        except DatabaseError as error:
+            if services.control_errors is ControlErrors.FAIL:
+                raise
+            services.logger.warning("run %s: %s is applied again: %s", who.run_id, control.type, error)
+            await sleep(services.clock, _HICCUP_S)
 
 
 async def _apply(
