@@ -7,11 +7,14 @@ from functools import cache
 import pytest
 
 from harborage.runtime.steering import ControlType
-from harborage.testing.simulation import EVERYTHING
+from harborage.testing.simulation import EVERYTHING, Faults, play
 from harborage.testing.simulation.many import Played, many
 
 SLICES, STORIES = 10, 20
 """As many as the suite has time for; `make simulate` plays thousands."""
+
+CALM = range(60, 80)
+"""Seeds of stories that are played without faults; in one of them a control comes as its run ends."""
 
 FIRST = 5
 """So many slices are about nearly everything."""
@@ -47,6 +50,12 @@ def test_every_promise_is_kept(part: int) -> None:
     assert not failed, "\n".join(
         f"python -m harborage.testing.simulation --seed {seed}: {error[:500]}" for seed, error in failed.items()
     )
+
+
+def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_end() -> None:
+    """No event of these is lost or told twice; what strikes a process may do that to the one it is about to write."""
+    failed = {seed: outcome.error for seed in CALM if (outcome := play(seed, faults=Faults())).error}
+    assert not failed, "\n".join(f"seed {seed}: {error}" for seed, error in failed.items())
 
 
 @pytest.mark.timeout(600)  # it may be the first test, and plays half of them then

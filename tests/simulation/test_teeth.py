@@ -219,6 +219,35 @@ def test_events_that_are_lost() -> None:
     assert finds("has gaps", Odd)
 
 
+@pytest.mark.parametrize(
+    ("kind", "told", "wanted"),
+    [
+        ("control.applied", "control.received", "have an outcome"),
+        ("control.received", "control.applied", "have an outcome"),
+        ("task.completed", "task.started", "events say so"),
+        ("task.started", "task.completed", "events say so"),
+    ],
+)
+def test_events_that_say_something_else(kind: str, told: str, wanted: str) -> None:
+    """A control without an outcome, or with two, and a run without an end, or with two."""
+
+    class Liar(Around):
+        async def append(self, events: Sequence[Any]) -> None:
+            await self.store.append([self.told(one) for one in events])
+
+        def told(self, event: Any) -> Any:
+            said = codec.decode(event.data)
+            return event._replace(data=codec.encode({**said, "type": told})) if said["type"] == kind else event
+
+    class Odd(Town):
+        def storage_of(self, process: Process) -> Storage:
+            storage = super().storage_of(process)
+            events = Liar(storage.events, process)
+            return Storage(state=storage.state, runs=storage.runs, queue=storage.queue, events=events)
+
+    assert finds(wanted, Odd, Faults())
+
+
 @pytest.mark.parametrize("tool", ["gated", "write"])
 def test_tools_that_act_by_themselves(tool: str) -> None:
     """What nobody allowed, or what is done twice, is seen in the world outside."""

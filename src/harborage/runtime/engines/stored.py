@@ -156,10 +156,7 @@ class StoredEngine:
             is_new = await self._queue.send(run_id, stamped.event_id, codec.encode(stamped))
         except RunRecordNotFoundError as error:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on") from error
-        try:
-            await self._deliver()  # a run that is carried here has it when this returns
-        except HarborageError as error:
-            self._logger.warning("run %s has a control a moment later: %s", run_id, error)
+        await self._deliver_now(run_id)  # a run that is carried here has it when this returns
         self._changed.set()
         return is_new
 
@@ -367,6 +364,7 @@ class StoredEngine:
             name, message = failure_of(error)
             entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
             standing = Standing(stand=Stand.FAILED, reason=f"{name}: {message}")
+        await self._deliver_now(run_id)  # what was accepted since the last boundary is refused, not dropped
         slim, bodies = taken_out([entry], run_id)
         await ledger.write(Write(entries=slim, bodies=bodies, taken=run.taken(), standing=standing))
         if standing.stand is Stand.FINISHED and run_id in self._waiters:
@@ -411,6 +409,13 @@ class StoredEngine:
         if self._refused is not None:
             for control in left:
                 self._refused(control)
+
+    async def _deliver_now(self, run_id: str) -> None:
+        """As `_deliver`, for the sake of one run; a store that refuses is asked again with the next look."""
+        try:
+            await self._deliver()
+        except HarborageError as error:
+            self._logger.warning("run %s has its controls a moment later: %s", run_id, error)
 
     async def _deliver(self) -> None:
         """Hand what was sent, by any process, to the runs that are carried here; one look serves all who ask for it."""

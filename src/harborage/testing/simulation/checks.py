@@ -13,7 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from harborage import codec
+from harborage.events import Event, EventType, RedactedMap, typed_event
 from harborage.events.log import EventLog
+from harborage.events.stored import decode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import RunRequest
@@ -30,6 +32,7 @@ __all__ = ["BrokenPromiseError", "Seen", "broken_promises", "check", "entries_of
 
 _HANDED_OVER: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
 _ONCE: Final = ("write", "gated")
+_END_EVENTS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})
 
 
 class BrokenPromiseError(SimulationError):
@@ -44,9 +47,9 @@ class Seen(msgspec.Struct, kw_only=True):
     """What is left of a story: what is kept, what was done outside, and what people sent.
 
     `sent` are run, event id and encoded control of each in the order they were accepted; `approved` what of which run
-    somebody allowed. `faults` is how often an answer of a model may have been lost; a run may fail only with a text
-    that holds `may_fail`, when that is not empty. `has_plans` says that goals are plans of `world.Mind`. `marks` name
-    what came up, see `marks`. `spawned` are the runs that others may have begun.
+    somebody allowed. `faults` is how often an answer of a model, or an event, may have been lost; a run may fail only
+    with a text that holds `may_fail`, when that is not empty. `has_plans` says that goals are plans of `world.Mind`.
+    `marks` name what came up, see `marks`. `spawned` are the runs that others may have begun.
     """
 
     records: Sequence[RunRecord]
@@ -255,13 +258,53 @@ def _answered(seen: Seen, line: Sequence[str], kind: str, what: str, observation
 
 
 async def _events(seen: Seen) -> list[str]:
-    """The log has every number of the session once, and one end for each run."""
+    """The log has every number of the session once, one outcome for each control, and one end for each run.
+
+    What an effect did and the event of it are not written together yet: whatever strikes between the two loses the
+    event, or has it told again. So in a story with faults a count may be off, once for each of them and by no more.
+    """
     kept = await seen.log.read(seen.who, limit=1_000_000)
     numbers = [one.sequence for one in kept]
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))
         return [f"the log of events has gaps at {missing[:10]}"]
-    return []
+    events = [decode_event(one) for one in kept]
+    return [*_outcomes(seen, events), *_ends(seen, events)]
+
+
+def _outcomes(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
+    """A control that was accepted is applied, fails or is rejected, once."""
+    told = Counter(
+        (event.identity.run_id, _field(event, "type"))
+        for event in events
+        if event.type in {EventType.CONTROL_APPLIED, EventType.CONTROL_REJECTED}
+    )
+    accepted = {event_id: (run_id, codec.decode(data, ControlEvent).type) for run_id, event_id, data in seen.sent}
+    wanted = Counter((run_id, str(kind)) for run_id, kind in accepted.values())
+    # A run that ends takes the runs that it spawned along; a fork may begin with a goal of its own.
+    unsent = {(run_id, str(ControlType.CANCEL)) for run_id in seen.spawned}
+    unsent |= {(record.run_id, str(ControlType.REDIRECT)) for record in seen.records}
+    for key in sorted(told.keys() | wanted.keys()):
+        most = wanted[key] + (key in unsent) + seen.faults
+        if not wanted[key] - seen.faults <= told[key] <= most:
+            yield f"run {key[0][-6:]}: {wanted[key]} {key[1]} were accepted, and {told[key]} have an outcome"
+
+
+def _field(event: Event, name: str) -> str:
+    """A field of a kept event."""
+    typed = typed_event(event).payload
+    if isinstance(typed, RedactedMap):  # it was told with what is not safe to tell everybody
+        return str(typed.data.get("".join(part.title() for part in name.split("_")), ""))
+    return str(getattr(typed, name, ""))
+
+
+def _ends(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
+    """A run that is over was said to be over, once."""
+    told = Counter(_field(event, "task_id") for event in events if event.type in _END_EVENTS)
+    for record in seen.records:
+        wanted = int(record.standing.stand.is_final)
+        if not wanted - seen.faults <= told[record.run_id] <= wanted + seen.faults:
+            yield f"run {record.run_id[-6:]}: it ended {wanted} times, and {told[record.run_id]} events say so"
 
 
 async def _waiting(seen: Seen) -> list[str]:

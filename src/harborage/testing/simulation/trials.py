@@ -211,6 +211,7 @@ class _Story(Generic[W]):
             pauses=self._pauses,
             who=_ME,
             sent=server.runs.sendings,
+            faults=sum(self._simulation.fates.struck[kind] for kind in ("crash", "freeze", "refuse")),
         )
         await check(seen)
         (record,) = [one for one in seen.records if one.run_id == run_id]

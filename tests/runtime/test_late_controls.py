@@ -1,0 +1,189 @@
+"""Controls beside a storage that several processes share: none is dropped, and what waits costs little.
+
+What is expected to fail here waits for controls, outcomes and ends that are committed together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborage import codec
+from harborage.events import ControlLifecyclePayload, Cursor, EventType, Filter, MemoryEventBus, typed_event
+from harborage.identity import Identity, Quadruple
+from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RunContext
+from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.agent.steering import open_pause, steer
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.host import Runtime
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering import ControlErrors, ControlEvent, ControlHistory, ControlType, Scope
+from harborage.runtime.steering.state import SteerRequest
+from harborage.state.runs import Lease, RunFilter, Sent, Write
+from harborage.state.storage import Storage, open_storage
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.events import EventRecorder
+from harborage.testing.planners import ScriptedPlanner
+
+pytestmark = pytest.mark.anyio
+
+ME = Identity("t", "u", "s")
+GOAL = Finish(FinishReason.GOAL, "done")
+
+
+class Held:
+    """A planner whose only call takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def next(self, run: RunContext) -> Finish:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return GOAL
+
+
+class Around:
+    """Something that stands in the place of a store: all is the store's, but for what a subclass does itself."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[Storage]:
+    """A storage in memory."""
+    async with await open_storage("memory:") as opened:
+        yield opened
+
+
+async def outcomes(runtime: Runtime, run_id: str) -> list[tuple[str, str]]:
+    """What became of the controls of a run that is over; a rejection may be told after its end."""
+    await settle()
+    kinds = {EventType.CONTROL_APPLIED, EventType.CONTROL_REJECTED}
+    kept = map(typed_event, await runtime.bus.replay(Cursor(ME.session_id, 0), Filter.of(ME)))
+    mine = [event for event in kept if event.identity.run_id == run_id]
+    return [(str(event.type), event.payload.type) for event in mine if event.type in kinds]
+
+
+async def test_a_control_from_another_process_that_comes_too_late_is_rejected(tmp_path: Path) -> None:
+    """Accepted while the planner gives its last answer: it is not dropped, and its rejection is announced."""
+    url, planner = f"sqlite:{tmp_path / 'runs.db'}", Held()
+    async with (
+        Runtime(planner=planner, storage=url, agent="a") as first,
+        Runtime(planner=ScriptedPlanner([]), storage=url, agent="b") as second,
+        asyncio.timeout(20),
+    ):
+        run = await first.start("g", who=ME)
+        await planner.is_asked.wait()
+        other = await second.run(run.id, who=ME)
+        assert await other.message("one more thing")
+        assert await other.inject({"k": 1})
+        planner.may_answer.set()
+        assert await run.result() == GOAL
+        wanted = [("control.rejected", "USER_MESSAGE"), ("control.rejected", "INJECT_CONTEXT")]
+        assert await outcomes(first, run.id) == wanted
+
+
+@pytest.mark.xfail(strict=True, reason="the store of record: a run's end and its unread controls in one commit")
+async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: Storage) -> None:
+    """From wherever it comes: what was accepted has an outcome."""
+
+    class Late(Around):
+        async def append(self, lease: Lease, write: Write) -> None:
+            if write.standing is not None and write.standing.stand.is_final:
+                who = ME.with_run(lease.run_id)
+                control = ControlEvent(ControlType.PAUSE, who, Scope.OWNER_USER, "t", None, "late")
+                assert await storage.queue.send(lease.run_id, "late", codec.encode(control))
+            await self.store.append(lease, write)
+
+    odd = Storage(state=storage.state, runs=Late(storage.runs), queue=storage.queue, events=storage.events)
+    async with Runtime(planner=ScriptedPlanner([GOAL]), storage=odd) as runtime, asyncio.timeout(20):
+        run = await runtime.start("g", who=ME)
+        assert await run.result() == GOAL
+        assert await outcomes(runtime, run.id) == [("control.rejected", "PAUSE")]
+
+
+@pytest.mark.xfail(strict=True, reason="the store of record: what a control did and its outcome in one commit")
+async def test_a_control_whose_process_died_before_its_outcome_was_kept_is_told_once() -> None:
+    """The next process applies the batch again: what took effect did not fail, and was received once."""
+    bus, clock, who = MemoryEventBus(), FakeClock(), Quadruple("t", "u", "s", "r")
+    told = EventRecorder(bus)
+    services = AgentServices(
+        pauses=Coordinator(clock=clock),
+        history=ControlHistory(),
+        bus=bus,
+        clock=clock,
+        stamp=clock,
+        control_errors=ControlErrors.REJECT,
+    )
+    pause = await open_pause(services, who, PauseReason.AWAIT_INPUT, {}, key="r/0")
+    resume = ControlEvent(ControlType.RESUME, who, Scope.OWNER_USER, "t", None, "event-1")
+    for _ in range(2):
+        (outcome,) = await steer(services, who, SteerRequest(controls=(resume,), pause=pause), key="r/1")
+    lives = [(one.outcome, one.err) for one in told.payloads(ControlLifecyclePayload)]
+    assert (outcome.error, lives) == ("", [("received", ""), ("applied", "")])
+
+
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="the store of record: what waits in a parked run's inbox stays there"
+)
+async def test_a_message_does_not_keep_a_waiting_run_in_memory() -> None:
+    """It is read when the run goes on; until then the run waits on disk, as it did before."""
+    clock = FakeClock()
+    async with Runtime(
+        planner=ScriptedPlanner([CallTool("pay"), GOAL]),
+        tools=[pay],
+        approvals={"pay": AlwaysDeny()},
+        storage="memory:",
+        clock=clock,
+    ) as runtime:
+        engine: Any = runtime._parts.engine
+        run = await runtime.start("g", who=ME)
+        await settle()
+        assert await run.waiting()
+        await clock.run_for(5)
+        if engine._carried:
+            raise RuntimeError("the run has not left memory")
+        await run.message("hello")
+        await clock.run_for(60)
+        assert not engine._carried
+
+
+@pytest.mark.xfail(strict=True, reason="the store of record: a worker reads each control once")
+async def test_a_control_is_read_once_however_many_wait(storage: Storage) -> None:
+    """A hundred messages to a run that is at work cost a hundred reads, not the square of that."""
+    read = 0
+
+    class Counting(Around):
+        async def arrived(self, worker: str, *, after: int = 0) -> Sequence[Sent]:
+            nonlocal read
+            sent: Sequence[Sent] = await self.store.arrived(worker, after=after)
+            read += len(sent)
+            return sent
+
+    planner = Held()
+    odd = Storage(state=storage.state, runs=storage.runs, queue=Counting(storage.queue), events=storage.events)
+    async with Runtime(planner=planner, storage=odd) as runtime, asyncio.timeout(20):
+        run = await runtime.start("g", who=ME)
+        await planner.is_asked.wait()
+        for number in range(100):
+            await run.message(f"m{number}")
+        (record,) = await storage.runs.list(RunFilter(run_id=run.id))
+        assert record.owner
+        planner.may_answer.set()
+        await run.result()
+    assert read <= 300
