@@ -26,7 +26,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
 from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Stand, Standing, Write
 
-__all__ = ["Carried", "Ledger", "parked", "put_off"]
+__all__ = ["Carried", "Ledger", "parked", "put_off", "settle"]
 
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -121,3 +121,9 @@ def parked(waiting: Waiting, now: datetime) -> Standing:
 def put_off(run: Carried, error: RunPutOffError) -> Standing:
     """How a run stands whose next step is tried again later; its deadline comes all the same."""
     return Standing(stand=Stand.PARKED, wake_at=earliest(error.until, run.request.deadline), reason=error.reason)
+
+
+def settle(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:
+    """Give a waiter what its run ended with, or None to let it look again; one that has its answer keeps it."""
+    if not waiter.done():
+        waiter.set_result(finish)

@@ -42,7 +42,7 @@ from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
-from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off
+from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle
 from harborage.runtime.engines.reader import RunReader, status_of
 from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
@@ -184,7 +184,7 @@ class StoredEngine:
         """What the run ended with here, or None for a reason to look again: with `looks_again` there is one soon."""
         timer = None
         if looks_again:
-            timer = self._clock.call_later(_LOOK_S, partial(_set, waiter))
+            timer = self._clock.call_later(_LOOK_S, partial(settle, waiter))
         try:
             return await waiter
         finally:
@@ -480,7 +480,7 @@ class StoredEngine:
 
     def _tell(self, run_id: str, finish: Finish | None = None) -> None:
         for waiter in self._waiters.get(run_id, ()):
-            _set(waiter, finish)
+            settle(waiter, finish)
 
     def _tell_all(self) -> None:
         for run_id in list(self._waiters):
@@ -496,8 +496,3 @@ class StoredEngine:
             raise EngineClosedError()
         if self._stopped is not None:
             raise EngineStoppedError(str(self._stopped) or type(self._stopped).__name__) from self._stopped
-
-
-def _set(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:
-    if not waiter.done():
-        waiter.set_result(finish)
