@@ -142,7 +142,9 @@ class MemoryEventBus(EventBus):
 
     def _record(self, event: Event) -> Event:
         self._sequence += 1
-        at = event.occurred_at or self._clock.now()
+        at = event.occurred_at
+        if at is None:
+            at = self._clock.now()
         numbered = Event(event.type, event.identity, event.payload, at, self._sequence, event.extra)
         self._ring.append(numbered)
         return numbered

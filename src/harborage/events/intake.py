@@ -60,6 +60,9 @@ def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) 
         RedactionFailedError: no safe copy could be made.
     """
     payload, extra = event.payload, event.extra
+    kind: Any = type(payload)
+    if not extra and _has_no_texts(kind):
+        return event
     try:
         if isinstance(payload, SafePayload):
             out: Any = _cleaned(redactor, payload)
@@ -100,6 +103,12 @@ def _value_cleaned(redactor: Redactor, value: Any) -> Any:
     if isinstance(value, tuple) and any(type(one) in _PARTS for one in value):
         return tuple(_value_cleaned(redactor, one) for one in value)
     return redactor.redact(value)
+
+
+@cache
+def _has_no_texts(kind: Any) -> bool:
+    """Whether a payload class holds ids, fixed words and numbers alone, so that there is nothing to redact."""
+    return issubclass(kind, SafePayload) and not any(_fields(kind))
 
 
 @cache

@@ -6,8 +6,7 @@ it is sent, and settles what it took afterwards. Without an account calls are fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, Protocol
 
@@ -55,8 +54,8 @@ class Account(Protocol):
     @property
     def needs_price(self) -> bool: ...
 
-    async def reserve(self, estimate: CallEstimate) -> str:
-        """Set aside what a call may come to; returns the key of the reservation.
+    async def reserve(self, estimate: Callable[[], CallEstimate]) -> str:
+        """Set aside what a call may come to, as `estimate` says when it is asked; returns the key of the reservation.
 
         Raises:
             LimitReachedError, PriceUnknownError: the call must not be made.
@@ -80,11 +79,16 @@ def current_account() -> Account | None:
     return _CURRENT.get()
 
 
-@contextmanager
-def accounting(account: Account | None) -> Iterator[None]:
+class accounting:  # noqa: N801 - a context manager, written like a function; every step enters two
     """Let the calls of models that are made inside the block, and by tasks started in it, draw on `account`."""
-    token = _CURRENT.set(account)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+
+    __slots__ = ("_account", "_token")
+
+    def __init__(self, account: Account | None) -> None:
+        self._account = account
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set(self._account)
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._token)

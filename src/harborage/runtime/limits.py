@@ -16,7 +16,18 @@ import msgspec
 
 from harborage.errors import HarborageError
 
-__all__ = ["Caps", "LimitName", "Limits", "LimitsInvalidError", "Reached", "Spent", "Verdict", "judge", "micro_dollars"]
+__all__ = [
+    "NOTHING_SPENT",
+    "Caps",
+    "LimitName",
+    "Limits",
+    "LimitsInvalidError",
+    "Reached",
+    "Spent",
+    "Verdict",
+    "judge",
+    "micro_dollars",
+]
 
 _MICRO: Final = 1_000_000
 _MOST_MICRO: Final = 1 << 62
@@ -113,6 +124,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for one in each:
             total += one
         return total
+
+
+NOTHING_SPENT: Final = Spent()
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,8 +63,8 @@ class Book:
         self.told: list[Any] = []
         self._refusal = refusal
 
-    async def reserve(self, estimate: CallEstimate) -> str:
-        self.told.append(estimate)
+    async def reserve(self, estimate: Callable[[], CallEstimate]) -> str:
+        self.told.append(estimate())
         if self._refusal is not None:
             raise self._refusal
         return "k"

@@ -188,11 +188,11 @@ async def test_a_store_that_refuses_costs_no_answer_and_lets_no_call_through() -
     one = ledger(store, Caps(tokens=100))
     await one.begin_step(0, NOTHING)
     account = StepAccount(one)
-    key = await account.reserve(call(10))
+    key = await account.reserve(lambda: call(10))
     store.is_refusing = True
     await account.settle(key, tokens=7, cost=0.0)
     with pytest.raises(DatabaseError):
-        await account.reserve(call(10))
+        await account.reserve(lambda: call(10))
     assert isinstance(account.fault, DatabaseError)
     store.is_refusing = False
     await one.begin_step(1, NOTHING)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
+from harborage.llm.chain.conversation import read_conversation
 from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.tokens import message_tokens, tokens_beside_messages
-from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
+from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
 from harborage.llm.config import ConfigSnapshot, Deps
-from harborage.llm.errors import IncompleteAnswerError, MalformedAnswerError, ProviderTimeoutError
-from harborage.llm.memo import kept_with
+from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
 
 __all__ = ["Accounted", "PriceOf"]
 
@@ -60,7 +61,7 @@ class Accounted(Layer):
             return await self._inner.complete(request)
         if account.needs_price and self._load_prices is not None:
             await self._load_prices()
-        key = await account.reserve(self._estimate(request))
+        key = await account.reserve(partial(self._estimate, request))
         try:
             with accounting(None):
                 answer = await self._inner.complete(request)
@@ -80,8 +81,7 @@ class Accounted(Layer):
 
     def _estimate(self, request: CompleteRequest) -> CallEstimate:
         model = request.model or self._cfg.model
-        prompt = sum([kept_with(one, "llm.account_tokens", message_tokens) for one in request.messages])
-        prompt += tokens_beside_messages(request)
+        prompt = _tokens_of(request.messages) + tokens_beside_messages(request)
         answer = self._longest_answer(model, request)
         usage = Usage(prompt_tokens=prompt, completion_tokens=answer, total_tokens=prompt + answer)
         cost = self._price_of(model, usage)
@@ -94,3 +94,12 @@ class Accounted(Layer):
         if profile is not None and profile.default_max_tokens is not None:
             return profile.default_max_tokens
         return _LONGEST_ANSWER
+
+
+def _tokens_of(messages: Sequence[ChatMessage]) -> int:
+    """The estimate for a conversation, of which only what is new is read; malformed ones, which some clients take, are
+    read whole."""
+    try:
+        return read_conversation(messages).tokens
+    except LLMError:
+        return sum(map(message_tokens, messages))

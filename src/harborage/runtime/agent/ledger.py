@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError
 from harborage.planner import Budget
-from harborage.runtime.limits import Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
+from harborage.runtime.limits import NOTHING_SPENT, Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
 from harborage.state import NotFoundError, StateRecord, StateStore
 from harborage.state.directory import Directory
 from harborage.state.errors import StateError
@@ -270,8 +271,8 @@ class StepAccount:
 
     def __init__(self, ledger: RunLedger | None) -> None:
         self._ledger = ledger
-        self._open: dict[str, CallEstimate] = {}
-        self.spent = Spent()
+        self._open: dict[str, Callable[[], CallEstimate]] = {}
+        self.spent = NOTHING_SPENT
         self.refused: LimitReachedError | PriceUnknownError | None = None
         self.fault: StateError | None = None
 
@@ -279,12 +280,12 @@ class StepAccount:
     def needs_price(self) -> bool:
         return self._ledger is not None and self._ledger.needs_price
 
-    async def reserve(self, estimate: CallEstimate) -> str:
+    async def reserve(self, estimate: Callable[[], CallEstimate]) -> str:
         if self._ledger is None:
             key = str(len(self._open))
         else:
             try:
-                key = await self._ledger.reserve(estimate)
+                key = await self._ledger.reserve(estimate())
             except (LimitReachedError, PriceUnknownError) as error:
                 self.refused = error
                 raise
@@ -304,5 +305,5 @@ class StepAccount:
         if self._ledger is not None:
             self.spent += self._ledger.keep(key)
             return
-        estimate = self._open[key]
+        estimate = self._open[key]()
         self.spent += Spent(tokens=estimate.tokens, cost=micro_dollars(estimate.cost or 0.0))

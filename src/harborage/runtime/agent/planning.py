@@ -32,9 +32,9 @@ from harborage.runtime.agent.compressing import is_overflow, keep_within_budget,
 from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.services import AgentServices
-from harborage.runtime.agent.session_artifacts import recorded_of
+from harborage.runtime.agent.session_artifacts import Manifest, recorded_of
 from harborage.runtime.effects import StepCall, StepPutOffError
-from harborage.runtime.limits import LimitName, Reached, Spent
+from harborage.runtime.limits import NOTHING_SPENT, LimitName, Reached, Spent
 from harborage.runtime.outages import next_attempt, outage_of
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.gate import steering_finish
@@ -159,13 +159,14 @@ async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planne
 
 
 def _taken(account: StepAccount) -> Spent | None:
-    return None if account.spent == Spent() else account.spent
+    return None if account.spent is NOTHING_SPENT or account.spent == NOTHING_SPENT else account.spent
 
 
 async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
     notes = StepNotes(live.base.emit, services.redactor)
     if live.listing is not None:
-        live.base.session_artifacts = await live.listing.current()
+        known_artifacts = live.listing.unchanged()
+        live.base.session_artifacts = await live.listing.current() if known_artifacts is None else known_artifacts
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary
@@ -185,9 +186,12 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     decision = check_decision(answer)
     if services.announces:
         _announce(services, run.who, decision, notes)
-    shown = tuple(live.base.session_artifacts)
-    manifest, new_artifacts = recorded_of(live.manifest, shown)
-    live.manifest = shown
+    manifest: Manifest | None = None
+    new_artifacts: Manifest = ()
+    if live.base.session_artifacts is not live.manifest:
+        shown = tuple(live.base.session_artifacts)
+        manifest, new_artifacts = recorded_of(live.manifest, shown)
+        live.manifest = shown
     return Planned(
         decision=decision,
         reasoning=notes.reasoning,

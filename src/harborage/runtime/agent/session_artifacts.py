@@ -44,9 +44,10 @@ class SessionArtifacts:
         Raises:
             DatabaseError: the database cannot be read; the step is to be taken again.
         """
+        known = self.unchanged()
+        if known is not None:
+            return known
         count = None if self._tracker is None else self._tracker.changes(self._scope)
-        if count is not None and count == self._count and not self._is_stale():
-            return self._shown
         try:
             shown = tuple(build_artifact_manifest(await self._store.list(self._scope)) or ())
         except DatabaseError:
@@ -58,6 +59,13 @@ class SessionArtifacts:
         self._count, self._listed_at = count, self._clock.monotonic()
         if shown != self._shown:
             self._shown = shown
+        return self._shown
+
+    def unchanged(self) -> Manifest | None:
+        """The artifacts as they were listed last, where the store says that none came or went since; else None."""
+        tracker = self._tracker
+        if tracker is None or self._count is None or tracker.changes(self._scope) != self._count or self._is_stale():
+            return None
         return self._shown
 
     def _is_stale(self) -> bool:

@@ -48,6 +48,11 @@ class Outbox:
         self._callers = 0
 
     @property
+    def is_instant(self) -> bool:
+        """Whether the record takes entries at once, so that there is no soon and no later."""
+        return self._append_now is not None
+
+    @property
     def is_busy(self) -> bool:
         """Whether somebody waits here until what was noted is kept, and goes on then."""
         return self._callers > 0

@@ -168,10 +168,12 @@ class Recorder:
                     raise
             elif effect.waits_for is not None or (self._outbox.is_behind and not effect.only_thinks):
                 await self._outbox.flush()  # what a step does, or waits for, is about what led to it
-            result = await self._perform(call, effect)
+            result = await self._flown(call, effect)
+            if type(result) is Interrupt:
+                self._check_cut(call, result)
         self._stamp = self._clock.now()
         self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
-        if effect.is_kept_soon and (effect.may_repeat is None or effect.may_repeat(call)):
+        if effect.is_kept_soon and (self._outbox.is_instant or effect.may_repeat is None or effect.may_repeat(call)):
             self._outbox.flush_soon()
         elif effect.is_intended or effect.after is not None:
             await self._outbox.flush()
