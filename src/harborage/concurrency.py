@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from types import CoroutineType, TracebackType
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from harborage.clock import Timer, Timers
@@ -261,7 +261,7 @@ class WorkCrashedError(RuntimeError):
 
 
 async def detachable(
-    work: Awaitable[T],
+    work: Callable[[], Awaitable[T]],
     *,
     clock: Timers,
     crew: Crew,
@@ -269,7 +269,9 @@ async def detachable(
     seconds: float | None = None,
     grace_s: float = CANCEL_GRACE_S,
 ) -> T:
-    """What `work` gives, as a task of its own, so that it cannot hold up its caller by ignoring a cancellation.
+    """What `work()` gives, as a task of its own, so that it cannot hold up its caller by ignoring a cancellation.
+
+    `work` is called in that task: one that is cancelled before its first turn leaves no coroutine that never began.
 
     When `seconds` have passed, or the caller is cancelled, the work is cancelled and gets `grace_s` to end; what it
     gives or raises until then counts. After that, or at once when the caller is cancelled again, it is left to `crew`,
@@ -291,7 +293,6 @@ async def detachable(
             _ = task.cancelled() or task.exception()  # seen, so that nobody is warned of it
             raise
         if not await _dismissed(task, clock, crew, name, grace_s) or task.cancelled():
-            _close(work, task)
             raise
         return task.result()
     finally:
@@ -302,11 +303,11 @@ async def detachable(
     return task.result()
 
 
-async def _reported(work: Awaitable[T], over: asyncio.Future[None]) -> T:
+async def _reported(work: Callable[[], Awaitable[T]], over: asyncio.Future[None]) -> T:
     """The work, with its end told to `over`: cheaper than a callback of the task, which takes another turn."""
     task = asyncio.current_task()
     try:
-        return await work
+        return await work()
     except (SystemExit, GeneratorExit) as error:
         if isinstance(error, GeneratorExit) and not _is_at_work(task):
             raise  # nobody raised it: the task is being thrown away
@@ -326,12 +327,6 @@ def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
 def _wake(over: asyncio.Future[None], _task: object = None) -> None:
     if not over.done():
         over.set_result(None)
-
-
-def _close(work: Awaitable[Any], task: asyncio.Task[Any]) -> None:
-    """A task that was cancelled before its first turn never began its work, which Python would complain about."""
-    if task.done() and isinstance(work, CoroutineType):
-        work.close()
 
 
 async def _dismissed(task: asyncio.Task[Any], clock: Timers, crew: Crew, name: str, grace_s: float) -> bool:

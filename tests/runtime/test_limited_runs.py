@@ -47,6 +47,7 @@ from harborage.runtime.steering import InboxRegistry, RunLoopMisconfiguredError,
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.planners import ScriptedPlanner
+from harborage.tools import ToolPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -186,9 +187,9 @@ async def test_a_run_lasts_as_long_as_its_limit_says() -> None:
     """`seconds` is the run's deadline from its start; an earlier deadline of its own counts."""
     clock = FakeClock()
 
-    @tool
+    @tool(policy=ToolPolicy(timeout_ms=0))
     async def hang() -> str:
-        """Hang."""
+        """Hang, without a deadline of its own."""
         await asyncio.Event().wait()
         return ""
 

@@ -106,7 +106,7 @@ class Work:
 
 
 def detached(work: Work, clock: FakeClock, crew: Crew, seconds: float | None = None) -> asyncio.Task[str]:
-    return asyncio.create_task(detachable(work(), clock=clock, crew=crew, name="work", seconds=seconds))
+    return asyncio.create_task(detachable(work, clock=clock, crew=crew, name="work", seconds=seconds))
 
 
 async def test_detachable_work_gives_what_it_gives() -> None:
@@ -157,6 +157,25 @@ async def test_detachable_work_that_ignores_its_cancellation_does_not_hold_up_it
         work.over.set_result("at last")
         await settle()
         assert len(crew) == 0
+
+
+async def test_detachable_work_that_is_cancelled_before_its_first_turn_never_begins() -> None:
+    """Cancelled with its caller, as at the end of an event loop: no coroutine is made that nothing awaits."""
+    clock, crew = FakeClock(), Crew(lambda name, error: None)
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    before = asyncio.all_tasks()
+    caller = asyncio.create_task(detachable(work, clock=clock, crew=crew, name="work", seconds=1))
+    await asyncio.sleep(0)  # the caller's first turn, which makes the task of the work
+    tasks = asyncio.all_tasks() - before
+    assert len(tasks) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert (caller.cancelled(), begun, len(crew), clock.armed) == (True, [], 0, 0)
 
 
 async def test_detachable_work_that_obeys_ends_at_once() -> None:

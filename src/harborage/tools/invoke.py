@@ -114,7 +114,7 @@ async def _attempt(
     began = clock.monotonic()
     owner = Crew(_ended_late) if crew is None else crew
     try:
-        return await detachable(attempt(), clock=clock, crew=owner, name=name, seconds=timeout_s)
+        return await detachable(attempt, clock=clock, crew=owner, name=name, seconds=timeout_s)
     except Exception as error:
         if isinstance(error, WorkCrashedError):
             is_exit = isinstance(error.__cause__, SystemExit)

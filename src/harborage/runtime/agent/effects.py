@@ -271,7 +271,7 @@ class AgentEffects:
         crew = self._services.stragglers
         if crew is None:
             return await executor.execute_decision(context, decision)
-        work = executor.execute_decision(context, decision)
+        work = partial(executor.execute_decision, context, decision)
         return await detachable(work, clock=self._services.clock, crew=crew, name=decision_kind(decision))
 
     def _granted(self, live: LiveRun, decision: Any) -> ExitStack:
