@@ -14,8 +14,11 @@ from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinKind, JoinSpec, RunContext
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalRequest, BySideEffect, Tagged
 from harborage.runtime.approvals import GatedToolUnknownError, approval_gates
+from harborage.runtime.host import Runtime
+from harborage.runtime.journal import MemoryJournal
 from harborage.runtime.pauses import Coordinator, PauseFilter, PauseState
 from harborage.testing.clock import FakeClock, settle
+from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import Loading, SideEffect, ToolCatalog, tool
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +91,7 @@ def test_only_tools_that_may_ever_need_approval_are_gated(policy: Any, gated: li
         ttl=FakeClock().now() - clock.now(),
         clock=clock,
     )
-    assert sorted(gates) == gated
+    assert [tool.name for tool in catalog.tools if tool.name in gates.current()] == gated
 
 
 def test_a_tool_that_needs_scopes_is_gated_like_any_other() -> None:
@@ -98,7 +101,7 @@ def test_a_tool_that_needs_scopes_is_gated_like_any_other() -> None:
     parts = (Coordinator(), MemoryEventBus(), PatternRedactor())
     for policy in (AlwaysDeny(), {"vault": AlwaysDeny()}):
         gates = approval_gates(policy, catalog, *parts, ttl=timedelta(days=1), clock=FakeClock())
-        assert list(gates) == ["vault"]
+        assert "vault" in gates.current()
 
 
 async def test_a_policy_for_a_tool_that_is_not_there_is_refused(runtimes: Runtimes) -> None:
@@ -230,3 +233,82 @@ async def test_nobody_is_asked_about_a_call_that_could_not_be_made(runtimes: Run
     assert "words" in seen["error"]
     assert bench.types("tool.") == []
     assert bench.types("pause.") == []
+
+
+async def test_a_policy_for_all_guards_tools_that_are_registered_later(runtimes: Runtimes) -> None:
+    """The call waits for its approval under a policy of either kind, alone and as a branch; a read is not asked about
+    where the policy lets reads pass."""
+    policies = (AlwaysDeny(), BySideEffect([SideEffect.WRITE]), custom)
+    for policy in policies:
+        for decision in (WRITE, CallParallel((WRITE,))):
+            bench = await runtimes([READ, decision, everything], tools=[read], approvals=policy)
+            bench.rt.catalog.register(write)
+            run = await bench.start()
+            if policy is policies[0]:
+                await run.approve((await bench.paused(run)).token)
+            pause = await bench.paused(run)
+            assert pause.payload["tool"] == "write", f"{policy}, {decision}"
+            await run.reject(pause.token, reason="not now")
+            (_, seen) = (await bench.end(run)).payload
+            assert "not now" in str(seen), f"{policy}, {decision}"
+
+
+async def test_a_tool_registered_while_its_run_is_under_way_is_guarded(runtimes: Runtimes) -> None:
+    """Between two steps of one run."""
+
+    def announce(run: RunContext) -> CallTool:
+        bench.rt.catalog.register(write)
+        return WRITE
+
+    bench = await runtimes([READ, announce, everything], tools=[read], approvals=BySideEffect([SideEffect.WRITE]))
+    run = await bench.start()
+    assert (await bench.paused(run)).payload["tool"] == "write"
+    await run.cancel(hard=True)
+    await bench.end(run)
+
+
+async def test_a_tool_that_is_replaced_by_one_that_needs_approval_is_not_called(runtimes: Runtimes) -> None:
+    """A run that recorded that the tool needs none does not make the call, and the planner is told why; a run that
+    starts afterwards asks."""
+    changed = tool(write.function, name="read", side_effects=SideEffect.WRITE)
+
+    def swap(run: RunContext) -> CallTool:
+        bench.rt.catalog.replace({"read": changed})
+        return READ
+
+    bench = await runtimes([READ, swap, everything], tools=[read], approvals=BySideEffect([SideEffect.WRITE]))
+    first, second = (await bench.run()).payload
+    assert first == "read b"
+    assert "needs approval now" in second["error"]
+    asking = await runtimes([READ, everything], tools=[changed], approvals=BySideEffect([SideEffect.WRITE]))
+    run = await asking.start()
+    await run.approve((await asking.paused(run)).token)
+    assert (await asking.end(run)).payload == ["wrote b"]
+
+
+async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(caplog: pytest.LogCaptureFixture) -> None:
+    """Another process, with other tools at its start or another policy, carries the run on along the same path; what
+    it cannot ask about, it does not call."""
+    cases = (
+        ({"tools": [read]}, {"tools": [read, write], "approvals": BySideEffect([SideEffect.WRITE])}, "wrote a"),
+        ({"tools": [read]}, {"tools": [read, write], "approvals": None}, "no policy for it"),
+    )
+    for before, after, expected in cases:
+        journal, script = MemoryJournal(), [READ, WRITE, READ, everything]
+        async with Runtime(
+            planner=ScriptedPlanner(script), journal=journal, approvals=BySideEffect([SideEffect.WRITE]), **before
+        ) as first:
+            first.catalog.register(write)
+            run = await first.start("g", who=ME)
+            await settle()
+            (pause,) = await run.waiting()
+            assert pause.payload["tool"] == "write"
+        async with Runtime(planner=ScriptedPlanner(script[2:]), journal=journal, **after) as second:
+            carried = await second.run(run.id, who=ME)
+            await settle()
+            for open_pause in await carried.waiting():
+                await carried.approve(open_pause.token)
+            async with asyncio.timeout(5):
+                seen = (await carried.result()).payload
+            assert expected in str(seen[1])
+            assert seen[2] == "read b"

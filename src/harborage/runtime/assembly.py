@@ -28,8 +28,8 @@ from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.program import AgentProgram
 from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.agent.services import AgentServices
-from harborage.runtime.approval import ApprovalGate, ApprovalPolicy
-from harborage.runtime.approvals import approval_gates
+from harborage.runtime.approval import ApprovalPolicy
+from harborage.runtime.approvals import Gates, approval_gates
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
@@ -99,7 +99,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionRegistry
     pauses: Coordinator
     catalog: ToolCatalog
-    gates: Mapping[str, ApprovalGate]
+    gates: Gates
     history: ControlHistory
     engine: MemoryEngine | StoredEngine
     effects: AgentEffects
@@ -159,13 +159,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     wake = None if storage is None else partial(_wake, storage.queue)
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
     pauses = Coordinator(bus=bus, store=state, handles=handles, clock=clock, on_settled=wake)
-    gates: dict[str, ApprovalGate] = {}
-    meta = BuiltInDeps(
-        artifacts=artifacts, needs_approval=gates.__contains__, granted_scopes=options.granted_scopes, clock=clock
-    )
-    register_built_ins(catalog, _built_in(options, catalog, mind), meta)
-    gates.update(approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock))
-    closers.extend(gate.aclose for gate in gates.values())
+    gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
+    _register_built_ins(setup, catalog, mind, artifacts, gates)
+    gates.check_names()
+    closers.extend(gate.aclose for gate in gates.all)
     memory = _memory(setup, kept, bus, mind, closers)
     desk = ContextDesk(setup.context, memory, handles, redactor=redactor, clock=clock, logger=setup.logger)
     closers.append(desk.aclose)
@@ -196,6 +193,16 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         token_budget=mind.token_budget(options.token_budget),
         closers=tuple(reversed(closers)),
     )
+
+
+def _register_built_ins(setup: Setup, catalog: ToolCatalog, mind: Mind, artifacts: ArtifactStore, gates: Gates) -> None:
+    deps = BuiltInDeps(
+        artifacts=artifacts,
+        needs_approval=gates.__contains__,
+        granted_scopes=setup.options.granted_scopes,
+        clock=setup.clock,
+    )
+    register_built_ins(catalog, _built_in(setup.options, catalog, mind), deps)
 
 
 def _built_in(options: RuntimeOptions, catalog: ToolCatalog, mind: Mind) -> tuple[str, ...]:
@@ -391,7 +398,7 @@ def _services(
     tasks: TaskRegistry,
     executor: CatalogToolExecutor,
     *,
-    gates: Mapping[str, ApprovalGate],
+    gates: Gates,
     hearing: Hearing | None,
     desk: ContextDesk,
 ) -> AgentServices:
@@ -460,7 +467,7 @@ def _program(
     catalog: ToolCatalog,
     artifacts: ArtifactStore,
     bus: EventBus,
-    gates: Mapping[str, ApprovalGate],
+    gates: Gates,
     *,
     ledgers: StateStore,
 ) -> AgentProgram:
@@ -479,6 +486,6 @@ def _program(
     return AgentProgram(
         effects,
         contexts.describe,
-        gated_tools=frozenset(gates),
+        gates=gates,
         is_parallel_atomic=setup.options.is_parallel_atomic,
     )

@@ -31,6 +31,7 @@ __all__ = [
     "EngineClosedError",
     "EngineError",
     "EngineStoppedError",
+    "GatedTools",
     "HistoryMismatchError",
     "Program",
     "RecordRefusedError",
@@ -205,6 +206,17 @@ class Durable(Protocol):
         ...
 
 
+class GatedTools(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which tools need approval, as a run records it when it starts: those of these names, or all but the exempt."""
+
+    names: frozenset[str] = frozenset()
+    is_all: bool = False
+    exempt: frozenset[str] = frozenset()
+
+    def __contains__(self, tool: object) -> bool:
+        return tool not in self.exempt if self.is_all else tool in self.names
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run is started with. `deadline` is absolute; `token_budget` 0 switches compression off.
 
@@ -212,7 +224,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has its steps before `forked_at` from the run `forked_from`. `limits` are those of the run `limits_of`, which it
     shares; they are its own where that is empty. `context` is what its caller gave it to be shown; `asks_context` says
     that providers are asked before its first step, `writes_memory` that its session remembers it when it reached its
-    goal. A child was spawned by another run.
+    goal. A child was spawned by another run. `gated` are the tools whose calls need approval; a run of an earlier
+    version, which has none on record, takes those of whoever carries it.
     """
 
     who: Quadruple
@@ -232,6 +245,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: Context | None = None
     asks_context: bool = False
     writes_memory: bool = False
+    gated: GatedTools | None = None
 
     def within(self, parent: RunRequest | None) -> RunRequest:
         """The same for a run that `parent` has spawned: it shares the limits of its tree."""

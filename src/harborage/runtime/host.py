@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -471,7 +472,7 @@ class Runtime:
         if asked.fork is not None:
             return asked.fork.for_run(who)
         limits = self.options.limits if asked.limits is None else asked.limits
-        is_child = bool(task.parent_task_id)
+        is_child, gated = bool(task.parent_task_id), self._parts.gates.current()
         remembers = self._parts.desk.memory is not None and not is_child
         return RunRequest(
             who=who,
@@ -487,14 +488,13 @@ class Runtime:
             context=None if asked.context is None else self._parts.desk.own(asked.context, who.run_id),
             asks_context=bool(self._setup.context) or remembers,
             writes_memory=remembers,
+            gated=gated,
         )
 
     async def _asked_of(self, run_id: str) -> RunRequest | None:
         """What a run was started with; None when it is not known here."""
-        live = self._parts.effects.find(run_id)
-        if live is not None and live.request is not None:
+        if (live := self._parts.effects.find(run_id)) is not None and live.request is not None:
             return live.request
-        try:
+        with suppress(RunNotFoundError):
             return request_of(run_id, read_entries(run_id, await self._parts.engine.history(run_id)))
-        except RunNotFoundError:
-            return None
+        return None

@@ -16,6 +16,7 @@ from harborage.planner import AwaitTask, CallParallel, CallTool, RunContext
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.effects import EffectTable, StepCall
@@ -121,8 +122,8 @@ async def test_a_question_that_is_cut_short_in_the_asking_is_looked_for_at_the_e
     register_function(catalog, "pay", lambda: None)
     base = RunContext(quadruple=RUN, catalog=CatalogView(catalog))
     live = LiveRun(base=base, planner=None, mailbox=SimpleNamespace(offer=None), crew=None)  # type: ignore[arg-type]
-    gates: Any = {"pay": SimpleNamespace(run_guarded=cut_short)}
-    services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), gates=gates)
+    gate: Any = SimpleNamespace(run_guarded=cut_short)
+    services = msgspec.structs.replace(SERVICES, executor=CatalogToolExecutor(catalog), gates=Gates({"pay": gate}))
     effects = AgentEffects(services)
     effects.admit(live)
     with pytest.raises(asyncio.CancelledError):

@@ -14,6 +14,7 @@ from harborage.planner import PauseReason
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, failure_code, open_pause, steer
 from harborage.runtime.approval import ApprovalNotFoundError
+from harborage.runtime.approvals import Gates
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -107,7 +108,7 @@ def test_a_failure_has_a_code_and_quotes_nobody(error: Exception, code: str) -> 
 async def test_an_answer_for_a_gate_settles_no_pause(served: Callable[..., AgentServices]) -> None:
     """At a boundary too: the call that waits gets it, with reason and arguments; the run goes on."""
     gate = Gate(a=RUN, b=RUN)
-    services = served(gates={"x": gate})
+    services = served(gates=Gates({"x": gate}))
     approve = control("APPROVE", {"token": "a", "reason": "fine", "args": {"n": 1}})
     reject = control("REJECT", {"token": "b"})
     assert await apply(services, approve, reject) == [Steered(control=approve), Steered(control=reject)]
@@ -117,7 +118,7 @@ async def test_an_answer_for_a_gate_settles_no_pause(served: Callable[..., Agent
 async def test_an_answer_for_another_runs_call_is_not_delivered(served: Callable[..., AgentServices]) -> None:
     """It answers no question of this run, and fails."""
     gate = Gate(a=Quadruple("t", "u", "s", "other"))
-    (outcome,) = await apply(served(gates={"x": gate}), control("APPROVE", {"token": "a"}))
+    (outcome,) = await apply(served(gates=Gates({"x": gate})), control("APPROVE", {"token": "a"}))
     assert outcome.error == "no_outstanding_pause"
     assert gate.answers == []
 
@@ -127,7 +128,7 @@ async def test_an_answer_without_a_token_is_for_the_runs_own_pause(
     served: Callable[..., AgentServices], payload: dict[str, Any] | None
 ) -> None:
     """Gates are not asked."""
-    services = served(gates={"x": Gate(a=RUN)}, binds_answers=True)
+    services = served(gates=Gates({"x": Gate(a=RUN)}), binds_answers=True)
     pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {"q": 1}, key="r/0")
     (outcome,) = await apply(services, control("APPROVE", payload), pause=pause)
     assert (outcome.settled, outcome.settled_token, outcome.error) == (PauseDecision.APPROVE, pause.token, "")
@@ -205,7 +206,7 @@ async def test_an_answer_handed_over_in_mid_step_is_told_like_any_other(served: 
     bus = MemoryEventBus()
     told = EventRecorder(bus)
     gate = Gate(a=RUN, b=RUN)
-    services = served(gates={"x": gate}, bus=bus)
+    services = served(gates=Gates({"x": gate}), bus=bus)
     assert bridge(services, RUN, control("APPROVE", {"token": "nobody's"})) is None
     assert bridge(services, RUN, control("RESUME", {"token": "a"})) is None
     good, bad = (bridge(services, RUN, control("APPROVE", {"token": token})) for token in "ab")

@@ -47,7 +47,7 @@ class Till:
     """A loop that guards `pay`, an executor of either kind, and what was really called."""
 
     def __init__(self, benches: Benches, *, is_own: bool, gated: tuple[str, ...] = ("pay",)) -> None:
-        def gates(bench: Any) -> dict[str, ApprovalGate | None]:
+        def gates(bench: Any) -> ApprovalGate | dict[str, ApprovalGate | None]:
             self.gate = ApprovalGate(
                 AlwaysDeny("costs money"),
                 bench.pauses,
@@ -56,15 +56,15 @@ class Till:
                 timeout=timedelta(hours=1),
                 clock=bench.clock,
             )
-            return dict.fromkeys(gated, self.gate)
+            return dict.fromkeys(gated, self.gate) if gated else self.gate
 
         self.bench = benches(gates=gates)
         self.acted: list[str] = []
         self.own = Own()
-        catalog = ToolCatalog()
-        catalog.register(tool(self.pay))
-        catalog.register(tool(self.look))
-        self.executor: Any = self.own if is_own else CatalogToolExecutor(catalog, clock=FakeClock())
+        self.catalog = ToolCatalog()
+        self.catalog.register(tool(self.pay))
+        self.catalog.register(tool(self.look))
+        self.executor: Any = self.own if is_own else CatalogToolExecutor(self.catalog, clock=FakeClock())
         self.history = Trajectory()
 
     async def pay(self, amount: int) -> str:
@@ -102,6 +102,20 @@ async def test_a_gated_call_waits_for_its_approval_whatever_the_executor(benches
     assert await till.bench.end(task) is GOAL
     assert (till.acted, till.own.saw) == (([], [pays(1)]) if is_own else (["pay 1"], []))
     assert "so" in till.history.steps[1].observation["error"]
+
+
+async def test_one_gate_guards_every_tool_whenever_it_was_registered(benches: Benches) -> None:
+    """Alone and as a branch, over a catalog and over an executor of an embedder; nothing is called unasked."""
+    for is_own in (False, True):
+        till = Till(benches, is_own=is_own, gated=())
+        task = till.begin(LOOK, CallTool("new", b"{}", "new"), CallParallel((CallTool("new", b"{}", "n2"),)), GOAL)
+        await settle()
+        till.catalog.register(tool(till.look, name="new"))
+        for answer in ("REJECT", "APPROVE", "REJECT"):
+            assert len(till.gate.tokens) == 1, f"{is_own=} {answer}"
+            await till.answer(answer)
+        assert await till.bench.end(task) is GOAL
+        assert (till.acted, len(till.own.saw)) == (([], 1) if is_own else (["look"], 0))
 
 
 async def test_each_gated_branch_is_asked_about(benches: Benches) -> None:
@@ -185,8 +199,12 @@ async def test_a_run_that_ends_at_its_gate_leaves_no_open_pause(benches: Benches
 
 def test_a_gate_that_could_never_be_asked_is_refused_where_the_loop_is_made() -> None:
     """A policy in the place of its gate, and a gate for no tool."""
-    for gates, word in (({"pay": AlwaysDeny()}, "ApprovalGate("), ({"": _gate()}, "names no tool")):
-        with pytest.raises(RunLoopMisconfiguredError, match="never be asked") as caught:
+    for gates, word in (
+        ({"pay": AlwaysDeny()}, "ApprovalGate("),
+        ({"": _gate()}, "names no tool"),
+        (AlwaysDeny(), "ApprovalGate"),
+    ):
+        with pytest.raises(RunLoopMisconfiguredError, match=r"never be asked|for all tools") as caught:
             RunLoop(InboxRegistry(), Coordinator(), approval_gates=gates)  # type: ignore[arg-type]
         assert word in str(caught.value)
 

@@ -41,6 +41,7 @@ from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
+from harborage.runtime.approvals import NO_GATE
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.dispatch import Approval, Dispatched
 from harborage.runtime.dispatch.executor import (
@@ -278,8 +279,8 @@ class AgentEffects:
         """An executor that asks the gates itself is not asked about what was approved before it saw the decision."""
         calls = decision.branches if isinstance(decision, CallParallel) else (decision,)
         grants = ExitStack()
-        for call in calls if self._services.gates else ():
-            gate = self._services.gates.get(call.tool) if isinstance(call, CallTool) else None
+        for call in calls:
+            gate = self._services.gates.find(call.tool) if isinstance(call, CallTool) else None
             if gate is not None:
                 who = live.base.quadruple
                 grants.enter_context(gate.granted(ApprovalRequest(tool=call.tool, args=call.args, identity=who)))
@@ -299,9 +300,9 @@ class AgentEffects:
 
     async def _approve(self, call: StepCall) -> Approval:
         wanted: CallTool = call.payload
-        gate = self._services.gates[wanted.tool]
-        live = self._live[call.run_id]
-        if refusal := withheld(live, wanted.tool):
+        live, gate = self._live[call.run_id], self._services.gates.find(wanted.tool)
+        refusal = withheld(live, wanted.tool) or (NO_GATE.format(wanted.tool) if gate is None else "")
+        if gate is None or refusal:
             return Approval(refusal=refusal)
         if objection := self._objection(live, wanted.tool, wanted.args):
             # Nobody is asked about a call that could not be made.
@@ -354,12 +355,13 @@ class AgentEffects:
 
     def _answer_due(self, call: StepCall) -> Waiting | None:
         """A call at its gate waits as long as its pause may stay open; before it is there, it does not only wait."""
-        pause = self._services.gates[call.payload.tool].idle(self._live[call.run_id].key(call))
+        gate = self._services.gates.find(call.payload.tool)
+        pause = None if gate is None else gate.idle(self._live[call.run_id].key(call))
         return None if pause is None else Waiting(pause.deadline)
 
     async def _tool(self, call: StepCall) -> ToolOutcome:
-        live = self._live[call.run_id]
-        if live.is_rehearsal and (refusal := withheld(live, call.payload.tool)):
+        live, tool = self._live[call.run_id], call.payload.tool
+        if refusal := withheld(live, tool) or self._services.gates.refusal(tool, live.gated):
             return failed(refusal, OutcomeStatus.REJECTED)
         if live.ledger is None:
             return await self._called_with(live, call)
@@ -387,9 +389,7 @@ class AgentEffects:
             ledger.ended_call(call.key)
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
-        if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE:
-            return
-        if not self._services.is_recorded:
+        if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE or not self._services.is_recorded:
             return  # an embedder's loop counts in its own hook
         try:
             await self._services.tasks.increment_tool_count(call.run_id, who=self._who(call))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.reasoning import without_secrets
 from harborage.runtime.agent.session_artifacts import SessionArtifacts
-from harborage.runtime.durable import RunRequest
+from harborage.runtime.durable import GatedTools, RunRequest
 from harborage.runtime.effects import StepCall, Waiting
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.exchanges import Transcript
@@ -64,6 +64,11 @@ class LiveRun(msgspec.Struct, kw_only=True):
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""
         return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
+
+    @property
+    def gated(self) -> Container[str]:
+        """The tools whose calls its loop has approved before they are made."""
+        return GatedTools(is_all=True) if self.state is None else self.state.gated_tools
 
     def told(self) -> Transcript:
         """The transcript, made when it is first needed: a run without a model has none."""

@@ -16,6 +16,7 @@ from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.providing import Provided
+from harborage.runtime.approvals import Gates
 from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.dispatch import dispatch
 from harborage.runtime.durable import Durable, RunLeftError, RunRequest
@@ -50,12 +51,12 @@ class AgentProgram:
         effects: AgentEffects,
         describe: Callable[[RunRequest, InProcess], Awaitable[LiveRun]],
         *,
-        gated_tools: frozenset[str] = frozenset(),
+        gates: Gates | None = None,
         is_parallel_atomic: bool = False,
     ) -> None:
         self._effects = effects
         self._describe = describe
-        self._gated_tools = gated_tools
+        self._gates = Gates() if gates is None else gates
         self._is_parallel_atomic = is_parallel_atomic
 
     async def __call__(self, io: InProcess, request: RunRequest) -> Finish:
@@ -74,7 +75,7 @@ class AgentProgram:
             task_id=request.task_id,
             max_steps=request.max_steps if request.max_steps > 0 else DEFAULT_MAX_STEPS,
             has_last_word=ends_at_step_limit(live.planner),
-            gated_tools=self._gated_tools,
+            gated_tools=self._gates.current() if request.gated is None else request.gated,
             is_parallel_atomic=self._is_parallel_atomic,
         )
         live.state = run

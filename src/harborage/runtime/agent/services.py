@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,7 +14,7 @@ from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Paylo
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.providing import ContextDesk
-from harborage.runtime.approval import ApprovalGate
+from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.history import ControlHistory
@@ -50,7 +50,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     bus: EventBus | None = None
     tasks: TaskRegistry | None = None
     executor: CatalogToolExecutor | None = None
-    gates: Mapping[str, ApprovalGate] = {}
+    gates: Gates = msgspec.field(default_factory=Gates)
     clock: Timers = SYSTEM_CLOCK
     stamp: Clock = SYSTEM_CLOCK
     control_errors: ControlErrors = ControlErrors.FAIL

@@ -259,7 +259,7 @@ def _gate_of(services: AgentServices, who: Quadruple, control: ControlEvent) -> 
     token = (control.payload or {}).get("token")
     if not isinstance(token, str) or not token:
         return None
-    return next((gate for gate in services.gates.values() if gate.owner(token) == who), None)
+    return next((gate for gate in services.gates.all if gate.owner(token) == who), None)
 
 
 async def hand_over(

@@ -81,7 +81,7 @@ async def dispatch_by_executor(decision: Any, run: RunState, io: Durable) -> Obs
     The executor sees a call only with the arguments it was approved with. A parallel call is made when every gated
     branch is approved, and else not at all: what its other branches would mean is known to the executor alone.
     """
-    allowed = await _allowed(decision, run, io) if run.gated_tools else decision
+    allowed = await _allowed(decision, run, io)
     if isinstance(allowed, ToolOutcome):
         return allowed.observed
     try:

@@ -22,7 +22,7 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinSpec
 from harborage.runtime.assembly import Assembly, Setup, assemble
-from harborage.runtime.durable import Durable, HistoryMismatchError, RunLeftError, RunRequest
+from harborage.runtime.durable import Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
 from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import History, latest_history, read_value
@@ -167,6 +167,14 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
     )
 
 
+def _asked_now(request: RunRequest, gated: GatedTools) -> RunRequest:
+    """The same under the approvals of this runtime, which are compared, too. Under a policy for all tools then and now
+    what was recorded says which tools were registered when the run started."""
+    if request.gated is not None and request.gated.is_all and gated.is_all:
+        return request
+    return replace(request, gated=gated)
+
+
 async def _carried(
     opened: Opened, parts: Assembly, watch: _Watch, logger: logging.Logger
 ) -> tuple[Difference | None, bool]:
@@ -179,7 +187,7 @@ async def _carried(
         recheck_s=0.0,
         logger=logger,
     )
-    passenger = _Passenger(opened.request)
+    passenger = _Passenger(_asked_now(opened.request, parts.gates.current()))
     ended = next((one for one in reversed(opened.entries) if isinstance(one, Ended)), None)
     try:
         finish = await carriage.perform(opened.run_id, passenger, _Nowhere(), opened.entries, is_stopping=lambda: False)

@@ -26,6 +26,7 @@ from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate
+from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.dispatch import Acting, carry_out, dispatch_by_executor
 from harborage.runtime.dispatch.executor import catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus
@@ -56,7 +57,8 @@ class RunLoop:
     """Drives planners to their finish, steered through the inboxes of `registry`; shared by any number of runs.
 
     Without `task_registry` a PRIORITIZE fails; without `bus` nothing is announced. `approval_gates` are the gates in
-    front of tools, by tool name: a call of such a tool is put to its gate before any executor sees it. `control_errors`
+    front of tools, by tool name, or one gate in front of all tools, whenever they are registered: a call of such a tool
+    is put to its gate before any executor sees it. `control_errors`
     says what a control that cannot be applied does: `fail` ends the run, `reject` records it as failed and the run goes
     on.
 
@@ -75,7 +77,7 @@ class RunLoop:
         hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         max_control_history: int = MAX_CONTROL_HISTORY,
-        approval_gates: Mapping[str, ApprovalGate | None] | None = None,
+        approval_gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None = None,
         pause_status_recheck_interval: timedelta = _RECHECK,
         control_errors: ControlErrors | str = ControlErrors.FAIL,
         logger: logging.Logger | None = None,
@@ -140,7 +142,7 @@ class RunLoop:
         executor = catalog_executor(spec.tool_executor)
         if executor is None:
             return
-        unknown = [name for name in self._services.gates if executor.tool(name) is None]
+        unknown = [name for name in self._services.gates.names if executor.tool(name) is None]
         if unknown:
             known = ", ".join(executor.tool_names) or "none"
             raise RunLoopMisconfiguredError(
@@ -201,7 +203,7 @@ class RunLoop:
             has_last_word=ends_at_step_limit(spec.planner),
             signals=base.control,
             pending=tuple(base.pending_tool_calls),
-            gated_tools=frozenset(self._services.gates),
+            gated_tools=self._services.gates.current(),
         )
         dispatch: Dispatch = dispatch_by_executor
         if catalog_executor(spec.tool_executor) is not None:
@@ -252,8 +254,14 @@ def _required(part: T | None, name: str) -> T:
     return part
 
 
-def _gates(gates: Mapping[str, ApprovalGate | None] | None) -> dict[str, ApprovalGate]:
+def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None) -> Gates:
     """The gates that a call can be asked at; an entry without one is left out."""
+    if isinstance(gates, ApprovalGate):
+        return Gates(for_all=gates)
+    if gates is not None and not isinstance(gates, Mapping):
+        raise RunLoopMisconfiguredError(
+            f"approval_gates is {type(gates).__name__}; pass one ApprovalGate for all tools, or a mapping by tool name"
+        )
     kept: dict[str, ApprovalGate] = {}
     for name, gate in ({} if gates is None else gates).items():
         if gate is None:
@@ -266,7 +274,7 @@ def _gates(gates: Mapping[str, ApprovalGate | None] | None) -> dict[str, Approva
                 "pass ApprovalGate(policy, coordinator, bus, redactor)"
             )
         kept[name] = gate
-    return kept
+    return Gates(kept)
 
 
 async def _over_catalog(

@@ -5,6 +5,7 @@ The loop owns its `RunState` and is the only one to change it, through the funct
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -133,7 +134,7 @@ class RunState(msgspec.Struct, kw_only=True):
     task_id: str = ""
     max_steps: int = 64
     has_last_word: bool = False
-    gated_tools: frozenset[str] = frozenset()
+    gated_tools: Container[str] = frozenset()
     is_parallel_atomic: bool = False
     steps: int = 0
     spent: Spent = Spent()
