@@ -7,6 +7,7 @@ trajectory instead of being made again, so building costs the same at every step
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -77,7 +78,7 @@ class DefaultPromptBuilder:
         guidance = guidance_lines(run.repair_counters)
         tools = tool_names(run)
         can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools
-        messages = [_system(self._system_text(run, system_prompt, guidance, tools))]
+        messages = [self._system(run, system_prompt, guidance, tools)]
         messages += [_system(text) for text in context_blocks(run, can_fetch=can_fetch)]
         messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
@@ -89,19 +90,18 @@ class DefaultPromptBuilder:
         _announce(run, guidance)
         return CompleteRequest(messages=messages)
 
-    def _system_text(
+    def _system(
         self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: frozenset[str]
-    ) -> str:
+    ) -> ChatMessage:
         is_default = not system_prompt or system_prompt == DEFAULT_SYSTEM_PROMPT
-        parts = default_sections(run.now().date().isoformat(), tools) if is_default else [system_prompt]
-        parts.append(section("available_tools", listed_tools(run, self.max_tool_examples)))
-        said = "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text)
-        if said:
-            parts.append(section("additional_guidance", said))
-        constraints = planning_constraints(run.planning_hints)
-        if constraints:
-            parts.append(section("planning_constraints", constraints))
-        return "\n\n".join(parts)
+        return _system_message(
+            "" if is_default else system_prompt,
+            run.now().date().isoformat() if is_default else "",
+            tools,
+            listed_tools(run, self.max_tool_examples),
+            "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text),
+            planning_constraints(run.planning_hints),
+        )
 
     def _history(self, run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
         mode = effective_reasoning_replay(run, self._reasoning_replay)
@@ -112,6 +112,20 @@ class DefaultPromptBuilder:
         if trajectory.background:
             messages.append(kept_with(trajectory, "react.background", _Background).message(trajectory))
         return messages
+
+
+@lru_cache(maxsize=64)
+def _system_message(
+    prompt: str, day: str, tools: frozenset[str], listed: str, said: str, constraints: str
+) -> ChatMessage:
+    """The first message. It is the same for most steps of most runs, which share it: it is the longest one by far."""
+    parts = [prompt] if prompt else default_sections(day, tools)
+    parts.append(section("available_tools", listed))
+    if said:
+        parts.append(section("additional_guidance", said))
+    if constraints:
+        parts.append(section("planning_constraints", constraints))
+    return _system("\n\n".join(parts))
 
 
 class _Background:
