@@ -491,6 +491,39 @@ async def test_a_heavy_answer_is_kept_as_an_artifact_and_its_task_has_the_refere
         assert (payload if isinstance(payload, str) else payload["x"]) in kept.decode()
 
 
+async def test_a_heavy_answer_that_no_store_keeps_stays_whole_in_its_task(runtimes: Runtimes) -> None:
+    """A summary without a reference would be all that is left of it."""
+
+    class Full(MemoryArtifactStore):
+        async def put_bytes(self, *args: Any, **options: Any) -> Any:
+            raise OSError("no space left on device")
+
+    bench = await runtimes([Finish(FinishReason.GOAL, "z" * 200_000)], artifacts=Full())
+    run = await bench.start()
+    await bench.end(run)
+    assert json.loads((await bench.rt.tasks.get(run.id, who=ME)).result)["answer"] == "z" * 200_000
+
+
+async def test_a_parent_is_shown_the_summary_of_a_childs_heavy_answer(runtimes: Runtimes) -> None:
+    """With the reference to the rest, for one child as for the members of a group."""
+
+    class Parent:
+        async def next(self, run: RunContext) -> Any:
+            if run.query == "child":
+                return Finish(FinishReason.GOAL, "z" * 200_000)
+            steps = run.trajectory.steps
+            if len(steps) == 2:
+                return Finish(FinishReason.GOAL, [step.observation for step in steps])
+            group = "pair" if steps else ""
+            return SpawnTask(spec=SpawnSpec(query="child", retain_turn=True), group_id=group)
+
+    bench = await runtimes(Parent())
+    alone, group = (await bench.run()).payload
+    for summary in (alone, group["members"][0]["result"] if "members" in group else group):
+        assert (summary["tool"], summary["truncated"]) == ("_finish", True)
+        assert await bench.rt.artifacts.get(ArtifactScope("t", "u", "s"), summary["artifact_ref"])
+
+
 async def test_an_input_artifact_that_is_not_there_is_refused_before_anything_starts(runtimes: Runtimes) -> None:
     """All of them by name: unknown ones, and those of another tenant, user or session."""
     artifacts = MemoryArtifactStore()

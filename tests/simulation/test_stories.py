@@ -25,6 +25,7 @@ SELDOM = frozenset(
         "APPROVE arrived",
         "REJECT arrived",
         "a call was cut short",
+        "a call's outcome is unknown",
         "a parked run was cancelled",
         "a pause ran out",
         "a pause ran out while nothing was up",

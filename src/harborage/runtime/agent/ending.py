@@ -22,6 +22,7 @@ from harborage.planner import (
 from harborage.runtime.agent.background import end_children, pending
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.services import AgentServices
+from harborage.runtime.dispatch.heavy import is_kept_summary
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
     AlreadyResumedError,
@@ -113,7 +114,7 @@ async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> byt
     answer = extract_answer(finish)
     if services.executor is not None:
         shown = await services.executor.projected(live.base.quadruple, FINISHED, answer)
-        if shown.is_heavy:
+        if is_kept_summary(shown.llm):
             answer = codec.encode_text(shown.llm, "Finish.payload")
     return codec.encode(AnswerEnvelope(answer=answer, finish_reason=str(finish.reason), tool_calls_seen=steps))
 

@@ -29,6 +29,7 @@ from harborage.planner.spawning import (
     own_group_id,
     spawn_request,
 )
+from harborage.runtime.dispatch.heavy import heavy_answer
 from harborage.runtime.effects import Waiting
 from harborage.tasks import (
     GroupCompletion,
@@ -226,7 +227,8 @@ async def seal_own(registry: TaskRegistry, who: Quadruple, group: TaskGroup) -> 
 
 
 def task_outcome(task: Task) -> dict[str, Any]:
-    """An ended task as an observation: its result parsed, its error as code and message."""
+    """An ended task as an observation: its result parsed, that of a heavy answer its summary; its error as code and
+    message."""
     return _outcome(MemberOutcome(task.id, task.status, task.result, task.error))
 
 
@@ -327,7 +329,9 @@ def _group_request(who: Quadruple, spawn: SpawnTask, group_id: TaskGroupID) -> G
 def _outcome(member: MemberOutcome) -> dict[str, Any]:
     outcome: dict[str, Any] = {"task_id": member.task_id, "status": str(member.status)}
     if member.result is not None:
-        outcome["result"] = _parsed(member.result)
+        parsed = _parsed(member.result)
+        kept = heavy_answer(parsed)
+        outcome["result"] = parsed if kept is None else kept
     error = member.error
     if error is not None:
         outcome["error"] = {"code": error.code, **({"message": error.message} if error.message else {})}

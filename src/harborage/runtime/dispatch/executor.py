@@ -48,7 +48,12 @@ from harborage.runtime.dispatch.children import (
     await_work,
     spawn_task,
 )
-from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD, Projection, project_observation
+from harborage.runtime.dispatch.heavy import (
+    DEFAULT_HEAVY_THRESHOLD,
+    Projection,
+    is_kept_summary,
+    project_observation,
+)
 from harborage.runtime.dispatch.outcome import (
     OutcomeStatus,
     ToolOutcome,
@@ -77,6 +82,8 @@ from harborage.tools import (
     ToolResult,
     run_with_policy,
 )
+from harborage.tools.builtin.artifacts import MAX_FETCH_BYTES
+from harborage.tools.builtin.names import ARTIFACT_FETCH
 
 __all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor"]
 
@@ -367,12 +374,14 @@ class CatalogToolExecutor:
 
     def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Awaitable[Projection]:
         value = {"meta": result.meta} if result.value is None and result.meta else result.value
+        # The reader of artifacts cuts its windows itself, and a model that asks for a large one is to see it.
+        is_reader = descriptor.tool.name == ARTIFACT_FETCH and descriptor.tool.source == "builtin"
         return project_observation(
             descriptor.tool.name,
             value,
             who=who,
             store=self._artifacts,
-            threshold=self._threshold,
+            threshold=max(self._threshold, MAX_FETCH_BYTES) if is_reader else self._threshold,
             logger=self._logger,
             exempt=_EXEMPT_TAG in descriptor.tool.tags,
         )
@@ -381,7 +390,11 @@ class CatalogToolExecutor:
         self, who: Quadruple, target: str, name: str = AWAITED, on_waiting: OnWaiting | None = None
     ) -> tuple[Any, Any]:
         """How a task or group ended, once it has, as it was and as the planner sees it."""
-        projected = await self.projected(who, name, await self.join(who, target, on_waiting))
+        outcome = await self.join(who, target, on_waiting)
+        answer = outcome.get("result")
+        if is_kept_summary(answer):
+            return outcome, answer  # kept when the task ended: its reference is all there is to show
+        projected = await self.projected(who, name, outcome)
         return projected.raw, projected.llm
 
     async def projected(self, who: Quadruple, name: str, value: Any) -> Projection:

@@ -26,6 +26,7 @@ __all__ = [
     "Projection",
     "heavy_answer",
     "heavy_truncation_summary",
+    "is_kept_summary",
     "project",
     "project_observation",
 ]
@@ -68,6 +69,11 @@ def heavy_truncation_summary(tool: str, encoded: bytes, artifact_ref: str = "") 
     return summary
 
 
+def is_kept_summary(value: Any) -> bool:
+    """Whether a value is the summary of a heavy result that is kept as an artifact."""
+    return isinstance(value, dict) and value.get("truncated") is True and {"artifact_ref", "preview"} <= value.keys()
+
+
 def heavy_answer(envelope: Any) -> dict[str, Any] | None:
     """The summary that stands for the heavy answer of an ended task, in its decoded result; None for any other."""
     answer = envelope.get("answer") if isinstance(envelope, dict) else None
@@ -77,8 +83,7 @@ def heavy_answer(envelope: Any) -> dict[str, Any] | None:
         summary = codec.decode(answer.encode())
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    is_summary = isinstance(summary, dict) and summary.get("truncated") is True and "artifact_ref" in summary
-    return summary if is_summary and "preview" in summary else None
+    return summary if is_kept_summary(summary) else None
 
 
 def project(tool: str, value: Any, *, threshold: int = DEFAULT_HEAVY_THRESHOLD, exempt: bool = False) -> Projection:

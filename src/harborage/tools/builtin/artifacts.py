@@ -18,10 +18,11 @@ from harborage.tools.function import tool
 from harborage.tools.model import CallContext, ToolDescriptor
 from harborage.tools.windows import Window, is_text, text_window
 
-__all__ = ["ArtifactStoreRequiredError", "FetchedArtifact", "artifact_fetch"]
+__all__ = ["MAX_FETCH_BYTES", "ArtifactStoreRequiredError", "FetchedArtifact", "artifact_fetch"]
 
 _DEFAULT_BYTES: Final = 64 * 1024
-_MAX_BYTES: Final = 1024 * 1024
+MAX_FETCH_BYTES: Final = 1024 * 1024
+"""Bytes of an artifact that one call reads at most."""
 
 
 class ArtifactStoreRequiredError(ToolError):
@@ -70,7 +71,7 @@ def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
         if found is None:
             advice = "there is no such artifact in this session; use a reference exactly as it was shown"
             return FetchedArtifact(ref=ref, size_bytes=0, error=advice)
-        wanted = min(max_bytes, _MAX_BYTES) if max_bytes > 0 else _DEFAULT_BYTES
+        wanted = min(max_bytes, MAX_FETCH_BYTES) if max_bytes > 0 else _DEFAULT_BYTES
         return _piece(*found, max(0, offset), wanted)
 
     return tool(
