@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -111,3 +113,55 @@ async def test_a_hard_cancel_ends_a_whole_tree(runtimes: Runtimes) -> None:
     assert (await bench.end(run)).reason is FinishReason.CANCELLED
     await settle(2_000)
     assert all(status.phase.is_final for status in await bench.rt.runs(who=ME))
+
+
+class Counted:
+    """A part of a storage that counts its calls."""
+
+    def __init__(self, part: Any, counts: Counter[str]) -> None:
+        self._part, self._counts = part, counts
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._counts[name] += 1
+            return found(*args, **options)
+
+        return call
+
+
+async def calls_of_a_hard_cancel(fan: int) -> tuple[int, int]:
+    """How many runs a tree has over a storage, and how many calls of it a hard cancel of them takes."""
+    counts: Counter[str] = Counter()
+    async with await open_storage("memory:") as storage:
+        for name in ("state", "runs", "queue", "events"):
+            setattr(storage, name, Counted(getattr(storage, name), counts))
+        async with Runtime(planner=Tree(fan), tools=[hang], storage=storage) as rt:
+            run = await rt.start("0", who=ME)
+            size = 1 + fan + fan * fan
+            while len(await rt.tasks.list(ME)) < size:
+                await settle(100)
+            await settle(2_000)
+            counts.clear()
+            await run.cancel(hard=True)
+            assert (await run.result()).reason is FinishReason.CANCELLED
+            while not all(status.phase.is_final for status in await rt.runs(who=ME)):
+                await settle(100)
+    return size, counts.total()
+
+
+async def test_ending_a_larger_tree_costs_no_more_for_each_run() -> None:
+    """Over a storage, counted in calls of it."""
+    small, few = await calls_of_a_hard_cancel(3)
+    large, many = await calls_of_a_hard_cancel(9)
+    assert many / large <= 1.2 * few / small, (small, few, large, many)
+
+
+@pytest.mark.xfail(strict=True, reason="the store of record: a tree ends in a few transactions")
+async def test_ending_a_tree_takes_few_calls_for_each_run() -> None:
+    """So that thousands of runs end in the time that a person waits for."""
+    size, calls = await calls_of_a_hard_cancel(6)
+    assert calls <= 4 * size, (size, calls)

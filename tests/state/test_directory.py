@@ -9,7 +9,7 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.ids import new_id
-from harborage.state import MemoryStateStore, StateRecord, StoreClosedError
+from harborage.state import MemoryStateStore, NotFoundError, StateRecord, StoreClosedError
 from harborage.state.directory import CHUNK, Directory, DirectoryCorruptError, batched
 
 PLACE = Quadruple("t", "u", "s", "r")
@@ -155,3 +155,46 @@ async def test_the_oldest_entries_can_be_dropped(store: CountingStore) -> None:
     assert await directory.entries() == []
     assert not await Directory(store, PLACE, "list").add(("newer",))
     assert await directory.entries() == [("newer",)]
+
+
+async def test_a_damaged_beginning_is_told_and_can_be_cleared() -> None:
+    """A number beyond all chunks hides no entries in silence, and clearing the list ends."""
+    for low in (10**15, -1):
+        store = CountingStore()
+        directory = Directory(store, PLACE, "names")
+        for number in range(CHUNK * 3):
+            await directory.add((str(number),))
+        await store.save(StateRecord(new_id(), PLACE, "names/low", b'{"low":%d}' % low))
+        with pytest.raises(DirectoryCorruptError, match="names/low"):
+            await directory.entries()
+        store.loads = 0
+        await directory.clear()
+        assert store.loads <= 4
+        assert await Directory(store, PLACE, "names").entries() == []
+
+
+async def test_clearing_goes_on_after_a_crash() -> None:
+    """What was left is found by the next call, also after chunks were dropped."""
+    store = CountingStore()
+    directory = Directory(store, PLACE, "names")
+    for number in range(CHUNK * 4):
+        await directory.add((str(number),))
+    await directory.drop_oldest()
+    calls = 0
+    delete = store.delete
+
+    async def failing(identity: Quadruple, kind: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise StoreClosedError()
+        await delete(identity, kind)
+
+    store.delete = failing  # type: ignore[method-assign]
+    with pytest.raises(StoreClosedError):
+        await directory.clear()
+    await directory.clear()
+    for number in range(4):
+        for kind in (f"names/{number}", f"names/{number}+"):
+            with pytest.raises(NotFoundError):
+                await store.load(PLACE, kind)

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
+from harborage.errors import HarborageError
 from harborage.planner import OperatorPlannerConfig
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 
-__all__ = ["RuntimeOptions", "with_operator"]
+__all__ = ["OptionsInvalidError", "RuntimeOptions", "with_operator"]
 
 _MONTH = timedelta(days=30)
+_NONE: Final = timedelta()
+_LEAST: Final = {
+    "max_steps": 1,
+    "heavy_threshold": 0,
+    "max_spawn_depth": 0,
+    "max_children": 1,
+    "max_tree": 1,
+    "max_running": 1,
+    "token_budget": 0,
+    "keep_finished": 0,
+}
+_MAY_BE_ZERO: Final = {"linger", "task_retention", "provider_patience"}
+
+
+class OptionsInvalidError(HarborageError, ValueError):
+    """An option of a runtime makes no sense; the text names it and says what it may be."""
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +59,9 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     long the tasks of a closed session stay. `provider_patience`: how long a run waits in all for a provider that is
     down, asking it again at growing intervals, before it fails; 0 lets it fail at once, None means a day over a storage
     and two minutes without. `upkeep`: how often what waits is looked over.
+
+    Raises:
+        OptionsInvalidError: a value is of another type than the field, or smaller than makes sense.
     """
 
     max_steps: int = 64
@@ -68,6 +89,31 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     task_retention: timedelta = timedelta(days=30)
     provider_patience: timedelta | None = None
     upkeep: timedelta = timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        # Everything is judged by the type that the field declares, so that a new field cannot be forgotten.
+        for field in msgspec.structs.fields(self):
+            given = getattr(self, field.name)
+            wanted = _complaint(field.name, given)
+            try:
+                # What stands for a value in JSON, such as seconds for a duration, is not one.
+                if not isinstance(given, type(msgspec.convert(given, field.type, strict=True))):
+                    wanted = f"a value of type {getattr(field.type, '__name__', field.type)}"
+            except msgspec.ValidationError as error:
+                wanted = f"another value: {error}"
+            if wanted:
+                raise OptionsInvalidError(f"RuntimeOptions({field.name}={given!r}): give {wanted}")
+
+
+def _complaint(name: str, given: Any) -> str:
+    """What the option may be, if it is not that; "" if it is."""
+    if isinstance(given, timedelta):
+        if name in _MAY_BE_ZERO:
+            return "a duration that is not negative" if given < _NONE else ""
+        return "a duration above 0" if given <= _NONE else ""
+    if name in _LEAST and isinstance(given, int) and given < _LEAST[name]:
+        return f"a whole number of at least {_LEAST[name]}"
+    return ""
 
 
 def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> RuntimeOptions:

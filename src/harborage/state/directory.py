@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ class _Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     entries: list[Entry] = []
     owner: str = ""
-    low: int = 0
+    low: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Directory:
@@ -102,6 +102,9 @@ class Directory:
             found = await asyncio.gather(*(self._chunk(number) for number in wanted))
             chunks += [chunk for chunk in found if chunk is not None]
             if None in found:
+                if low and not chunks and not await self._is_claimed(low - 1):
+                    told = f"record '{self._kind}/low' of a directory names chunk {low}, which is beyond its end"
+                    raise DirectoryCorruptError(told)
                 return chunks
 
     async def oldest(self) -> list[Entry]:
@@ -124,11 +127,13 @@ class Directory:
 
     async def clear(self) -> None:
         """Forget every entry, and that there ever was one. Let nobody add to it meanwhile."""
-        number = 0
-        while number < await self._low() or await self._load(f"{self._kind}/{number}") is not None:
+        # Dropped chunks keep their place, so the claims alone say where the list ends, whatever else is damaged.
+        end = 0
+        while await self._is_claimed(end):
+            end += 1
+        for number in reversed(range(end)):  # from the end, so that after a crash the next call finds the others
             await self._store.delete(self._place, f"{self._kind}/{number}+")
             await self._store.delete(self._place, f"{self._kind}/{number}")
-            number += 1
         await self._store.delete(self._place, f"{self._kind}/low")
         self._end, self._number, self._mine = None, 0, None
 
@@ -175,6 +180,14 @@ class Directory:
     async def _low(self) -> int:
         found = await self._load(f"{self._kind}/low")
         return 0 if found is None else found.low
+
+    async def _is_claimed(self, number: int) -> bool:
+        """Whether there is such a chunk, readable or not."""
+        try:
+            await self._store.load(self._place, f"{self._kind}/{number}")
+        except NotFoundError:
+            return False
+        return True
 
     async def _load(self, kind: str) -> _Chunk | None:
         try:

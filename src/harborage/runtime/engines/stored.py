@@ -119,6 +119,7 @@ class StoredEngine:
         self._changed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._looks = self._looked = 0
+        self._swept_at = 0.0
         self._was_due = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
@@ -182,9 +183,7 @@ class StoredEngine:
 
     async def _told(self, waiter: asyncio.Future[Finish | None], *, looks_again: bool) -> Finish | None:
         """What the run ended with here, or None for a reason to look again: with `looks_again` there is one soon."""
-        timer = None
-        if looks_again:
-            timer = self._clock.call_later(_LOOK_S, partial(settle, waiter))
+        timer = self._clock.call_later(_LOOK_S, partial(settle, waiter)) if looks_again else None
         try:
             return await waiter
         finally:
@@ -436,6 +435,9 @@ class StoredEngine:
     def _sweep(self) -> None:
         """Let go of runs that have only waited for a while; where they stand is in their record."""
         now = self._clock.monotonic()
+        if now - self._swept_at < self._linger_s / 2:
+            return  # every change comes here: looking at all runs each time would cost their number squared
+        self._swept_at = now
         for run in self._carried.values():
             waiting = None if run.mailbox is None else run.mailbox.waiting
             if waiting is None or run.task is None:
