@@ -3,15 +3,15 @@ others that may ignore that it was cancelled.
 
 `CancelScope` is what a hard cancel and a timeout share: it interrupts the code inside it and nothing else, and it
 costs no task. `Crew` owns tasks that outlive one function; whoever holds the crew closes it. `detachable` runs
-code of others, which holds up its caller for a short grace at most.
+code of others, which holds up its caller for a short grace at most; `leavable` does so without a task, and ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from types import TracebackType
+from types import TracebackType, coroutine
 from typing import Any, Self, TypeVar
 
 from harborage.clock import Timer, Timers
@@ -24,6 +24,7 @@ __all__ = [
     "cancellations",
     "detachable",
     "is_cancelled",
+    "leavable",
     "take_back",
     "together",
 ]
@@ -260,6 +261,119 @@ class WorkCrashedError(RuntimeError):
     """Work raised what Python does not count as an error; chained to it. In a task it would end the event loop."""
 
 
+@coroutine
+def leavable(
+    work: Awaitable[T],
+    *,
+    clock: Timers,
+    on_left: Callable[[BaseException | None], None],
+    grace_s: float = CANCEL_GRACE_S,
+) -> Generator[Any, Any, T]:
+    """What `work` gives, awaited in the calling task; when that is cancelled and the work goes on all the same, it is
+    ended after `grace_s`.
+
+    It costs no task. Work that ignores its cancellation is closed where it waits, as a generator is, so that no
+    `except CancelledError` of it keeps it going; a task of its own that it waits for is left as it is. Then `on_left`
+    is called, with the error that closing it raised, and the cancellation goes on. What the work gives or raises within
+    the grace counts.
+    """
+    inner: Any = work.__await__()
+    try:
+        waits = inner.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    result: T = yield from _Watch(clock, on_left, grace_s).drive(inner, waits)
+    return result
+
+
+class _Watch:
+    """Drives work that waits, and ends it when it outlives its cancellation."""
+
+    __slots__ = ("_before", "_clock", "_grace_s", "_is_over", "_on_left", "_task", "_timer")
+
+    def __init__(self, clock: Timers, on_left: Callable[[BaseException | None], None], grace_s: float) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("leavable work must be awaited inside a task")
+        self._task = task
+        self._clock = clock
+        self._on_left = on_left
+        self._grace_s = grace_s
+        self._before = task.cancelling()
+        self._timer: Timer | None = None
+        self._is_over = False
+
+    def drive(self, inner: Any, waits: Any) -> Generator[Any, Any, Any]:
+        try:
+            while True:
+                try:
+                    if waits is None or type(waits) is asyncio.Future:
+                        yield waits  # cancelling the task wakes it at once
+                    else:
+                        yield from self._apart(waits)
+                except asyncio.CancelledError as cancelled:
+                    self._note(inner)
+                    waits = inner.throw(cancelled)
+                except GeneratorExit:
+                    inner.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is for the work, whatever it is
+                    waits = inner.throw(error)
+                else:
+                    waits = inner.send(None)
+        except StopIteration as ended:
+            return ended.value
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _apart(self, waits: asyncio.Future[Any]) -> Generator[Any, Any, None]:
+        """Wait for another task, or a group of them, without being held by it: it may ignore its cancellation."""
+        waits._asyncio_future_blocking = False
+        while True:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            wake = partial(_wake, over)
+            waits.add_done_callback(wake)
+            try:
+                yield from over
+                return
+            except asyncio.CancelledError:
+                if self._is_over:
+                    waits.add_done_callback(_seen)
+                    raise
+                if not waits.cancel():
+                    raise
+                self._arm()
+            finally:
+                waits.remove_done_callback(wake)
+
+    def _note(self, inner: Any) -> None:
+        """Begin to count when the task is asked to stop; end the work when its grace is over.
+
+        Raises:
+            CancelledError: it is over.
+        """
+        if not self._is_over:
+            self._arm()
+            return
+        self._task.uncancel()
+        problem: BaseException | None = None
+        try:
+            inner.close()
+        except BaseException as error:  # noqa: BLE001 - it must end, and its caller goes on
+            problem = error
+        self._on_left(problem)
+        raise asyncio.CancelledError
+
+    def _arm(self) -> None:
+        if self._timer is None and self._task.cancelling() > self._before:
+            self._timer = self._clock.call_later(self._grace_s, self._expire)
+
+    def _expire(self) -> None:
+        self._is_over = True
+        self._task.cancel()
+
+
 async def detachable(
     work: Callable[[], Awaitable[T]],
     *,
@@ -322,6 +436,11 @@ def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
         return asyncio.current_task() is task
     except RuntimeError:
         return False
+
+
+def _seen(left: asyncio.Future[Any]) -> None:
+    """What became of work that was left; read, so that nobody is warned of it."""
+    _ = left.cancelled() or left.exception()
 
 
 def _wake(over: asyncio.Future[None], _task: object = None) -> None:

@@ -25,7 +25,8 @@ async def keep_within_budget(
     if services.folds and not trajectory.steps:
         return
     try:
-        await compression.maybe_compress(context, trajectory, again=services.folds)
+        work = compression.maybe_compress(context, trajectory, again=services.folds)
+        await services.leavable(work, "its summariser", context.quadruple)
     except Exception as error:
         if not services.folds:
             raise
@@ -51,13 +52,13 @@ async def shortened(
     if not services.folds:
         if compression is None or is_summarised:
             return False
-        await compression.compress(context, trajectory)
+        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
         return True
     if compression is None:
         _fold(services, context, trajectory, None)
         return True
     try:
-        await compression.compress(context, trajectory)
+        await services.leavable(compression.compress(context, trajectory), "its summariser", context.quadruple)
     except Exception as error:  # noqa: BLE001 - logged; a fold takes the place of the summary
         _fold(services, context, trajectory, error)
     return True

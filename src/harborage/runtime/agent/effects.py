@@ -289,7 +289,7 @@ class AgentEffects:
     async def _dispatched(self, call: StepCall, result: Dispatched) -> None:
         hook = self._live[call.run_id].on_dispatched
         if hook is not None and result.is_done:
-            await hook()
+            await self._services.leavable(hook(), "on_tool_dispatched", self._who(call))
 
     async def _check(self, call: StepCall) -> str:
         try:

@@ -17,13 +17,14 @@ _PATIENCE_S = 10.0
 class HardCancel:
     """Calls `hook` with the run's id, at most once, as a task of `crew`; gives up on it after 10 seconds."""
 
-    __slots__ = ("_clock", "_crew", "_hook", "_run_id", "_task")
+    __slots__ = ("_clock", "_crew", "_hook", "_is_given_up", "_run_id", "_task")
 
     def __init__(self, hook: Callable[[str], Awaitable[None]], run_id: str, crew: Crew, clock: Timers) -> None:
         self._hook = hook
         self._run_id = run_id
         self._crew = crew
         self._clock = clock
+        self._is_given_up = False
         self._task: asyncio.Task[Exception | None] | None = None
 
     @property
@@ -40,6 +41,8 @@ class HardCancel:
     async def settle(self) -> Exception | None:
         """What the hook raised, once it has returned; it is called now if it was not before."""
         task = self.fire()
+        if self._is_given_up:
+            return self._overdue()
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(_PATIENCE_S, lambda: _wake(settled))
         task.add_done_callback(lambda _: _wake(settled))
@@ -50,6 +53,10 @@ class HardCancel:
         if task.done():
             return None if task.cancelled() else task.result()
         task.cancel()
+        self._is_given_up = True
+        return self._overdue()
+
+    def _overdue(self) -> TimeoutError:
         return TimeoutError(f"the hard cancel hook of run {self._run_id} did not return within {_PATIENCE_S:g} s")
 
     async def _call(self) -> Exception | None:

@@ -166,7 +166,11 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     notes = StepNotes(live.base.emit, services.redactor)
     if live.listing is not None:
         known_artifacts = live.listing.unchanged()
-        live.base.session_artifacts = await live.listing.current() if known_artifacts is None else known_artifacts
+        live.base.session_artifacts = (
+            await services.leavable(live.listing.current(), "its artifact store", run.who)
+            if known_artifacts is None
+            else known_artifacts
+        )
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary
@@ -212,7 +216,7 @@ async def _asked(services: AgentServices, live: LiveRun, context: RunContext, ru
     """What the planner answers; when its model finds the prompt too long, it is asked again with a shorter history."""
     counters = copy.copy(context.repair_counters)
     try:
-        return await live.planner.next(context)
+        return await services.leavable(live.planner.next(context), "its planner", run.who)
     except Exception as error:
         if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
             raise
@@ -223,7 +227,7 @@ async def _asked(services: AgentServices, live: LiveRun, context: RunContext, ru
             setattr(context.repair_counters, field, getattr(counters, field))
     if context.on_chunk is not None:
         context.on_chunk("", False, ChunkKind.RESET)
-    return await live.planner.next(context)
+    return await services.leavable(live.planner.next(context), "its planner", run.who)
 
 
 def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
-from harborage.concurrency import Crew
+from harborage.concurrency import CANCEL_GRACE_S, Crew, leavable
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
@@ -22,6 +23,8 @@ from harborage.runtime.steering.state import ControlErrors
 from harborage.tasks import TaskRegistry
 
 __all__ = ["AgentServices"]
+
+T = TypeVar("T")
 
 
 def _default_redactor() -> Redactor:
@@ -70,6 +73,17 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     desk: ContextDesk | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
+
+    def leavable(self, work: Awaitable[T], what: str, who: Quadruple) -> Awaitable[T]:
+        """What code of others gives, which cannot hold up its run: when that is to end and the work goes on for longer
+        than the grace, it is ended, and its name is logged."""
+
+        def left(problem: BaseException | None) -> None:
+            why = "" if problem is None else f", and could not be closed: {problem}"
+            text = "run %s: %s was left: it ignored its cancellation for %g s%s"
+            self.logger.warning(text, who.run_id, what, CANCEL_GRACE_S, why)
+
+        return leavable(work, clock=self.clock, on_left=left)
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
         """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""

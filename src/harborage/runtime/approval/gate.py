@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,7 +18,7 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import CancelScope
+from harborage.concurrency import CancelScope, leavable
 from harborage.errors import InvalidOptionError
 from harborage.events import (
     Event,
@@ -67,6 +68,8 @@ from harborage.runtime.pauses import (
 from harborage.tools.errors import ToolRejectedError
 
 __all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = timedelta(days=7)
 POLICY_TIMEOUT_S = 60.0
@@ -253,7 +256,7 @@ class ApprovalGate:
     async def _ask_policy(self, request: ApprovalRequest) -> tuple[bool, str]:
         try:
             asked = self._policy(request)
-            answer = await self._awaited(asked) if inspect.isawaitable(asked) else asked
+            answer = await self._awaited(asked, request) if inspect.isawaitable(asked) else asked
             if isinstance(answer, bool):
                 return answer, "policy: approval required" if answer else ""
             is_required, reason = answer
@@ -261,9 +264,12 @@ class ApprovalGate:
         except Exception as error:
             raise PolicyFailedError(request.tool) from error
 
-    async def _awaited(self, asked: Awaitable[PolicyAnswer]) -> PolicyAnswer:
+    async def _awaited(self, asked: Awaitable[PolicyAnswer], request: ApprovalRequest) -> PolicyAnswer:
+        def left(_: BaseException | None) -> None:
+            _log.warning("the approval policy of %r was left: it ignored its cancellation", request.tool)
+
         with CancelScope(self._clock, POLICY_TIMEOUT_S):
-            return await asked
+            return await leavable(asked, clock=self._clock, on_left=left)
         raise TimeoutError(f"the policy gave no answer within {POLICY_TIMEOUT_S:g} s")
 
     async def _open(self, request: ApprovalRequest, reason: str, summary: Any) -> Pause:

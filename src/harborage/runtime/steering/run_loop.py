@@ -207,7 +207,7 @@ class RunLoop:
         )
         dispatch: Dispatch = dispatch_by_executor
         if catalog_executor(spec.tool_executor) is not None:
-            dispatch = partial(_over_catalog, hook=spec.on_tool_dispatched)
+            dispatch = partial(_over_catalog, services=self._services, hook=spec.on_tool_dispatched)
         recorder = Recorder(base.quadruple.run_id, effects.table(), None, mailbox, clock=clock, crew=crew)
         effects.admit(live)
         effects.connect(live)
@@ -278,10 +278,10 @@ def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None) -> Ga
 
 
 async def _over_catalog(
-    decision: Acting, run: RunState, io: Durable, *, hook: Callable[[], Awaitable[None]] | None
+    decision: Acting, run: RunState, io: Durable, *, services: AgentServices, hook: Callable[[], Awaitable[None]] | None
 ) -> Observed:
     """Carry a decision out as the assembled runtime does, and call `hook` after one that is done."""
     outcome = await carry_out(decision, run, io)
     if hook is not None and outcome.status is OutcomeStatus.DONE:
-        await hook()
+        await services.leavable(hook(), "on_tool_dispatched", run.who)
     return outcome.observed
