@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from harborage.concurrency import CANCEL_GRACE_S, CancelScope, Crew, cancellations, detachable, take_back
+from harborage.concurrency import CANCEL_GRACE_S, CancelScope, Crew, cancellations, detachable, leavable, take_back
 from harborage.testing.clock import FakeClock, settle
 
 
@@ -191,3 +194,87 @@ async def test_detachable_work_that_obeys_ends_at_once() -> None:
     assert cancelled.cancelled()
     assert (len(crew), clock.armed) == (0, 0)
     assert await crew.aclose(clock=clock, grace_s=1) == ()
+
+
+async def _left(work: Awaitable[Any], clock: FakeClock) -> tuple[asyncio.Task[Any], list[BaseException | None]]:
+    """A task that awaits leavable work and was asked to stop, and what `on_left` was called with."""
+    left: list[BaseException | None] = []
+
+    async def caller() -> Any:
+        return await leavable(work, clock=clock, on_left=left.append)
+
+    task = asyncio.create_task(caller())
+    await settle()
+    task.cancel()
+    await settle()
+    return task, left
+
+
+async def test_leavable_work_gives_what_it_gives_and_leaves_no_timer() -> None:
+    """Its value or error, at once, after a wait, or within the grace of a cancellation that it ignored."""
+
+    async def at_once() -> str:
+        return "now"
+
+    async def waits() -> str:
+        await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0)
+        return "later"
+
+    async def fails() -> str:
+        await asyncio.sleep(0)
+        raise LookupError("no")
+
+    async def cleans_up() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return "cleaned up"
+
+    clock, left = FakeClock(), list[BaseException | None]()
+    for work, expected in ((at_once, "now"), (waits, "later")):
+        assert await leavable(work(), clock=clock, on_left=left.append) == expected
+    with pytest.raises(LookupError, match="no"):
+        await leavable(fails(), clock=clock, on_left=left.append)
+    task, more = await _left(cleans_up(), clock)
+    assert await task == "cleaned up"
+    assert (left, more, clock.armed) == ([], [], 0)
+
+
+async def test_leavable_work_that_obeys_is_cancelled_at_once() -> None:
+    """Nothing is reported as left, also where it waits for a task of its own."""
+    clock = FakeClock()
+    for work in (asyncio.sleep(60), asyncio.wait_for(asyncio.sleep(60), 60), asyncio.create_task(asyncio.sleep(60))):
+        task, left = await _left(work, clock)
+        assert task.cancelled()
+        assert (left, clock.armed) == ([], 0)
+
+
+async def test_leavable_work_that_ignores_its_cancellation_is_ended_after_the_grace() -> None:
+    """Its `finally` runs; what it raises as it is closed is handed to `on_left`; the caller is cancelled once."""
+    ended: list[str] = []
+
+    async def stubborn(problem: str) -> None:
+        try:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(problem)
+            if problem:
+                raise LookupError(problem)
+
+    for problem in ("", "cannot close"):
+        clock = FakeClock()
+        task, left = await _left(stubborn(problem), clock)
+        await clock.run_for(CANCEL_GRACE_S / 2)
+        assert not task.done()
+        await clock.run_for(CANCEL_GRACE_S / 2)
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert task.cancelling() == 1
+        assert [str(one or "") for one in left] == [problem]
+        assert clock.armed == 0
+    assert ended == ["", "cannot close"]
