@@ -195,6 +195,8 @@ def test_a_parked_run_says_so(project: Path, typed: Typed) -> None:
             async with Runtime(planner=planner, storage=storage, agent="agent.py") as runtime:
                 run = await runtime.start("ask", who=Identity("local", "me", "s1"))
                 await parked(run)
+                while not any(b"pause.request" in entry for entry in await run.history()):
+                    await settle()  # a pause is open a moment before the record of its run says so
             return run.id
 
     run_id = asyncio.run(park())

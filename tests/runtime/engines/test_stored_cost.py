@@ -195,7 +195,9 @@ async def test_a_parked_run_holds_nothing(storage: Storage) -> None:
         await _park(rt, storage, 1)
         before = held()
         await _park(rt, storage, runs)
-        assert held() <= before + 2  # what the runtime itself happens to be at
+        async with asyncio.timeout(20):  # the store says so a moment before its worker has let go
+            while held() > before + 2:  # what the runtime itself happens to be at
+                await asyncio.sleep(0.01)
 
 
 async def _park(rt: Runtime, storage: Storage, number: int) -> None:

@@ -42,6 +42,7 @@ from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Ended, JournalCorruptError, decode_entry, encode_entry, raw
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.steering import ControlType, Scope
+from harborage.runtime.steering.errors import RunCancelledError
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
@@ -128,7 +129,10 @@ class Speaker:
         self._calls[run.quadruple.run_id] = number + 1
         for at, control in self.beside:
             if at == number and self.run is not None:
-                await send(self.run, control)
+                with suppress(
+                    RunCancelledError
+                ):  # an answer after a cancel is refused to who sends it, here the planner
+                    await send(self.run, control)
         seen = shown(run)
         if run.on_reasoning and run.on_assistant_content and run.on_pending_tool_calls:
             run.on_reasoning(f"because {seen}")

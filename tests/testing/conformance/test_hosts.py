@@ -191,9 +191,8 @@ async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
         await hosts.check(scenario, open_faulty)
 
 
-async def test_what_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_broken_is_named() -> None:
     """The whole suite at once lists every scenario that failed, with its name and what it promised."""
-    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.5)
 
     async def open_faulty() -> hosts.HostFactory:
         return Hosts(HearsTwice, MemoryJournal, keeps=True)

@@ -261,7 +261,7 @@ async def _events(seen: Seen) -> list[str]:
     """The log has every number of the session once, one outcome for each control, and one end for each run.
 
     What an effect did and the event of it are not written together yet: whatever strikes between the two loses the
-    event, or has it told again. So in a story with faults a count may be off, once for each of them and by no more.
+    event, or has it told again: an end once for each fault, of controls all that a run takes at once.
     """
     kept = await seen.log.read(seen.who, limit=1_000_000)
     numbers = [one.sequence for one in kept]
@@ -273,7 +273,7 @@ async def _events(seen: Seen) -> list[str]:
 
 
 def _outcomes(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
-    """A control that was accepted is applied, fails or is rejected, once."""
+    """A control that was accepted is applied, fails or is rejected, once; a fault strikes all that came together."""
     told = Counter(
         (event.identity.run_id, _field(event, "type"))
         for event in events
@@ -285,8 +285,9 @@ def _outcomes(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
     unsent = {(run_id, str(ControlType.CANCEL)) for run_id in seen.spawned}
     unsent |= {(record.run_id, str(ControlType.REDIRECT)) for record in seen.records}
     for key in sorted(told.keys() | wanted.keys()):
-        most = wanted[key] + (key in unsent) + seen.faults
-        if not wanted[key] - seen.faults <= told[key] <= most:
+        least = 0 if seen.faults else wanted[key]
+        most = (wanted[key] + (key in unsent)) * (1 + seen.faults)
+        if not least <= told[key] <= most:
             yield f"run {key[0][-6:]}: {wanted[key]} {key[1]} were accepted, and {told[key]} have an outcome"
 
 
