@@ -6,7 +6,6 @@ never holds up the loop. This file does not retry, time or report; that is `invo
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +30,7 @@ from harborage.tools.model import (
 )
 from harborage.tools.policy import ToolPolicy, resolve
 from harborage.tools.signature import Signature, read_signature
+from harborage.tools.threads import in_thread
 
 __all__ = ["ToolOptions", "register_function", "tool"]
 
@@ -182,7 +182,7 @@ def _body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes]
         given = asdict(decode(args))
         if context_name:
             given[context_name] = call
-        value = await asyncio.to_thread(_contained, fn, given)
+        value = await in_thread(signature.name, partial(_contained, fn, given))
         if inspect.isawaitable(value):
             value = await value
         return value if type(value) is ToolResult else ToolResult(value)
