@@ -144,10 +144,11 @@ def test_a_module_is_found_without_being_imported(tmp_path: Path) -> None:
     """One of the folder by its file, one that is installed by its path."""
     write(tmp_path / "pack" / "__init__.py", SPY)
     write(tmp_path / "pack" / "inner.py")
-    found = {word: is_target(word) for word in ("pack.inner", "pack", "pack.outer", "logging.handlers", "logging")}
-    assert found == {
+    words = ("pack.inner", "pack", "pack:agent", "pack.outer", "logging.handlers", "logging")
+    assert {word: is_target(word) for word in words} == {
         "pack.inner": True,
-        "pack": True,
+        "pack": False,
+        "pack:agent": True,
         "pack.outer": False,
         "logging.handlers": True,
         "logging": False,
@@ -181,6 +182,18 @@ def test_a_module_of_the_folder_that_an_installed_one_hides_is_refused(
     with pytest.raises(TargetError, match=r"give the file: \./colorsys\.py"):
         load_agent("colorsys")
     assert load_agent("./colorsys.py").name == "mine"
+
+
+def test_a_plain_word_with_a_file_of_its_name_is_asked_about(tmp_path: Path) -> None:
+    """It may begin a question, so nothing of the file is executed; the text says how to write either."""
+    (tmp_path / "fix.py").write_text(SPY, "utf-8")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text(SPY, "utf-8")
+    for word, file in (("fix", "fix.py"), ("pack", "pack/__init__.py")):
+        assert not is_target(word)
+        with pytest.raises(TargetError, match=f"write {file}; to ask a question, put quotes"):
+            refuse_mistyped(word)
+    assert not (tmp_path / "executed").exists()
 
 
 def test_what_looks_like_an_agent_is_no_question(tmp_path: Path) -> None:

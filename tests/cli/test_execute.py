@@ -171,7 +171,7 @@ def test_what_goes_wrong_is_one_line_and_a_code(
 
 def test_a_module_is_found_where_one_stands(piped: Start) -> None:
     """A module target is looked for in the current folder, as `python -m` would."""
-    run = piped("say", "hello", target="agent")
+    run = piped("say", "hello", target="agent:agent")
     assert run.end() == 0
     assert run.out == "hello\n"
 

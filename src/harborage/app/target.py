@@ -42,15 +42,15 @@ class AgentNotReadyError(HarborageError):
 def is_target(word: str) -> bool:
     """Whether a command line's first word names an agent and does not begin a sentence.
 
-    A file that ends in `.py`, or a module that can be imported, either with `:attribute`. A plain word does only where
-    a module of that name lies in the current folder: half of all words are modules of something that is installed.
+    A file that ends in `.py`, or a module of a package that can be imported, either with `:attribute`. A plain word
+    does only with `:attribute`: it may be the first of a question, and a file of its name may lie in the folder.
     """
     place, attribute = _parts(word)
     if place.endswith(".py"):
         return Path(place).is_file() or not any(map(str.isspace, place))
     if not _is_module_name(place):
         return False
-    return bool(attribute) or _is_here(place) or ("." in place and _is_installed(place))
+    return bool(attribute) or ("." in place and (_is_here(place) or _is_installed(place)))
 
 
 def refuse_mistyped(word: str) -> None:
@@ -63,6 +63,11 @@ def refuse_mistyped(word: str) -> None:
         return
     place, _ = _parts(word)
     path = Path(place)
+    if _is_module_name(place) and "." not in place and _is_here(place):
+        file = f"{place}.py" if Path(f"{place}.py").is_file() else f"{place}/__init__.py"
+        raise TargetError(
+            word, f"for the agent in {file}, write {file}; to ask a question, put quotes around the whole of it"
+        )
     looks_like_module = "." in place and _is_module_name(place)
     looks_like_path = "/" in place and (place.startswith((".", "/", "~")) or Path(path.parts[0]).is_dir())
     if not (looks_like_module or looks_like_path):
