@@ -57,6 +57,20 @@ async def custom(request: ApprovalRequest) -> tuple[bool, str]:
     return request.args == b'{"text":"a"}', "it says a"
 
 
+class Careful(AlwaysApprove):
+    """Derived from a policy that never asks; it asks about calls with certain arguments."""
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return b"a" in request.args, "it has an a"
+
+
+class CarefulTagged(Tagged):
+    """Derived from a policy that goes by the tags; it looks at the caller, too."""
+
+    def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:
+        return (True, "a guest") if request.identity.user_id == ME.user_id else super().__call__(request)
+
+
 def broken(request: ApprovalRequest) -> bool:
     raise LookupError("no rules")
 
@@ -109,6 +123,17 @@ async def test_a_policy_for_a_tool_that_is_not_there_is_refused(runtimes: Runtim
     with pytest.raises(GatedToolUnknownError, match="unknown tools: reed, rite") as caught:
         await runtimes([everything], tools=[read, write], approvals={"rite": AlwaysDeny(), "reed": AlwaysDeny()})
     assert caught.value.names == ("reed", "rite")
+
+
+async def test_a_policy_derived_from_a_built_in_one_is_asked_about_each_call(runtimes: Runtimes) -> None:
+    """What the built-in policy never asks about, a class derived from it may: no gate is left out for it."""
+    for policy in (Careful(), CarefulTagged(["other"]), {"write": Careful()}, {"write": CarefulTagged(["other"])}):
+        bench = await runtimes([WRITE, everything], tools=[read, write], approvals=policy)
+        run = await bench.start()
+        pause = await bench.paused(run)
+        assert pause.payload["tool"] == "write", f"{policy}: asked about another call"
+        await run.reject(pause.token)
+        assert "tool.invoked" not in bench.types("tool."), f"{policy}: the call was made without approval"
 
 
 async def test_only_what_the_policy_wants_is_asked_about(runtimes: Runtimes) -> None:

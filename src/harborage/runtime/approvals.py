@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from harborage.clock import Timers
 from harborage.errors import HarborageError
@@ -33,7 +33,7 @@ _GATED_SINCE = (
     "the call of {0!r} needs approval now and did not when its run started, so it was not made; "
     "start another run, which asks for approval"
 )
-_STATIC = (AlwaysApprove, AlwaysDeny, BySideEffect, Tagged)
+_STATIC: Final = (AlwaysApprove, AlwaysDeny, BySideEffect, Tagged)
 
 
 class GatedToolUnknownError(HarborageError):
@@ -51,13 +51,17 @@ class _Guard(NamedTuple):
     policy: ApprovalPolicy | None = None
 
     def may_ask(self, tool: Tool) -> bool:
-        """Whether a call of the tool may ever need approval; a policy of somebody's own is asked each time."""
-        if not isinstance(self.policy, _STATIC):
-            return True
+        """Whether a call of the tool may ever need approval; a policy of somebody's own is asked each time.
+
+        The built-in ones answer by the tool's tags and side effects alone, so one question tells it for all calls.
+        """
+        policy = self.policy
+        if not isinstance(policy, _STATIC) or type(policy) not in _STATIC:
+            return True  # a class that is derived from one of them answers as it likes
         probe = ApprovalRequest(
             tool=tool.name, args=b"", identity=Quadruple(), tags=tool.tags, side_effects=tool.side_effects
         )
-        is_required, _ = self.policy(probe)
+        is_required, _ = policy(probe)
         return is_required
 
 
@@ -152,7 +156,7 @@ def approval_gates(
     def gate(policy: ApprovalPolicy) -> ApprovalGate:
         return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock)
 
-    if policies is None or isinstance(policies, AlwaysApprove):
+    if policies is None or type(policies) is AlwaysApprove:
         return Gates(catalog=catalog)
     if isinstance(policies, Mapping):
         named = {name: gate(policy) for name, policy in policies.items()}
