@@ -223,14 +223,14 @@ def test_usage_and_cost():
     [
         ({}, 0, 0.0),
         ({"prompt_tokens": 2, "completion_tokens": 3}, 5, 0.0),
-        ({"prompt_tokens": None, "completion_tokens": "x", "total_tokens": 9}, 9, 0.0),
+        ({"prompt_tokens": None, "completion_tokens": "x", "total_tokens": 9}, 0, 0.0),
         ({"prompt_tokens": 2, "cost": {"total_cost": 0.25}}, 2, 0.25),
         ({"prompt_tokens": 2, "cost": None}, 2, 0.0),
         ({"prompt_tokens": 2, "cost": -1}, 2, 0.0),
     ],
 )
 def test_usage_in_every_form(usage, tokens, cost):
-    """Missing, null or odd counts are nothing; a sum that is missing is made."""
+    """Missing and null counts are nothing, an odd one voids the report; a sum that is missing is made."""
     answer = Reading().whole({"choices": [{"message": {"content": "a"}}], "usage": usage})
     assert (answer.usage.total_tokens, answer.cost.total_cost) == (tokens, cost)
 

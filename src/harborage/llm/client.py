@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -112,6 +112,9 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         _freeze(self, "tool_calls", self.tool_calls)
 
 
+_MOST_TOKENS: Final = 1 << 53
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens and time that one call took; `provider_extras` is whatever else the provider counts."""
 
@@ -121,6 +124,43 @@ class Usage(msgspec.Struct, frozen=True):
     total_tokens: int = 0
     latency_ms: int = 0
     provider_extras: dict[str, Any] = {}
+
+
+def reported_usage(
+    *,
+    prompt: object,
+    completion: object,
+    reasoning: object = None,
+    total: object = None,
+    extras: dict[str, Any] | None = None,
+) -> Usage:
+    """What a provider reports, None for what it leaves out; nothing is counted where one count is no possible number.
+
+    A total below its parts is their sum.
+    """
+    given = (prompt, completion, reasoning, total)
+    if not all(value is None or _is_count(value) for value in given):
+        return Usage(provider_extras=extras or {})
+    sent, written, thought, all_told = (int(value) if value else 0 for value in given)  # type: ignore[call-overload]
+    return Usage(
+        prompt_tokens=sent,
+        completion_tokens=written,
+        reasoning_tokens=thought,
+        total_tokens=max(all_told, sent + written),
+        provider_extras=extras or {},
+    )
+
+
+def sum_of_counts(*parts: object) -> object:
+    """The sum of the counts that are given, None for none; the first impossible one in the place of a sum."""
+    given = [part for part in parts if part is not None]
+    impossible = [part for part in given if not _is_count(part)]
+    return impossible[0] if impossible else sum(given) if given else None  # type: ignore[arg-type]
+
+
+def _is_count(value: object) -> bool:
+    """Whether this can be a number of tokens; the bound keeps a count exact wherever it is stored."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
 
 
 class Cost(msgspec.Struct, frozen=True):

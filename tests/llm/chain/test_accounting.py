@@ -27,6 +27,7 @@ from harborage.llm import (
     current_account,
 )
 from harborage.llm.chain.accounting import Accounted
+from harborage.llm.client import reported_usage, sum_of_counts
 from harborage.llm.errors import BadRequestError, IncompleteAnswerError, ProviderUnavailableError
 from harborage.llm.opening import counted
 
@@ -140,3 +141,33 @@ async def test_a_call_through_two_layers_is_counted_once() -> None:
     assert len(book.told) == 2
     assert model.accounts == [None]
     assert counted(inside, DEPS) is inside
+
+
+async def test_usage_that_says_nothing_counts_as_it_was_reserved() -> None:
+    """A provider that reports no usage, or one that cannot be, spends the estimate: no limit stays open for it."""
+    for usage, cost, tokens, price in (
+        (Usage(), 0.0, None, None),
+        (Usage(prompt_tokens=-100, completion_tokens=-5, total_tokens=-105), 0.0, None, None),
+        (Usage(prompt_tokens=100, completion_tokens=-5), -1.0, None, None),
+        (Usage(), 1e9, None, 1e9),
+        (Usage(prompt_tokens=100, completion_tokens=5, total_tokens=1), 0.5, 105, 0.5),
+        (Usage(prompt_tokens=100, completion_tokens=5, total_tokens=300), 0.5, 300, 0.5),
+        (Usage(total_tokens=7), float("nan"), 7, 7.0),
+        (Usage(total_tokens=7), -3.0, 7, 7.0),
+    ):
+        book = Book()
+        with accounting(book):
+            await layer(Model(CompleteResponse("a", usage=usage, cost=Cost(total_cost=cost)))).complete(ASK)
+        estimate, settled = book.told
+        wanted = ("k", estimate.tokens if tokens is None else tokens, estimate.cost if price is None else price)
+        assert settled == wanted, (usage, cost)
+
+
+def test_a_usage_report_with_an_impossible_count_counts_nothing() -> None:
+    """Negative counts, texts, lists, truth values and endless numbers void the report; what is left out is nothing."""
+    for bad in (-1, "4000", [1], True, float("nan"), float("inf"), 10**30, {}):
+        assert reported_usage(prompt=bad, completion=1) == Usage(), bad
+        assert reported_usage(prompt=1, completion=1, total=bad) == Usage(), bad
+        assert reported_usage(prompt=sum_of_counts(5, bad), completion=1) == Usage(), bad
+    assert reported_usage(prompt=None, completion=3) == Usage(completion_tokens=3, total_tokens=3)
+    assert reported_usage(prompt=sum_of_counts(4, None, 2), completion=3, total=1).total_tokens == 9

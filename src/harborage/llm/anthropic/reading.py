@@ -9,7 +9,7 @@ import msgspec
 
 from harborage import codec
 from harborage.llm.anthropic.request import ANSWER_TOOL
-from harborage.llm.client import Usage
+from harborage.llm.client import Usage, reported_usage, sum_of_counts
 from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["Reading"]
@@ -192,18 +192,15 @@ class Reading:
 
 def _usage(told: dict[str, Any]) -> Usage:
     """The provider counts what it read from its cache, and wrote there, beside the rest of the prompt."""
-    read, written = told.get("cache_read_input_tokens") or 0, told.get("cache_creation_input_tokens") or 0
-    prompt = (told.get("input_tokens") or 0) + read + written
-    completion = told.get("output_tokens") or 0
+    cached = (told.get("cache_read_input_tokens"), told.get("cache_creation_input_tokens"))
     extras = {
         name: value
         for name, value in told.items()
         if value and name not in ("input_tokens", "output_tokens", "output_tokens_details")
     }
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=(told.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
-        total_tokens=prompt + completion,
-        provider_extras=extras,
+    return reported_usage(
+        prompt=sum_of_counts(told.get("input_tokens"), *cached),
+        completion=told.get("output_tokens"),
+        reasoning=(told.get("output_tokens_details") or {}).get("thinking_tokens"),
+        extras=extras,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harborage import codec
-from harborage.llm.client import Cost, Usage
+from harborage.llm.client import Cost, Usage, reported_usage
 from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["answer_of", "take_event"]
@@ -91,12 +91,11 @@ def _text(args: Any) -> str:
 def _usage(told: Any) -> Usage:
     details = dict(told.details or {})
     extras = {name: count for name in _EXTRAS if (count := getattr(told, name, 0))}
-    return Usage(
-        prompt_tokens=told.input_tokens,
-        completion_tokens=told.output_tokens,
-        reasoning_tokens=details.get("reasoning_tokens") or details.get("thoughts_tokens") or 0,
-        total_tokens=told.input_tokens + told.output_tokens,
-        provider_extras=extras,
+    return reported_usage(
+        prompt=told.input_tokens,
+        completion=told.output_tokens,
+        reasoning=details.get("reasoning_tokens") or details.get("thoughts_tokens"),
+        extras=extras,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -27,7 +28,7 @@ class Accounted(Layer):
     """Reserves and settles each call with the account of the work that makes it, once however many layers there are.
 
     An answer without a limit of its own is taken to be at most 4,096 tokens long. A call that a provider refused took
-    nothing; one that was cut short is counted as it was reserved.
+    nothing; one that was cut short, or whose usage is not reported or impossible, is counted as it was reserved.
     """
 
     def __init__(
@@ -74,10 +75,22 @@ class Accounted(Layer):
         except BaseException:
             account.keep(key)
             raise
-        usage = answer.usage
-        tokens = usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
-        await account.settle(key, tokens=tokens, cost=answer.cost.total_cost)
+        tokens, cost = self._taken(request, answer)
+        await account.settle(key, tokens=tokens, cost=cost)
         return answer
+
+    def _taken(self, request: CompleteRequest, answer: CompleteResponse) -> tuple[int, float]:
+        """The tokens and the price of an answered call; what it was estimated to take where its usage says nothing."""
+        usage, cost = answer.usage, answer.cost.total_cost
+        is_priced = 0 < cost < math.inf
+        parts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
+        if min(parts) < 0 or max(parts) == 0:
+            estimate = self._estimate(request)
+            return estimate.tokens, max(cost if is_priced else 0.0, estimate.cost or 0.0)
+        if not is_priced:
+            known = self._price_of(request.model or self._cfg.model, usage)
+            cost = 0.0 if known is None else known.total_cost
+        return max(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens), cost
 
     def _estimate(self, request: CompleteRequest) -> CallEstimate:
         model = request.model or self._cfg.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harborage import codec
-from harborage.llm.client import Usage
+from harborage.llm.client import Usage, reported_usage, sum_of_counts
 from harborage.llm.errors import MalformedAnswerError
 from harborage.llm.streaming import AnswerBuilder
 
@@ -74,13 +74,11 @@ class Reading:
 
 def _usage(told: Any) -> Usage:
     """The provider counts thinking beside the answer; here it is a part of it."""
-    thought = told.thoughts_token_count or 0
-    prompt = (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
-    completion = (told.candidates_token_count or 0) + thought
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=thought,
-        total_tokens=told.total_token_count or prompt + completion,
-        provider_extras={name: count for name in _EXTRAS if (count := getattr(told, name, None))},
+    thought = told.thoughts_token_count
+    return reported_usage(
+        prompt=sum_of_counts(told.prompt_token_count, told.tool_use_prompt_token_count),
+        completion=sum_of_counts(told.candidates_token_count, thought),
+        reasoning=thought,
+        total=told.total_token_count,
+        extras={name: count for name in _EXTRAS if (count := getattr(told, name, None))},
     )

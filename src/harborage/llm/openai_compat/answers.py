@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from harborage.llm.client import Cost, Usage
+from harborage.llm.client import Cost, Usage, reported_usage
 
 __all__ = ["Choice", "Chunk", "Detail", "Function", "Message", "ToolPiece", "decode_chunk", "wire_cost", "wire_usage"]
 
@@ -89,16 +89,14 @@ _COUNTED = frozenset({"prompt_tokens", "completion_tokens", "total_tokens", "cos
 
 def wire_usage(usage: Mapping[str, Any]) -> Usage:
     """The tokens of a usage report; whatever else it counts is kept as it is."""
-    prompt = _count(usage, "prompt_tokens")
-    completion = _count(usage, "completion_tokens")
     details = usage.get("completion_tokens_details")
-    thought = _count(details, "reasoning_tokens") if isinstance(details, Mapping) else 0
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=thought or _count(usage, "reasoning_tokens"),
-        total_tokens=_count(usage, "total_tokens") or prompt + completion,
-        provider_extras={name: value for name, value in usage.items() if name not in _COUNTED and value is not None},
+    thought = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
+    return reported_usage(
+        prompt=usage.get("prompt_tokens"),
+        completion=usage.get("completion_tokens"),
+        reasoning=thought or usage.get("reasoning_tokens"),
+        total=usage.get("total_tokens"),
+        extras={name: value for name, value in usage.items() if name not in _COUNTED and value is not None},
     )
 
 
@@ -107,11 +105,6 @@ def wire_cost(usage: Mapping[str, Any]) -> Cost:
     cost = usage.get("cost")
     if isinstance(cost, Mapping):
         cost = cost.get("total_cost")
-    if not isinstance(cost, (int, float)) or cost <= 0:
+    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost < float("inf"):
         return Cost()
     return Cost(total_cost=float(cost), currency="USD")
-
-
-def _count(report: Mapping[str, Any], name: str) -> int:
-    value = report.get(name)
-    return int(value) if isinstance(value, (int, float)) else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harborage.llm.client import Usage
+from harborage.llm.client import Usage, reported_usage
 from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["Reading"]
@@ -169,12 +169,11 @@ class Reading:
 def _usage(told: dict[str, Any]) -> Usage:
     read = told.get("input_tokens_details") or {}
     written = told.get("output_tokens_details") or {}
-    prompt, completion = told.get("input_tokens") or 0, told.get("output_tokens") or 0
     extras = {name: value for name, value in {**read, **written}.items() if value and name != "reasoning_tokens"}
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
-        total_tokens=told.get("total_tokens") or prompt + completion,
-        provider_extras=extras,
+    return reported_usage(
+        prompt=told.get("input_tokens"),
+        completion=told.get("output_tokens"),
+        reasoning=written.get("reasoning_tokens"),
+        total=told.get("total_tokens"),
+        extras=extras,
     )
