@@ -14,7 +14,7 @@ from harborage.identity import Quadruple
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
 from harborage.planner.decisions import SpawnTask
 from harborage.planner.errors import PlannerError
-from harborage.tasks import NotFoundError, SpawnRequest, TaskID, TaskKind, TaskRegistry
+from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
 
 __all__ = [
     "DEFAULT_SPAWN_DEPTH_CAP",
@@ -71,9 +71,9 @@ def is_own_group(group_id: str) -> bool:
     return group_id.startswith(_OWN)
 
 
-def named_group_id(who: Quadruple, root: TaskID, name: str) -> str:
-    """The id of the group that a run in the tree of `root` opens under `name`: in another tree it is another group."""
-    return _NAMED + _digest(who, root, name)
+def named_group_id(who: Quadruple, name: str) -> str:
+    """The id of the group that the run `who` opens under `name`: a name belongs to the run that uses it."""
+    return _NAMED + _digest(who, who.run_id, name)
 
 
 def _digest(who: Quadruple, *parts: str) -> str:

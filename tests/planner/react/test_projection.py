@@ -166,11 +166,12 @@ def test_a_spawn_that_means_nothing(args):
 
 
 def test_an_await():
-    """The reserved await waits for its task."""
+    """The reserved await waits for its task, or for a group under the key that the result of a spawn has for it."""
     assert decided(calls_tools(("_await_task", {"task_id": "t-1"}))) == AwaitTask("t-1")
+    assert decided(calls_tools(("_await_task", {"group_id": "research"}))) == AwaitTask("research")
 
 
-@pytest.mark.parametrize("args", [b"", b"{}", b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"])
+@pytest.mark.parametrize("args", [b"", b"{}", b'{"task_id": "t", "group_id": "g"}', b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"])
 def test_an_await_of_nothing(args):
     """Without the id of a task there is nothing to wait for."""
     with pytest.raises(UnusableCallError, match="_await_task"):

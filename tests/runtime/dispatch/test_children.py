@@ -106,7 +106,7 @@ async def test_a_retained_turn_waits_for_the_whole_group() -> None:
 
 
 async def test_the_run_that_opened_a_group_seals_it_when_it_waits() -> None:
-    """By a retained spawn into it, or by awaiting its name; a group of that name in another tree is another group."""
+    """By a retained spawn into it, or by awaiting its name; a group of that name of another run is another group."""
     registry = InProcessTaskRegistry(bus=MemoryEventBus())
     executor = CatalogToolExecutor(ToolCatalog(), None, registry)
     groups = []
@@ -142,9 +142,42 @@ async def test_a_retained_spawn_into_a_group_that_waits_for_the_run_spawns_nothi
         RunContext(quadruple=who), SpawnTask(spec=SpawnSpec(query="a"), group_id="g")
     )
     child = RunContext(quadruple=who.identity.with_run(handle["task_id"]))
+    group_id = (await registry.get(handle["task_id"], who=who)).group_id
     with pytest.raises(WaitCycleError, match="circle"):
-        await executor.execute_decision(child, SpawnTask(spec=SpawnSpec(retain_turn=True), group_id="g"))
+        await executor.execute_decision(child, SpawnTask(spec=SpawnSpec(retain_turn=True), group_id=group_id))
     assert len(await registry.list(who.identity)) == 1
+
+
+async def test_a_group_name_belongs_to_the_run_that_opened_it() -> None:
+    """A child that uses the name of its parent's group, sealed already, opens a group of its own; refusals say the name
+    that the decision used."""
+    registry = InProcessTaskRegistry(bus=MemoryEventBus())
+    executor = CatalogToolExecutor(ToolCatalog(), None, registry)
+    who = Quadruple("t", "u", "s", "r")
+    into = SpawnTask(spec=SpawnSpec(query="mid"), group_id="g")
+    parent = RunContext(quadruple=who)
+    handle, _ = await executor.execute_decision(parent, into)
+    turn = asyncio.create_task(executor.execute_decision(parent, AwaitTask("g")))
+    await settle()
+    with pytest.raises(GroupSealedError, match="task group 'g' is sealed"):
+        await executor.execute_decision(parent, into)
+    child = RunContext(quadruple=who.identity.with_run(handle["task_id"]))
+    below, _ = await executor.execute_decision(child, SpawnTask(spec=SpawnSpec(query="leaf"), group_id="g"))
+    outer, inner = [(await registry.get(one["task_id"], who=who)).group_id for one in (handle, below)]
+    assert outer != inner
+    waiting = asyncio.create_task(executor.execute_decision(child, AwaitTask("g")))
+    await settle()
+    leaf = RunContext(quadruple=who.identity.with_run(below["task_id"]))
+    with pytest.raises(WaitCycleError, match=f"waits for {inner}"):
+        await executor.execute_decision(leaf, AwaitTask(inner))
+    for one, whole in ((below, waiting), (handle, turn)):
+        await registry.mark_running(one["task_id"], who=who)
+        await registry.mark_complete(one["task_id"], b"1", who=who)
+        observation, _ = await whole
+        assert (observation["group_id"], [member["task_id"] for member in observation["members"]]) == (
+            "g",
+            [one["task_id"]],
+        )
 
 
 async def test_awaiting_what_is_neither_a_task_nor_a_group_is_an_error() -> None:

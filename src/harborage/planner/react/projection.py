@@ -141,7 +141,8 @@ class _SpawnArgs(msgspec.Struct):
 
 
 class _AwaitArgs(msgspec.Struct):
-    task_id: str = ""
+    task_id: str | None = None
+    group_id: str | None = None  # as the result of a spawn calls it
 
 
 def _spawn(call: ToolCallStructured) -> SpawnTask:
@@ -167,9 +168,14 @@ def _spawn(call: ToolCallStructured) -> SpawnTask:
 
 def _await(call: ToolCallStructured) -> AwaitTask:
     args: _AwaitArgs = _decoded(call, _AwaitArgs)
-    if not args.task_id:
-        raise UnusableCallError(AWAIT_TASK_TOOL_NAME, "task_id is missing; use the id that the spawn returned")
-    return AwaitTask(args.task_id)
+    target = args.task_id or args.group_id
+    if not target:
+        reason = "task_id is missing; use the id that the spawn returned, or the name of its group"
+        raise UnusableCallError(AWAIT_TASK_TOOL_NAME, reason)
+    if args.task_id and args.group_id:
+        reason = "it has a task_id and a group_id; give one of them, in task_id: a group waits for all of its tasks"
+        raise UnusableCallError(AWAIT_TASK_TOOL_NAME, reason)
+    return AwaitTask(target)
 
 
 def _decoded(call: ToolCallStructured, type: type[msgspec.Struct]) -> Any:

@@ -1,14 +1,15 @@
 """Tasks that a run starts and waits for, on the task registry: spawned within limits, alone or in groups, and awaited.
 
-A group that a decision names is opened by the first spawn that names it, for the tree of that run. The run that opened
-it seals it when it waits for it, or when it ends; one that nobody seals is sealed some time after its last member
+A group that a decision names is opened by the first spawn of the run that names it; the same name in another run, a
+child too, is another group, which other runs reach by its id only. The run that opened it seals it when it waits for it, or when it ends; one that nobody seals is sealed some time after its last member
 joined, by whoever waits for it. So every wait for a group ends.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ from harborage.tasks import (
     TaskID,
     TaskLimitError,
     TaskRegistry,
+    WaitCycleError,
 )
 
 __all__ = [
@@ -122,11 +124,12 @@ async def spawn_task(
     """
     await check_spawn_depth(registry, who, max_depth)
     group = await (_named_group if spawn.group_id else _own_group)(registry, who, spawn, key)
-    if spawn.spec.retain_turn:
-        # Refused before there is a task, and noted before the child can wait for this run.
-        await registry.begin_wait(who.run_id, group.id, who=who)
     try:
-        handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
+        with _naming(group.id, spawn.group_id):
+            if spawn.spec.retain_turn:
+                # Refused before there is a task, and noted before the child can wait for this run.
+                await registry.begin_wait(who.run_id, group.id, who=who)
+            handle = await registry.spawn(spawn_request(who, spawn, key, group.id, deadline=deadline))
     except TaskLimitError:
         if not group.members and group.owner_task_id == who.run_id:
             await registry.cancel_group(group.id, "its first task was not spawned", who=who)
@@ -176,13 +179,13 @@ async def await_work(
 
 
 async def find_group(registry: TaskRegistry, who: Quadruple, name: str) -> TaskGroup | None:
-    """The group with this id, or that a run of this tree opened under this name; None when there is none."""
+    """The group with this id, or that this run opened under this name; None when there is none."""
     try:
         return await registry.group(name, who=who)
     except GroupNotFoundError:
         pass
     try:
-        return await registry.group(named_group_id(who, await _root(registry, who), name), who=who)
+        return await registry.group(named_group_id(who, name), who=who)
     except GroupNotFoundError:
         return None
 
@@ -249,7 +252,8 @@ async def _await_group(
     on_waiting: OnWaiting | None,
 ) -> dict[str, Any]:
     if not group.status.is_terminal:
-        await registry.begin_wait(who.run_id, group.id, who=who)
+        with _naming(group.id, name):
+            await registry.begin_wait(who.run_id, group.id, who=who)
         await seal_own(registry, who, group)
     completion = await group_ended(registry, who, group.id, clock=clock, on_waiting=on_waiting)
     await registry.end_wait(who.run_id, who=who)
@@ -290,12 +294,15 @@ async def _seal(registry: TaskRegistry, group_id: str, who: Quadruple, *, is_aga
             raise
 
 
-async def _root(registry: TaskRegistry, who: Quadruple) -> TaskID:
-    """The root of the tree that the run is in; a run without a task is a root."""
+@contextmanager
+def _naming(group_id: TaskGroupID, name: str) -> Iterator[None]:
+    """Refusals name the group as the decision does, not by the id that it is kept under."""
     try:
-        return (await registry.get(who.run_id, who=who)).root_task_id or who.run_id
-    except NotFoundError:
-        return who.run_id
+        yield
+    except GroupSealedError as error:
+        raise GroupSealedError(name or group_id, error.status) from error
+    except WaitCycleError as error:
+        raise WaitCycleError([name or group_id if one == group_id else one for one in error.path]) from error
 
 
 async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask, key: str) -> TaskGroup:
@@ -303,7 +310,7 @@ async def _named_group(registry: TaskRegistry, who: Quadruple, spawn: SpawnTask,
     group = await find_group(registry, who, spawn.group_id)
     if group is not None:
         return group
-    group_id = named_group_id(who, await _root(registry, who), spawn.group_id)
+    group_id = named_group_id(who, spawn.group_id)
     return await registry.resolve_or_create_group(_group_request(who, spawn, group_id), who=who)
 
 
