@@ -171,7 +171,9 @@ def test_an_await():
     assert decided(calls_tools(("_await_task", {"group_id": "research"}))) == AwaitTask("research")
 
 
-@pytest.mark.parametrize("args", [b"", b"{}", b'{"task_id": "t", "group_id": "g"}', b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"])
+@pytest.mark.parametrize(
+    "args", [b"", b"{}", b'{"task_id": "t", "group_id": "g"}', b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"]
+)
 def test_an_await_of_nothing(args):
     """Without the id of a task there is nothing to wait for."""
     with pytest.raises(UnusableCallError, match="_await_task"):

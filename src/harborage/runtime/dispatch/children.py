@@ -1,8 +1,9 @@
 """Tasks that a run starts and waits for, on the task registry: spawned within limits, alone or in groups, and awaited.
 
 A group that a decision names is opened by the first spawn of the run that names it; the same name in another run, a
-child too, is another group, which other runs reach by its id only. The run that opened it seals it when it waits for it, or when it ends; one that nobody seals is sealed some time after its last member
-joined, by whoever waits for it. So every wait for a group ends.
+child too, is another group, which other runs reach by its id only. The run that opened it seals it when it waits for
+it, or when it ends; one that nobody seals is sealed some time after its last member joined, by whoever waits for it.
+So every wait for a group ends.
 """
 
 from __future__ import annotations
