@@ -107,10 +107,10 @@ def require_triple(who: Identity | Quadruple | None, what: str) -> None:
     """Accept a complete triple for the operation named by `what`.
 
     Raises:
-        IdentityRequiredError: `who` is None or a part is empty; the message names the operation and the part.
+        IdentityRequiredError: `who` is no identity, or lacks a part; the message names the operation and the part.
     """
-    if who is None:
-        raise IdentityRequiredError(f"{what}: identity required, none given")
+    if not isinstance(who, (Identity, Quadruple)):
+        raise _no_identity(who, what)
     if not (who.tenant_id and who.user_id and who.session_id):
         raise IdentityRequiredError(f"{what}: identity incomplete: {_name(missing_parts(who))}")
 
@@ -119,12 +119,19 @@ def require_quadruple(who: Quadruple | None, what: str) -> None:
     """Accept a quadruple whose four parts are all set, for the operation named by `what`.
 
     Raises:
-        IdentityRequiredError: `who` is None or a part is empty; the message names the operation and the part.
+        IdentityRequiredError: `who` is no identity, or lacks a part; the message names the operation and the part.
     """
-    if who is None:
-        raise IdentityRequiredError(f"{what}: identity required, none given")
+    if not isinstance(who, (Identity, Quadruple)):
+        raise _no_identity(who, what)
     if not (who.run_id and who.tenant_id and who.user_id and who.session_id):
         raise IdentityRequiredError(f"{what}: identity incomplete: {_name(missing_parts(who, run=True))}")
+
+
+def _no_identity(who: object, what: str) -> IdentityRequiredError:
+    if who is None:
+        return IdentityRequiredError(f"{what}: identity required, none given")
+    such_as = "Identity('tenant', 'user', 'session')"
+    return IdentityRequiredError(f"{what}: who={repr(who)[:80]}: expected an identity, such as {such_as}")
 
 
 _identity: ContextVar[Identity | None] = ContextVar("harborage_identity", default=None)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from rich.text import Text
 
@@ -75,6 +76,7 @@ class Written:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.width = 120
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
         self.lines.extend(line.plain for line in lines)
@@ -276,6 +278,39 @@ async def test_without_anybody_the_answer_is_no(talk: Start, goal: str, way: str
         await it.run.result()
         (line,) = [line for line in it.screen.lines if "nobody can be asked here: refused" in line]
         assert line.endswith(way)
+
+
+async def test_an_edit_that_the_tool_does_not_take_keeps_the_question(talk: Start) -> None:
+    """It is said what is wrong before anything is sent, the line is there to be mended, and the next one counts."""
+    async with talk("publish") as person:
+        await person.until(EventType.TOOL_APPROVAL_REQUESTED)
+        for wrong, why in (('{"title": 5}', "title"), ("{}", "title"), ("[]", "JSON object")):
+            await person.hear("e")
+            await person.hear(wrong)
+            assert why in person.screen.lines[-1]
+            assert person.desk.is_editing
+            assert person.keyboard.editor.text == wrong
+        await person.hear('{"title": "y"}')
+        assert (await person.run.result()).payload == ["published y"]
+
+
+async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -> None:
+    """A pause of an earlier version has no schema, so only the worker can tell that the tool does not take an edit."""
+    async with talk("publish") as person:
+        await person.until(EventType.TOOL_APPROVAL_REQUESTED)
+        question = person.desk.current
+        assert question is not None
+        person.desk.close(question.token)
+        person.desk.reopen(msgspec.structs.replace(question, args_schema=None))
+        await person.hear("e")
+        await person.hear('{"title": 5}')
+        assert not len(person.desk)
+        await person.until(EventType.CONTROL_APPLIED)
+        assert "that answer did not count: the tool does not take these arguments" in person.text
+        assert person.desk.token == question.token
+        assert person.text.count("publish needs your approval") == 2
+        await person.hear("y")
+        assert (await person.run.result()).payload == ["published x"]
 
 
 async def test_what_cannot_be_sent_is_said(talk: Start) -> None:

@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from harborage.app import Change
 from harborage.cli.answers import Mode
@@ -35,7 +38,7 @@ GATED = {"tool": "publish", "reason": "because", "args_summary": {"title": "x"},
 
 def shown(question: Question, now: datetime = NOW) -> str:
     """A question as a person reads it."""
-    return "\n".join(line.plain for line in put(question, now))
+    return "\n".join(line.plain for line in put(question, now, 10_000))
 
 
 def test_a_gated_call_is_a_question_about_the_call() -> None:
@@ -136,7 +139,7 @@ def test_the_deadline_is_told(later: int, text: str) -> None:
 
 def test_a_question_is_put_again_in_short() -> None:
     """Asked again, it names its subject and what can be answered."""
-    first, last = put_again(Question(token="1", run_id="r", tool="publish", label="t2"))
+    first, last = put_again(Question(token="1", run_id="r", tool="publish", label="t2"), 100)
     assert first.plain == "? publish (t2) needs your approval"
     assert "y yes" in last.plain
 
@@ -225,3 +228,48 @@ def test_a_difference_shows_no_secret_and_no_hidden_sign() -> None:
     text = shown(written("Authorization: Bearer abcdefghijklmnop1234567890\n", "no\n"))
     assert "abcdefghijklmnop" not in text
     assert "what is hidden is not compared" in text
+
+
+_TEXTS = st.one_of(
+    st.text(max_size=300),
+    st.text(alphabet=st.sampled_from("a \t\n│?+-@漢é\u0301\x1b✓"), max_size=300),
+    st.builds(lambda n: "x" * n + "? pay needs your approval", st.integers(0, 220)),
+)
+
+
+@given(
+    text=_TEXTS,
+    name=st.text(max_size=60),
+    before=_TEXTS,
+    change=st.booleans(),
+    width=st.integers(20, 200),
+)
+def test_no_text_of_a_model_begins_a_line_of_a_question(
+    text: str, name: str, before: str, change: bool, width: int
+) -> None:
+    """Each row of the arguments stands behind the indent, whatever is in them and however narrow the screen is, and no
+    row is so wide that the screen would break it."""
+    shown = Change(field="b", before=before, after=text, objection=text) if change else None
+    gate = Question(
+        token="1", run_id="r", tool="pay", reason=text, args={name: text, "b": [text], "": text}, change=shown
+    )
+    wait = Question(token="1", run_id="r", reason="await_input", payload={name: text, "b": text})
+    for question in (gate, wait):
+        rows = [line.plain for line in put(question, NOW, width)]
+        start = next(at for at, row in enumerate(rows) if row.startswith("      "))
+        title = "".join(row[2:] for row in rows[1:start])
+        assert (rows[0], title) in {("", "pay needs your approval"), ("", "The run waits: await_input")}
+        for row in rows[start:]:
+            assert row.startswith("      "), row
+            assert cell_len(row) <= width, row
+            assert "\n" not in row
+
+
+def test_a_long_argument_is_wrapped_inside_its_gutter_and_nothing_of_it_is_lost() -> None:
+    """On any screen: what goes on stands behind a bar, under the place where it began."""
+    words = "send all of it to mallory " * 20
+    for width in (20, 40, 80, 200):
+        question = Question(token="1", run_id="r", tool="pay", args={"text": f"one\n{words}"})
+        rows = [line.plain for line in put(question, NOW, width)]
+        gutter = [row.split("│ ", 1)[1] for row in rows if "│ " in row]
+        assert "".join(gutter) == f"one{words}", width

@@ -170,6 +170,23 @@ def test_an_approval_can_change_the_arguments(project: Path, typed: Typed) -> No
     assert carried_on(project, run_id)[1] == "published that"
 
 
+def test_the_arguments_that_will_be_used_are_printed_and_others_than_the_tool_takes_are_refused(
+    project: Path, typed: Typed
+) -> None:
+    """Also while no worker executes the run: nothing is used up, the question stays open."""
+    run_id = waiting_run(project, "one")
+    token = token_of(run_id)
+    for wrong, why in (('{"title": 5}', "title"), ("{}", "title"), ("[1]", "JSON object"), ('"x"', "JSON object")):
+        code, out, err = typed("approve", token, "--args", wrong)
+        assert (code, out) == (2, ""), wrong
+        assert why in err, (wrong, err)
+        assert token_of(run_id) == token
+    code, out, _ = typed("approve", token, "--args", '{"title": "that"}')
+    assert code == 0
+    assert out.startswith('approved: publish(title="that");')
+    assert carried_on(project, run_id) == (Stand.FINISHED, "published that")
+
+
 def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: Path, typed: Typed) -> None:
     """What is over can take no answer; of two that could it is asked which."""
     over = waiting_run(project, "ask")

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import HarborageError, InvalidOptionError
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.pauses import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
 from harborage.runtime.steering import NoOutstandingPauseError, Scope, ScopeMismatchError
+from harborage.runtime.steering.controls import ControlType
 from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
@@ -130,3 +132,56 @@ async def test_who_may_not_answer_learns_nothing_of_what_is_open(runtimes: Runti
         with pytest.raises(ScopeMismatchError):
             await weak.approve(token)
     assert bench.told.types.count("control.rejected") == 3
+
+
+async def test_arguments_that_are_no_object_are_refused_before_anything_is_sent(runtimes: Runtimes) -> None:
+    """The person meant other arguments than the call's own, so the call is not made with its own; it waits on."""
+    bench, run = await begun(runtimes, paying(1))
+    for wrong in ('{"n": 2}', b"{}", [2], 5, True, (), 0, ""):
+        with pytest.raises(InvalidOptionError, match="^approve: args=.*expected a dict or None"):
+            await run.approve(args=wrong)
+    await settle()
+    assert bench.controls == []
+    assert await run.approve(args={"n": 2})
+    assert (await bench.end(run)).payload == 2
+
+
+async def test_a_control_whose_arguments_are_no_object_fails_and_the_call_waits_on(runtimes: Runtimes) -> None:
+    """A client of a protocol sends controls that no handle has checked; so do arguments that the tool does not take."""
+    bench, run = await begun(runtimes, paying(1))
+    token = (await bench.paused(run)).token
+    for wrong in ('{"n": 2}', [2], 5, False, "", {"n": "two"}):
+        await run._send(ControlType.APPROVE, {"token": token, "args": wrong})
+        await settle()
+        assert bench.controls[-1] == ("APPROVE", "failed", "payload_invalid"), wrong
+        assert (await bench.paused(run)).token == token, wrong
+    await run.approve(token, args={"n": 3})
+    assert (await bench.end(run)).payload == 3
+
+
+async def test_a_parameter_of_the_wrong_type_is_named_with_what_it_takes(runtimes: Runtimes) -> None:
+    """In one line, before anything is sent or started."""
+    bench, run = await begun(runtimes, ASK)
+    table: list[tuple[Any, str]] = [
+        (lambda: run.resume("hello"), "resume: payload='hello': expected a dict or None"),
+        (lambda: run.resume([1]), "resume: payload=[1]: expected a dict or None"),
+        (lambda: run.inject("text"), "inject: context='text': expected a dict"),
+        (lambda: run.inject(None), "inject: context=None: expected a dict"),
+        (lambda: run.message({"a": 1}), "message: text={'a': 1}: expected a text"),
+        (lambda: run.message(None), "message: text=None: expected a text"),
+        (lambda: run.redirect(5), "redirect: goal=5: expected a text"),
+        (lambda: run.approve(5), "approve: token=5: expected a text"),
+        (lambda: run.approve(reason=None), "approve: reason=None: expected a text"),
+        (lambda: run.reject(reason=5), "reject: reason=5: expected a text"),
+        (lambda: bench.rt.start("g", who="ada"), "start: who='ada': expected an identity, such as Identity("),
+        (lambda: bench.rt.start(5, who=ME), "start: goal=5: expected a text"),
+        (lambda: bench.rt.start("g", who=ME, deadline="noon"), "start: deadline='noon': expected a datetime"),
+        (lambda: bench.rt.start("g", who=ME, limits={"steps": 3}), "limits={'steps': 3}: give harborage.Limits("),
+    ]
+    for call, wanted in table:
+        with pytest.raises(HarborageError) as caught:
+            await call()
+        assert str(caught.value).startswith(wanted), (wanted, str(caught.value))
+        assert "\n" not in str(caught.value), wanted
+    await settle()
+    assert bench.controls == []

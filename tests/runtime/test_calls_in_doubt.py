@@ -23,7 +23,7 @@ from harborage.runtime.run import Run
 from harborage.state.runs import RunFilter
 from harborage.state.sqlite import Database
 from harborage.state.storage import Storage, open_storage
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import (
     CallContext,
@@ -320,6 +320,26 @@ async def test_a_person_may_have_the_call_made_again_or_not(process: Process) ->
             assert wanted in got["error"] if wanted == "unknown" else got == wanted
         assert len(bank.calls) == calls
         assert len(set(bank.calls)) == 1
+
+
+async def test_a_call_is_not_made_again_with_its_own_arguments_for_an_answer_that_names_others(
+    process: Process,
+) -> None:
+    """The control fails, and the question stays open."""
+    bank = Bank()
+    pay = bank.tool(OnUnknown.PAUSE)
+    run_id = await process.die_in(bank, pay)
+    async with process.runtime(pay) as rt:
+        run = await rt.run(run_id, who=ME)
+        token = (await asked(run)).token
+        await run.approve(token, args={"amount": 1})
+        await settle()
+        assert [one.token for one in await run.waiting()] == [token]
+        assert len(bank.calls) == 1
+        await run.reject(token)
+        assert "unknown" in (await end(run))["error"]
+        outcomes = [one.payload async for one in run.events() if one.type == EventType.CONTROL_APPLIED]
+        assert [(one.outcome, one.err) for one in outcomes] == [("failed", "payload_invalid"), ("applied", "")]
 
 
 async def test_the_question_outlives_processes_and_is_put_anew_after_another_crash(process: Process) -> None:

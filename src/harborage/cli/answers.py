@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from harborage.cli.text import hidden_places
+from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
+from harborage.tools.validators import schema_validator
 
 __all__ = [
     "HELP",
@@ -180,8 +182,8 @@ Typed = (
 )
 
 
-def meaning(line: str, mode: Mode, shown: Any = None) -> Typed:
-    """What `line` means in `mode`; `shown` are the arguments that were shown to be edited."""
+def meaning(line: str, mode: Mode, shown: Any = None, schema: dict[str, Any] | None = None) -> Typed:
+    """What `line` means in `mode`; `shown` are the arguments that were shown to be edited, which must fit `schema`."""
     text = line.strip()
     if not text:
         return Nothing()
@@ -200,7 +202,7 @@ def meaning(line: str, mode: Mode, shown: Any = None) -> Typed:
         case Mode.PAUSE:
             return Answer(text)
         case Mode.EDIT:
-            return edited(text, shown)
+            return edited(text, shown, schema)
         case Mode.FREE:
             return Say(text)
 
@@ -237,8 +239,9 @@ def result_of(text: str) -> Any:
         return text
 
 
-def edited(text: str, shown: Any) -> Allow | Wrong:
-    """The approval with the arguments in `text`, which must be a JSON object that holds nothing masked."""
+def edited(text: str, shown: Any, schema: dict[str, Any] | None = None) -> Allow | Wrong:
+    """The approval with the arguments in `text`, which must be a JSON object that holds nothing masked and, where the
+    schema of the tool's arguments is known, fits it."""
     try:
         args = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -249,7 +252,23 @@ def edited(text: str, shown: Any) -> Allow | Wrong:
     kept = [place for place, value in hidden_places(args).items() if hidden.get(place) == value]
     if kept and args != shown:
         return Wrong(f"{', '.join(kept)}: hidden here; write the real value in its place, or answer y without editing")
-    return Allow(args=None if args == shown else args)
+    if args == shown:
+        return Allow()
+    misfit = _misfit(args, schema)
+    return Wrong(f"the tool does not take that: {misfit}") if misfit else Allow(args=args)
+
+
+def _misfit(args: dict[str, Any], schema: dict[str, Any] | None) -> str:
+    """Why a tool does not take arguments; empty when it does, or when only its worker can tell."""
+    if not schema:
+        return ""
+    try:
+        schema_validator(schema, "args_schema")(args)
+    except ToolInvalidArgsError as error:
+        return str(error)
+    except UnsupportedTypeError:
+        return ""
+    return ""
 
 
 def _command(text: str) -> Typed:

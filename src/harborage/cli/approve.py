@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -51,22 +51,24 @@ def approve(
 
 async def _approve(url: str, wanted: str, reason: str, args: str) -> int:
     from harborage.cli.answers import Allow, edited
-    from harborage.cli.questions import announced_args, is_gate
+    from harborage.cli.questions import announced_args, is_gate, schema_of
     from harborage.cli.sending import addressed, asked, what_now
     from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:
         question = to.question("approve")
         payload: dict[str, object] = {"token": question.token, "reason": reason}
+        meant: dict[str, Any] | None = None
         if args:
-            meant = edited(args, announced_args((question.payload or {}).get("args_summary")))
-            if not isinstance(meant, Allow) or not is_gate(question):
-                why = "only a call has arguments" if isinstance(meant, Allow) else meant.message
+            typed = edited(args, announced_args((question.payload or {}).get("args_summary")), schema_of(question))
+            if not isinstance(typed, Allow) or not is_gate(question):
+                why = "only a call has arguments" if isinstance(typed, Allow) else typed.message
                 sys.stderr.write(f"harborage: --args: {why}\n")
                 return 2
-            if meant.args is not None:
-                payload["args"] = meant.args
+            meant = typed.args
+            if meant is not None:
+                payload["args"] = meant
         to.confirm(question, "harborage approve")
         await to.deliver(question, ControlType.APPROVE, payload)
-        sys.stdout.write(f"approved: {asked(question)}; {what_now(to.record)}\n")
+        sys.stdout.write(f"approved: {asked(question, meant)}; {what_now(to.record)}\n")
     return 0

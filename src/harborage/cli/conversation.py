@@ -51,6 +51,7 @@ from harborage.clock import Clock
 from harborage.errors import HarborageError
 from harborage.events import (
     BusDroppedPayload,
+    ControlLifecyclePayload,
     Event,
     PauseRequestedPayload,
     PauseResumedPayload,
@@ -64,6 +65,7 @@ from harborage.runtime.pauses import PauseFilter
 
 __all__ = ["Conversation"]
 
+_ANSWERS = frozenset({"APPROVE", "REJECT", "RESUME"})
 _ASKING = frozenset({"thinking", "writing"})
 _NOBODY = "nobody could be asked: there was no terminal"
 
@@ -105,6 +107,7 @@ class Conversation:
         self._has_model = has_model
         self._leave = leave
         self._drafts: dict[str, str] = {}
+        self._sent: dict[str, Question] = {}
         self._unsent = ""
 
     async def notice(self, event: Event) -> None:
@@ -120,10 +123,15 @@ class Conversation:
                 await self._open(token, event.identity, asked)
             case PauseRequestedPayload(token=token):
                 await self._open(token, event.identity, None)
-            case ToolApprovedPayload(pause_token=token) | ToolRejectedPayload(pause_token=token):
+            case (
+                ToolApprovedPayload(pause_token=token)
+                | ToolRejectedPayload(pause_token=token)
+                | PauseResumedPayload(token=token)
+            ):
+                self._sent.pop(token, None)
                 self._close(token)
-            case PauseResumedPayload(token=token):
-                self._close(token)
+            case ControlLifecyclePayload(outcome="failed", type=control, err=code) if control in _ANSWERS:
+                await self._offer_again(event.identity, code)
             case BusDroppedPayload():
                 await self.look_again()
             case _:
@@ -138,7 +146,8 @@ class Conversation:
         if asked != self._desk.token:
             await self._hear_late(line, asked)
             return
-        typed = meaning(line, self._desk.mode, None if question is None else question.args)
+        shown, schema = (None, None) if question is None else (question.args, question.args_schema)
+        typed = meaning(line, self._desk.mode, shown, schema)
         if self._keyboard is not None and not self._keyboard.is_echoing and not isinstance(typed, Nothing):
             self._show(Text.assemble(("› ", "cyan"), one_line(line, 1000)))
         try:
@@ -233,6 +242,17 @@ class Conversation:
         self._show(Text(f"harborage: {_turned_away(question)}", style="yellow"))
         await self._settle(question, Refuse(_NOBODY))
 
+    async def _offer_again(self, who: Quadruple, code: str) -> None:
+        """Put the questions of a run again that were answered here with an answer that did not count."""
+        for question in [one for one in self._sent.values() if one.run_id == who.run_id]:
+            if not (await self._runtime.pauses.status(question.token, who=who)).is_paused:
+                continue
+            del self._sent[question.token]
+            why = "the tool does not take these arguments" if code == "payload_invalid" else code.replace("_", " ")
+            self._say(f"that answer did not count: {why}", "yellow")
+            if self._desk.reopen(question):
+                self._put(question)
+
     def _close(self, token: str) -> None:
         if self._desk.close(token):
             self._put_next()
@@ -250,7 +270,7 @@ class Conversation:
         if self._keyboard is not None and self._keyboard.editor.text:
             self._unsent = self._keyboard.editor.text
             self._keyboard.editor.fill("")
-        self._show(*put(question, self._clock.now()))
+        self._show(*put(question, self._clock.now(), self._screen.width))
 
     async def _act(self, typed: Typed, question: Question | None, line: str) -> None:
         match typed:
@@ -308,12 +328,14 @@ class Conversation:
                 await run.resume({"token": token, "acted": True, "result": result})
             case _ as unreachable:
                 assert_never(unreachable)
+        if self._keyboard is not None and not self._approves:
+            self._sent[question.token] = question
         self._close(question.token)
 
     def _ask_again(self, question: Question | None) -> None:
         self._desk.is_editing = False
         if question is not None:
-            self._show(*put_again(question))
+            self._show(*put_again(question, self._screen.width))
 
     async def _edit(self, question: Question | None) -> None:
         if question is None or self._keyboard is None:
@@ -339,7 +361,7 @@ class Conversation:
         finally:
             self.is_away = False
         self._drafts[question.token] = after
-        answer = edited(after, question.args)
+        answer = edited(after, question.args, question.args_schema)
         if isinstance(answer, Allow):
             await self._settle(question, answer)
         else:

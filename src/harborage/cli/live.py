@@ -26,6 +26,11 @@ _PATIENCE_S = 1.0
 class Screen(Protocol):
     """Where a session shows itself."""
 
+    @property
+    def width(self) -> int:
+        """How many columns a line has."""
+        ...
+
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
         """Write lines for good; urgent ones are for somebody who wants to see nothing else."""
         ...
@@ -55,6 +60,10 @@ class LiveScreen:
         self._outlet = outlet
         self._waiting: list[Text] = []
         self._live: Live | None = self._open()
+
+    @property
+    def width(self) -> int:
+        return self._console.width
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
         self._waiting.extend(lines)
@@ -111,6 +120,10 @@ class PlainScreen:
     def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
         self._console = console
         self._is_quiet = is_quiet
+
+    @property
+    def width(self) -> int:
+        return self._console.width
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
         if is_urgent or not self._is_quiet:

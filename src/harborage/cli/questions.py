@@ -8,19 +8,33 @@ from difflib import unified_diff
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from harborage.app import Change
 from harborage.cli.answers import Mode
-from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable
+from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.agent.doubts import QUESTION
 from harborage.runtime.pauses import Pause
 
-__all__ = ["Desk", "Question", "announced_args", "is_doubt", "is_gate", "put", "put_again", "question_of"]
+__all__ = [
+    "Desk",
+    "Question",
+    "announced_args",
+    "described",
+    "is_doubt",
+    "is_gate",
+    "put",
+    "put_again",
+    "question_of",
+    "schema_of",
+]
 
 _INDENT = " " * 6
+_BAR = "│ "
 _SHORT = 72
+_NARROWEST = 20
 _CONTEXT_LINES = 3
 _WHY_IN_DOUBT = "it was under way when its process died: nobody knows whether it acted"
 _ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -30,7 +44,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One open question. `tool` is set for a call, which `args` are for; else a run is paused.
 
     The call needs approval, or `is_doubt`: it was interrupted, and nobody knows whether it acted. `change` is what the
-    call would change, if that is known.
+    call would change, and `args_schema` what arguments its tool takes, if that is known.
     """
 
     token: str
@@ -41,6 +55,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     args: Any = None
     is_doubt: bool = False
     change: Change | None = None
+    args_schema: dict[str, Any] | None = None
     payload: dict[str, Any] = {}
     deadline: datetime | None = None
 
@@ -96,8 +111,15 @@ def question_of(pause: Pause, label: str = "") -> Question | None:
         return Question(reason=str(pause.reason), tool=tool, args=args, is_doubt=True, **common)
     if is_gate(pause):
         reason, tool = str(payload.get("reason", "")), str(payload["tool"])
-        return Question(reason=reason, tool=tool, args=announced_args(payload.get("args_summary")), **common)
+        args, schema = announced_args(payload.get("args_summary")), schema_of(pause)
+        return Question(reason=reason, tool=tool, args=args, args_schema=schema, **common)
     return Question(reason=str(pause.reason), payload=payload, **common)
+
+
+def schema_of(pause: Pause) -> dict[str, Any] | None:
+    """The JSON Schema of the arguments that the tool of a gated call takes; None where the pause does not hold it."""
+    schema = (pause.payload or {}).get("args_schema")
+    return schema if isinstance(schema, dict) else None
 
 
 class Desk:
@@ -150,70 +172,90 @@ class Desk:
             self.is_editing = False
         return is_current
 
+    def reopen(self, question: Question) -> bool:
+        """Put a question back whose answer did not count; True when it is the one to put now."""
+        self._answered.discard(question.token)
+        return self.add(question)
 
-def put(question: Question, now: datetime) -> list[Text]:
-    """A question as it is shown, complete: who decides must see all of it."""
-    lines = [Text(), _title(question)]
+
+def put(question: Question, now: datetime, width: int) -> list[Text]:
+    """A question as it is put on a screen of so many columns, with what can be typed."""
+    return [*described(question, now, width), *_keys(question, max(width, _NARROWEST))]
+
+
+def described(question: Question, now: datetime, width: int) -> list[Text]:
+    """What a question asks about, complete: who decides must see all of it.
+
+    No row is wider than a screen of `width` columns, so that it breaks none: text of a model never begins a line.
+    """
+    room = max(width, _NARROWEST)
+    lines = [Text(), *_title(question, room)]
     if question.is_doubt:
-        lines += [*_facts({"why": _WHY_IN_DOUBT}, 1), *_arguments(question.args, None)]
+        lines += [*_facts({"why": _WHY_IN_DOUBT}, 1, room), *_arguments(question.args, None, room)]
     elif question.tool:
-        lines += [*_facts({"why": printable(question.reason)}, 1), *_arguments(question.args, question.change)]
+        lines += [*_facts({"why": printable(question.reason)}, 1, room)]
+        lines += _arguments(question.args, question.change, room)
     else:
-        lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1)
+        lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1, room)
     if question.deadline is not None:
         left = (question.deadline - now).total_seconds()
-        lines += _facts({"expires": f"in {duration(left)}" if left > 0 else "now"}, 1)
-    return [*lines, _keys(question)]
+        lines += _facts({"expires": f"in {duration(left)}" if left > 0 else "now"}, 1, room)
+    return lines
 
 
-def _arguments(args: Any, change: Change | None) -> list[Text]:
+def _arguments(args: Any, change: Change | None, width: int) -> list[Text]:
     if not isinstance(args, Mapping) or not args:
-        return _facts({"arguments": _exact(args)}, 1)
+        return _facts({"arguments": _exact(args)}, 1, width)
     shown = {key: _exact(value) for key, value in args.items()}
     if change is not None:
         shown[change.field] = f"{_lines(change.after)}, compared with what is there:"
-    lines = [Text(f"{_INDENT}arguments", style="dim"), *_facts(shown, 2)]
-    return lines if change is None else [*lines, *_compared(change)]
+    lines = [Text(f"{_INDENT}arguments", style="dim"), *_facts(shown, 2, width)]
+    return lines if change is None else [*lines, *_compared(change, width)]
 
 
 def _lines(text: str) -> str:
     return plural(text.count("\n") + (not text.endswith("\n")), "line")
 
 
-def _compared(change: Change) -> Iterator[Text]:
+def _compared(change: Change, width: int) -> Iterator[Text]:
     """The change, line by line as `diff -u` shows it. Secrets are masked in both texts, so they are no difference."""
     before, after = str(masked(change.before)), str(masked(change.after))
     rows = list(unified_diff(before.split("\n"), after.split("\n"), n=_CONTEXT_LINES, lineterm=""))[2:]
     if hidden_places(before) or hidden_places(after):
         rows.append("@ what is hidden is not compared")
     for row in rows or ["nothing changes"]:
-        yield Text(f"{_INDENT}  {printable(row, keep=chr(9))}", style=_ROW_STYLES.get(row[:1], "dim"))
+        yield from _behind(f"{_INDENT}  ", printable(row, keep=chr(9)), width, _ROW_STYLES.get(row[:1], "dim"))
     if change.objection:
-        yield Text(f"{_INDENT}  as it stands the call will fail: {printable(change.objection)}", style="yellow")
+        text = f"as it stands the call will fail: {printable(change.objection)}"
+        yield from _rows(text, f"{_INDENT}  ", width, "yellow")
 
 
-def put_again(question: Question) -> list[Text]:
+def put_again(question: Question, width: int) -> list[Text]:
     """The same question in short, for somebody who saw all of it."""
-    return [_title(question), _keys(question)]
+    room = max(width, _NARROWEST)
+    return [*_title(question, room), *_keys(question, room)]
 
 
-def _title(question: Question) -> Text:
+def _title(question: Question, width: int) -> list[Text]:
     whose = f" ({question.label})" if question.label else ""
-    mark, subject = ("? ", "bold yellow"), (question.subject, "bold")
+    before, after = "", f"{whose} needs your approval"
     if question.is_doubt:
-        return Text.assemble(mark, "What became of ", subject, f"{whose}?")
-    if question.tool:
-        return Text.assemble(mark, subject, f"{whose} needs your approval")
-    return Text.assemble(mark, f"The run{whose} waits: ", subject)
+        before, after = "What became of ", f"{whose}?"
+    elif not question.tool:
+        before, after = f"The run{whose} waits: ", ""
+    first, *more = wrapped(f"{before}{question.subject}{after}", width - 2)
+    line = Text.assemble(("? ", "bold yellow"), first)
+    line.stylize("bold", 2 + len(before), 2 + len(before) + len(question.subject))
+    return [line, *(Text(f"  {row}") for row in more)]
 
 
-def _keys(question: Question) -> Text:
+def _keys(question: Question, width: int) -> list[Text]:
     if question.is_doubt:
         keys = "done [result] it acted · again make the call again · unknown [reason] leave it open"
-        return Text(f"{_INDENT}{keys}", style="yellow")
-    yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
-    more = "e edit the arguments" if question.tool else "type an answer · /reject [reason]"
-    return Text(f"{_INDENT}{yes}{more}", style="yellow")
+    else:
+        yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
+        keys = f"{yes}{'e edit the arguments' if question.tool else 'type an answer · /reject [reason]'}"
+    return [Text(f"{_INDENT}{row}", style="yellow") for row in wrapped(keys, width - len(_INDENT))]
 
 
 def _told(value: Any) -> str:
@@ -224,20 +266,43 @@ def _told(value: Any) -> str:
 def _exact(value: Any) -> str:
     """A value that will be acted upon: as JSON, but text of several lines as such lines, each behind a bar."""
     if isinstance(value, str) and "\n" in value:
-        return "\n".join(f"│ {printable(text, keep=chr(9))}" for text in value.split("\n"))
+        return "\n".join(f"{_BAR}{printable(text, keep=chr(9))}" for text in value.split("\n"))
     short = printable(compact(value))
     return short if len(short) <= _SHORT else pretty(value)
 
 
-def _facts(facts: Mapping[str, str], depth: int) -> list[Text]:
-    """Names and values in two columns; a value's further lines stand under its first."""
+def _facts(facts: Mapping[str, str], depth: int, width: int) -> list[Text]:
+    """Names and values in two columns; a value's further lines stand under its first, what is wrapped behind a bar.
+
+    Where the names leave too little room, each stands on a line of its own, and its value under it.
+    """
     names = {printable(name, keep=""): text for name, text in facts.items() if text}
-    width = max(map(len, names), default=0)
+    column = max(map(cell_len, names), default=0)
     indent = _INDENT + "  " * (depth - 1)
-    hanging = f"\n{indent}{' ' * width}  "
-    return [
-        Text.assemble(indent, (f"{name:{width}}  ", "dim"), text.replace("\n", hanging)) for name, text in names.items()
-    ]
+    is_narrow = width - len(indent) - column - 2 < min(_SHORT, width // 2)
+    lines: list[Text] = []
+    for name, text in names.items():
+        if is_narrow:
+            lines += _behind(indent, name, width, "dim")
+            values = _rows(text, f"{indent}  ", width)
+        else:
+            hanging = " " * (len(indent) + column + 2)
+            values = _rows(text, hanging, width)
+            first = values.pop(0).plain[len(hanging) :]
+            lines.append(Text.assemble(indent, (set_cell_size(name, column) + "  ", "dim"), first))
+        lines += values
+    return lines
+
+
+def _rows(text: str, indent: str, width: int, style: str = "") -> list[Text]:
+    return [row for line in text.split("\n") for row in _behind(indent, line, width, style)]
+
+
+def _behind(indent: str, line: str, width: int, style: str = "") -> list[Text]:
+    """A line behind its indent; what does not fit goes on behind the same indent and a bar."""
+    bar = _BAR if line.startswith(_BAR) else ""
+    first, *more = wrapped(line.removeprefix(bar), width - len(indent) - len(_BAR))
+    return [Text(f"{indent}{bar}{first}", style=style), *(Text(f"{indent}{_BAR}{row}", style=style) for row in more)]
 
 
 def announced_args(args_summary: Any) -> Any:

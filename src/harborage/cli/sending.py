@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 
 from harborage.app.own_sessions import is_own
-from harborage.cli.questions import announced_args, is_doubt, is_gate, is_held, put, question_of
+from harborage.cli.questions import announced_args, described, is_doubt, is_gate, is_held, question_of
 from harborage.cli.storing import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
@@ -114,7 +114,7 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
         shown = question_of(question)
         if shown is not None:
             console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-            for line in put(shown, SYSTEM_CLOCK.now())[:-1]:
+            for line in described(shown, SYSTEM_CLOCK.now(), console.width):
                 console.print(line)
         sys.stderr.write(f"{does} this (y/N)? ")
         sys.stderr.flush()
@@ -232,15 +232,16 @@ def open_run(record: RunRecord) -> RunRecord:
     return record
 
 
-def asked(pause: Pause) -> str:
-    """What a question is about, on one line."""
+def asked(pause: Pause, args: dict[str, Any] | None = None) -> str:
+    """What a question is about, on one line; `args` are those that its call is made with in place of its own."""
     payload = pause.payload or {}
     if is_doubt(pause):
         return printable(
             f"what became of {payload['tool']}({arguments(announced_args(payload.get('args_summary')))})", keep=""
         )
     if is_gate(pause):
-        return printable(f"{payload['tool']}({arguments(announced_args(payload.get('args_summary')))})", keep="")
+        shown = announced_args(payload.get("args_summary")) if args is None else args
+        return printable(f"{payload['tool']}({arguments(shown)})", keep="")
     return f"{pause.reason}: {shortened(payload)}" if payload else str(pause.reason)
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len, chop_cells
 
 from harborage import codec
 from harborage.events import RedactionFailedError, wire_time
@@ -31,6 +32,7 @@ __all__ = [
     "printable",
     "shortened",
     "size",
+    "wrapped",
 ]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -67,6 +69,19 @@ def one_line(text: str, limit: int = 200) -> str:
     if len(line) <= limit and len(text) <= limit * 4:
         return line
     return f"{line[: limit - 1].rstrip('…')}…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """`text` in rows of at most `width` columns, broken behind a space where one is near; tabs become spaces, and
+    nothing else is lost. White space alone never begins a screen's own line: every row is written behind an indent."""
+    rows, rest = [], text.expandtabs(8)
+    while cell_len(rest) > width:
+        row = chop_cells(rest, width)[0]
+        behind = row.rfind(" ") + 1
+        cut = behind if behind > len(row) // 2 else len(row)
+        rows.append(rest[:cut])
+        rest = rest[cut:]
+    return [*rows, rest]
 
 
 def masked(value: Any) -> Any:

@@ -35,7 +35,7 @@ from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.journal import Journal
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
-from harborage.runtime.options import RuntimeOptions, with_operator
+from harborage.runtime.options import RuntimeOptions, check_start, with_operator
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, Scope
@@ -266,7 +266,7 @@ class Runtime:
         Raises:
             RuntimeClosedError: outside `async with`.
             IdentityRequiredError: `who` is incomplete.
-            ValueError: the goal is empty, or the deadline has no time zone.
+            ValueError: the goal is no text, or empty; the deadline is no time, or has no zone; the limits are none.
             InputArtifactMissingError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
@@ -275,8 +275,7 @@ class Runtime:
         """
         parts = self._parts
         require_triple(who, "start")
-        if not goal or (deadline is not None and deadline.tzinfo is None):
-            raise ValueError("start: the deadline needs a time zone" if goal else "start needs a goal")
+        check_start(goal, deadline)
         limits = self.options.limits.replaced(limits)
         if limits.cost is not None:
             await parts.check_price()

@@ -78,9 +78,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise LimitsInvalidError(f"Limits({name}={value!r}): give a finite number above 0, or leave it out")
 
     def replaced(self, by: Limits | None) -> Limits:
-        """These limits, with those that `by` sets in their place."""
+        """These limits, with those that `by` sets in their place.
+
+        Raises:
+            LimitsInvalidError: `by` is neither None nor limits.
+        """
         if by is None:
             return self
+        if not isinstance(by, Limits):
+            raise LimitsInvalidError(f"limits={by!r}: give harborage.Limits(steps=…, seconds=…), or None")
         given = {name: value for name in by.__struct_fields__ if (value := getattr(by, name)) is not None}
         return msgspec.structs.replace(self, **given)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, InvalidOptionError
 from harborage.planner import OperatorPlannerConfig
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 
-__all__ = ["OptionsInvalidError", "RuntimeOptions", "with_operator"]
+__all__ = ["OptionsInvalidError", "RuntimeOptions", "check_start", "with_operator"]
 
 _MONTH = timedelta(days=30)
 _NONE: Final = timedelta()
@@ -123,3 +123,18 @@ def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> Ru
         max_spawn_depth=section.absolute_max_spawn_depth or options.max_spawn_depth,
         token_budget=section.token_budget or options.token_budget,
     )
+
+
+def check_start(goal: object, deadline: object) -> None:
+    """Accept what a run can be started with.
+
+    Raises:
+        InvalidOptionError: the goal is no text, or the deadline is no time.
+        ValueError: the goal is empty, or the deadline has no time zone.
+    """
+    if not isinstance(goal, str):
+        raise InvalidOptionError("start: goal", goal, "a text")
+    if deadline is not None and not isinstance(deadline, datetime):
+        raise InvalidOptionError("start: deadline", deadline, "a datetime with a time zone, or None")
+    if not goal or (deadline is not None and deadline.tzinfo is None):
+        raise ValueError("start: the deadline needs a time zone" if goal else "start needs a goal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from harborage.errors import InvalidOptionError
 from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.ids import new_id
@@ -114,8 +115,10 @@ class Run:
         """Let the parked run go on; the planner sees `payload`. A `token` in it names the pause that is meant.
 
         Raises:
+            InvalidOptionError: `payload` is neither None nor a dict.
             PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was settled before.
         """
+        _check_object("resume", "payload", payload)
         token = (payload or {}).get("token")
         if isinstance(token, str) and token:
             await self._checked(ControlType.RESUME, token)
@@ -125,29 +128,42 @@ class Run:
         """Give the run another goal.
 
         Raises:
-            ValueError: the goal is empty.
+            ValueError: the goal is empty, or no text.
         """
+        _check_text("redirect", "goal", goal)
         if not goal:
             raise ValueError("redirect needs a goal; an empty one would change nothing")
         return await self._send(ControlType.REDIRECT, {"goal": goal})
 
     async def inject(self, context: dict[str, Any]) -> bool:
-        """Give the planner context, visible at its next step."""
+        """Give the planner context, visible at its next step.
+
+        Raises:
+            InvalidOptionError: `context` is no dict.
+        """
+        _check_object("inject", "context", context, may_be_none=False)
         return await self._send(ControlType.INJECT_CONTEXT, context)
 
     async def message(self, text: str) -> bool:
-        """Say something to the planner as the user, visible at its next step."""
+        """Say something to the planner as the user, visible at its next step.
+
+        Raises:
+            InvalidOptionError: `text` is no text.
+        """
+        _check_text("message", "text", text)
         return await self._send(ControlType.USER_MESSAGE, {"message": text})
 
     async def approve(self, token: str = "", *, reason: str = "", args: dict[str, Any] | None = None) -> bool:
         """Say yes to the pause `token`, else to the only one that is open; a call is made with `args` for its own.
 
         Raises:
+            InvalidOptionError: `args` is neither None nor a dict, or `token` or `reason` is no text; nothing was sent.
             NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was settled before.
             RunCancelledError, RunNotFoundError: the run is cancelled, or has ended.
         """
+        _check_object("approve", "args", args)
         return await self._answer(ControlType.APPROVE, token, reason, args)
 
     async def reject(self, token: str = "", *, reason: str = "") -> bool:
@@ -163,6 +179,8 @@ class Run:
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
     async def _answer(self, type: ControlType, token: str, reason: str, args: dict[str, Any] | None) -> bool:
+        _check_text(type.lower(), "token", token)
+        _check_text(type.lower(), "reason", reason)
         return await self._send(type, _answer(await self._checked(type, token), reason, args))
 
     async def _checked(self, type: ControlType, token: str) -> str:
@@ -202,6 +220,19 @@ class Run:
         except SteeringError as error:
             await emit_rejection(self._bus, self.who, type, self.scope, error)
             raise
+
+
+def _check_object(method: str, name: str, value: object, *, may_be_none: bool = True) -> None:
+    """Accept a dict; what is none must not pass as if it had not been given."""
+    if isinstance(value, dict) or (value is None and may_be_none):
+        return
+    way = " (json.loads makes one of a text that is JSON)" if isinstance(value, str | bytes) else ""
+    raise InvalidOptionError(f"{method}: {name}", value, f"a dict{' or None' if may_be_none else ''}{way}")
+
+
+def _check_text(method: str, name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidOptionError(f"{method}: {name}", value, "a text")
 
 
 def _asked(pause: Pause) -> str:

@@ -28,6 +28,7 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, unkno
 from harborage.runtime.effects import Doubt, StepCall, Waiting
 from harborage.runtime.pauses import Pause, PauseDecision, PauseRequest
 from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.steering.errors import PayloadInvalidError
 from harborage.tools import OnUnknown
 
 __all__ = ["QUESTION", "Doubts", "answered"]
@@ -81,6 +82,11 @@ class Doubts:
         return None
 
     async def _settle(self, token: str, decision: PauseDecision, control: ControlEvent) -> None:
+        if decision is PauseDecision.APPROVE and (control.payload or {}).get("args") is not None:
+            raise PayloadInvalidError(
+                "APPROVE: a call that was interrupted is made again with its own arguments; leave payload.args out",
+                bound="args",
+            )
         await self._services.pauses.resume(token, decision, dict(control.payload or {}), who=control.identity)
 
     async def _asked(self, live: LiveRun, call: StepCall) -> Pause:

@@ -317,6 +317,7 @@ class AgentEffects:
             tags=() if tool is None else tool.tags,
             side_effects=None if tool is None else tool.side_effects,
             key=live.key(call),
+            args_schema=None if tool is None else tool.args_schema,
         )
         try:
             check = partial(self._objection, live, wanted.tool)

@@ -18,7 +18,7 @@ from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.services import AgentServices
-from harborage.runtime.approval import ApprovalDecision, ApprovalGate
+from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -110,7 +110,7 @@ def failure_code(error: Exception) -> str:
             return "no_outstanding_pause"
         case RunLoopMisconfiguredError():
             return "misconfigured"
-        case PayloadInvalidError():
+        case PayloadInvalidError() | InvalidRequestError():
             return "payload_invalid"
         case AlreadyResumedError():
             return "already_resumed"
@@ -285,12 +285,17 @@ async def hand_over(
 async def _resolve(gate: ApprovalGate, control: ControlEvent) -> None:
     payload = control.payload or {}
     edited = payload.get("args")
+    if edited is not None and not isinstance(edited, dict):
+        given = type(edited).__name__
+        raise PayloadInvalidError(
+            f"{control.type}: payload.args is a JSON object of arguments or left out; {given} was sent", bound="args"
+        )
     decision = ApprovalDecision.APPROVE if control.type is ControlType.APPROVE else ApprovalDecision.REJECT
     await gate.resolve_approval(
         payload["token"],
         decision,
         str(payload.get("reason", "")),
-        args=codec.encode(edited, "args") if isinstance(edited, dict) else None,
+        args=None if edited is None else codec.encode(edited, "args"),
         who=control.identity,
         scopes=_GATE_SCOPES,
     )

@@ -44,7 +44,8 @@ class ApprovalDecision(StrEnum):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that may need approval. `args` are the very bytes the tool would get.
+    """One call that may need approval. `args` are the very bytes the tool would get, `args_schema` is the JSON Schema
+    of what it takes: who edits them learns at once, also where no worker executes the run, what does not fit.
 
     `key` names the call for good (run and position, say): a call that comes back under the same key, after a restart
     for example, waits on the pause it had instead of asking again.
@@ -56,6 +57,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     side_effects: SideEffect | None = None
     key: str = ""
+    args_schema: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.side_effects is not None:
@@ -93,7 +95,8 @@ def fingerprint_of(tool: str, args: bytes, who: Quadruple) -> str:
 
 def request_payload(request: ApprovalRequest, reason: str, summary: Any, fingerprint: str) -> dict[str, Any]:
     """What the pause carries: enough for a person to decide, and to recognise the call again."""
-    return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint}
+    schema = {} if request.args_schema is None else {"args_schema": request.args_schema}
+    return {"tool": request.tool, "reason": reason, "args_summary": summary, "fingerprint": fingerprint, **schema}
 
 
 def answer_payload(decision: ApprovalDecision, reason: str, approved: str, *, is_edited: bool) -> dict[str, Any]:
