@@ -39,6 +39,7 @@ from harborage.events import (
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import FailingRedactor, NoopRedactor
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -425,8 +426,8 @@ def test_bounds_have_these_defaults() -> None:
     assert (config.idle_timeout_s, config.replay_buffer_size) == (60.0, 10_000)
 
 
-@pytest.mark.parametrize("field", ["max_subscribers_per_session", "subscriber_buffer_size", "idle_timeout_s"])
-@pytest.mark.parametrize("value", [0, -1])
+@each_row("field", ["max_subscribers_per_session", "subscriber_buffer_size", "idle_timeout_s"])
+@each_row("value", [0, -1])
 def test_bounds_must_be_positive(field: str, value: int) -> None:
     """Zero or less is refused by name."""
     with pytest.raises(BusConfigError, match=field) as caught:

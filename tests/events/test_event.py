@@ -20,6 +20,7 @@ from harborage.events import (
 )
 from harborage.events.event import wire_key
 from harborage.identity import IdentityRequiredError, Quadruple
+from tables import each_row
 
 WHO = Quadruple("t", "u", "s")
 BODY = TaskPausedPayload("task")
@@ -56,8 +57,8 @@ def test_a_missing_payload_comes_last() -> None:
         validate_event(Event(EventType.TASK_PAUSED, WHO, None))
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
+@each_row(
+    "name, key",
     [("task_id", "TaskID"), ("mime", "MIME"), ("authorize_url", "AuthorizeURL"), ("duration_ms", "DurationMS"),
      ("uri", "URI"), ("ok", "OK"), ("from_", "From"), ("kid", "KID"), ("result_n", "ResultN")],
 )  # fmt: skip

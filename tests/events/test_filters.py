@@ -7,6 +7,7 @@ import pytest
 from harborage.events import Event, EventType, Filter, IdentityScopeRequiredError, TaskPausedPayload, matches
 from harborage.events.filters import require_scope
 from harborage.identity import Identity, Quadruple
+from tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 EVENT = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("task"))
@@ -27,8 +28,8 @@ def test_a_whole_session_or_an_admin_is_enough(filter: Filter) -> None:
     require_scope(filter)
 
 
-@pytest.mark.parametrize(
-    ("filter", "is_match"),
+@each_row(
+    "filter, is_match",
     [
         (Filter("t", "u", "s"), True),
         (Filter("t", "u", "s", "r"), True),

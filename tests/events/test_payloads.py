@@ -11,6 +11,7 @@ import pytest
 from harborage import codec, events
 from harborage.events import PAYLOADS, EventType, PlainPayload, SafePayload
 from harborage.identity import Quadruple
+from tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("t", "u", "s", "r")
@@ -139,7 +140,7 @@ def test_every_type_has_a_payload() -> None:
     assert all(PAYLOADS.values())
 
 
-@pytest.mark.parametrize("name", sorted(WIRE_KEYS))
+@each_row("name", sorted(WIRE_KEYS))
 def test_safe_payloads_spell_their_keys_exactly(name: str) -> None:
     """A safe payload has the wire keys of the catalogue, no more and no fewer."""
     (kind,) = PAYLOADS[EventType(name)]
@@ -147,7 +148,7 @@ def test_safe_payloads_spell_their_keys_exactly(name: str) -> None:
     assert issubclass(kind, SafePayload)
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN_KEYS))
+@each_row("name", sorted(PLAIN_KEYS))
 def test_plain_payloads_spell_their_keys_in_lower_case(name: str) -> None:
     """A plain payload has lower-case keys, which is how they appear in the redacted map."""
     (kind,) = PAYLOADS[EventType(name)]

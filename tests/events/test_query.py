@@ -18,14 +18,15 @@ from harborage.events import (
     selects,
 )
 from harborage.identity import Identity, Quadruple
+from tables import each_row
 
 ME = Identity("t", "u", "s")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NONE: frozenset[str] = frozenset()
 
 
-@pytest.mark.parametrize(
-    ("query", "is_admin"),
+@each_row(
+    "query, is_admin",
     [
         (EventQuery(), False),
         (EventQuery(tenant_ids=("t",), user_ids=("u",), session_ids=("s",)), False),
@@ -70,8 +71,8 @@ def _event(who: Quadruple, at: datetime | None = NOW) -> Event:
     return Event(EventType.TASK_PAUSED, who, TaskPausedPayload("task"), at)
 
 
-@pytest.mark.parametrize(
-    ("query", "who", "is_selected"),
+@each_row(
+    "query, who, is_selected",
     [
         (EventQuery(tenant_ids=("x", "y")), Quadruple("y", "u", "s"), True),
         (EventQuery(tenant_ids=("x", "y")), Quadruple("t", "u", "s"), False),

@@ -31,6 +31,7 @@ from harborage.events import (
 from harborage.events.drivers import BUS_DRIVERS, REDACTOR_DRIVERS
 from harborage.events.redaction import KEY_RULES, RULES
 from harborage.testing.events import NoopRedactor
+from tables import each_row
 
 
 def redact(value: Any) -> Any:
@@ -62,15 +63,15 @@ def test_the_secret_keys_are_these() -> None:
     )
 
 
-@pytest.mark.parametrize("key", SECRET_KEYS)
-@pytest.mark.parametrize("value", ["x", 1, None, True, 1.5, {"a": 1}, ["x"], b"x", ""])
+@each_row("key", SECRET_KEYS)
+@each_row("value", ["x", 1, None, True, 1.5, {"a": 1}, ["x"], b"x", ""])
 def test_a_secret_key_hides_any_value(key: str, value: Any) -> None:
     """The whole value is masked, whatever it is, however the key is written."""
     for spelling in (key, key.upper(), f"  {key.title()}\t"):
         assert redact({spelling: value}) == {spelling: MASK}
 
 
-@pytest.mark.parametrize("key", ["tokens", "my_token", "password_hint", "keys", "passport", "secretary", "api key", ""])
+@each_row("key", ["tokens", "my_token", "password_hint", "keys", "passport", "secretary", "api key", ""])
 def test_a_key_that_only_contains_a_secret_word_is_kept(key: str) -> None:
     """Keys match whole, never in part."""
     assert redact({key: 5}) == {key: 5}
@@ -95,8 +96,8 @@ def test_keys_that_are_not_text_are_kept_and_their_values_walked() -> None:
 # Bearer tokens in text.
 
 
-@pytest.mark.parametrize(
-    ("text", "safe"),
+@each_row(
+    "text, safe",
     [
         ("use Bearer abc.def now", "use Bearer *** now"),
         ("bearer abc", "Bearer ***"),
@@ -126,8 +127,8 @@ def test_a_data_url_becomes_a_description() -> None:
     assert redact("data:image/png;base64,AAAA") == "[redacted: image/png of 3 bytes]"
 
 
-@pytest.mark.parametrize(
-    ("text", "safe"),
+@each_row(
+    "text, safe",
     [
         ("see data:image/png;base64,AA== !", "see [redacted: image/png of 1 bytes] !"),
         ("DATA:Image/PNG;BASE64,AAA=", "[redacted: Image/PNG of 2 bytes]"),
@@ -145,8 +146,8 @@ def test_data_urls_in_text_are_described(text: str, safe: str) -> None:
     assert redact(text) == safe
 
 
-@pytest.mark.parametrize(
-    ("header", "mime"),
+@each_row(
+    "header, mime",
     [
         ("iVBORw0KGgo", "image/png"),
         ("/9j/", "image/jpeg"),
@@ -184,9 +185,7 @@ def test_the_size_of_a_data_url_is_exact(data: bytes) -> None:
 # Kinds of values.
 
 
-@pytest.mark.parametrize(
-    "value", [None, 1, 1.5, True, b"token", bytearray(b"x"), datetime(2026, 1, 1, tzinfo=UTC), object(), int]
-)
+@each_row("value", [None, 1, 1.5, True, b"token", bytearray(b"x"), datetime(2026, 1, 1, tzinfo=UTC), object(), int])
 def test_opaque_values_pass_through(value: Any) -> None:
     """Numbers, bytes, times and unknown kinds are neither copied nor looked into."""
     assert redact(value) is value
@@ -243,8 +242,8 @@ class Attrs:
         self.User, self.Token = "ann", "hunter2"
 
 
-@pytest.mark.parametrize(
-    ("value", "safe"),
+@each_row(
+    "value, safe",
     [
         (Attrs(), {"user": "ann", "token": MASK}),
         (Account("ann"), {"name": "ann", "password": MASK, "apiKey": MASK}),

@@ -15,6 +15,7 @@ from harborage.planner import (
     extract_answer,
     task_error_code_for_finish,
 )
+from tables import each_row
 
 
 def test_envelope_bytes_are_exact():
@@ -30,8 +31,8 @@ def test_envelope_of_a_finish():
     assert json.loads(envelope.encode())["finish_reason"] == "goal"
 
 
-@pytest.mark.parametrize(
-    ("payload", "answer"),
+@each_row(
+    "payload, answer",
     [
         ("text", "text"),
         ("", ""),

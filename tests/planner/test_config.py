@@ -13,6 +13,7 @@ from harborage.planner import (
     check_operator_config,
     config_from_operator,
 )
+from tables import each_row
 
 FULL = OperatorPlannerConfig(
     driver="mine",
@@ -76,8 +77,8 @@ def test_valid_replay(replay):
     check_operator_config(OperatorPlannerConfig(driver="react", reasoning_replay=replay))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@each_row(
+    "change, said",
     [
         ({"driver": "raect"}, "planner.driver 'raect'"),
         ({"driver": "finish"}, "use one of react"),

@@ -21,6 +21,7 @@ from harborage.planner import (
     effective_reasoning_replay,
 )
 from harborage.planner.finish import FinishPlanner
+from tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 
@@ -92,8 +93,8 @@ def test_signals_are_a_snapshot():
         signals.cancelled = True
 
 
-@pytest.mark.parametrize(
-    ("override", "configured", "effective"),
+@each_row(
+    "override, configured, effective",
     [
         (None, "", "never"),
         (None, "never", "never"),

@@ -32,6 +32,7 @@ from harborage.planner import (
     decision_kind,
     parallel_observation,
 )
+from tables import each_row
 
 ONE_EACH = {
     "CallTool": CallTool("search", b'{"q": 1}', "call-1"),
@@ -49,7 +50,7 @@ def test_there_are_six():
     assert len(DECISION_KINDS) == 6
 
 
-@pytest.mark.parametrize("kind", ONE_EACH)
+@each_row("kind", ONE_EACH)
 def test_kind_names_the_decision(kind):
     """A decision's kind is its class name."""
     assert decision_kind(ONE_EACH[kind]) == kind
@@ -61,13 +62,13 @@ def test_kind_of_anything_else_is_unknown(value):
     assert decision_kind(value) == "unknown"
 
 
-@pytest.mark.parametrize("kind", ONE_EACH)
+@each_row("kind", ONE_EACH)
 def test_a_good_decision_passes_unchanged(kind):
     """The check hands back the very decision it was given."""
     assert check_decision(ONE_EACH[kind]) is ONE_EACH[kind]
 
 
-@pytest.mark.parametrize("kind", ONE_EACH)
+@each_row("kind", ONE_EACH)
 def test_json_round_trip_is_tagged_and_typed(kind):
     """A decision's JSON names its type, and reading it gives the same value back."""
     data = msgspec.json.encode(ONE_EACH[kind])
@@ -108,15 +109,15 @@ def test_lists_and_plain_words_are_taken_over():
     assert RequestPause("external_event", None) == RequestPause(PauseReason.EXTERNAL_EVENT, {})
 
 
-@pytest.mark.parametrize("kind", ONE_EACH)
+@each_row("kind", ONE_EACH)
 def test_decisions_are_frozen(kind):
     """A decision cannot be changed after it was made."""
     with pytest.raises(AttributeError):
         setattr(ONE_EACH[kind], ONE_EACH[kind].__struct_fields__[0], "other")
 
 
-@pytest.mark.parametrize(
-    ("decision", "said"),
+@each_row(
+    "decision, said",
     [
         (None, "None is not a decision"),
         ("Finish", "a str is not a decision"),
@@ -143,8 +144,8 @@ def test_what_the_runtime_cannot_act_on_is_refused(decision, said):
         check_decision(decision)
 
 
-@pytest.mark.parametrize(
-    ("decision", "field"),
+@each_row(
+    "decision, field",
     [
         (CallTool(5), "CallTool tool is a int"),
         (CallTool("t", [1]), "CallTool args is a list"),

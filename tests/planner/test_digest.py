@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.digest import digest
+from tables import each_row
 
 ROOMY = 1_000_000
 
@@ -60,8 +60,8 @@ def test_the_goal_may_have_moved():
     assert "[First request]" not in told(Trajectory(query="same"), goal="same")
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
+@each_row(
+    "step, expected",
     [
         (Step(action=CallTool("a"), error="it broke"), "-> error: it broke"),
         (Step(action=CallTool("a"), failure=FailureRecord(code="c", message="m")), "-> error: c: m"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.planner import ChunkKind, FinishReason, JoinKind, PauseReason, ReasoningReplayMode, SourceKind, WakeMode
+from tables import each_row
 
 WORDS = {
     JoinKind: ["all", "first_success", "keyed", "n"],
@@ -17,13 +18,13 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("kind", WORDS, ids=lambda kind: kind.__name__)
+@each_row("kind", WORDS, ids=lambda kind: kind.__name__)
 def test_wire_strings(kind):
     """Each list holds exactly its wire strings, in order."""
     assert [str(word) for word in kind] == WORDS[kind]
 
 
-@pytest.mark.parametrize("kind", WORDS, ids=lambda kind: kind.__name__)
+@each_row("kind", WORDS, ids=lambda kind: kind.__name__)
 def test_membership_is_validity(kind):
     """A wire string and its member are valid; other spellings, types and the empty string are not."""
     for word in WORDS[kind]:
@@ -34,13 +35,13 @@ def test_membership_is_validity(kind):
         assert wrong not in kind
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WORDS if kind is not ReasoningReplayMode])
+@each_row("kind", [kind for kind in WORDS if kind is not ReasoningReplayMode])
 def test_empty_is_invalid(kind):
     """The empty string is no word."""
     assert not kind.is_valid("")
 
 
-@pytest.mark.parametrize("value", ["Never", "TEXT", "provider_native", "always", "yes", None, 0, b""])
+@each_row("value", ["Never", "TEXT", "provider_native", "always", "yes", None, 0, b""])
 def test_invalid_replay_modes(value):
     """Replay modes are spelled in lower case and there are two of them."""
     assert not ReasoningReplayMode.is_valid(value)

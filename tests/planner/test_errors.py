@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harborage import codec, drivers, identity, planner
 from harborage.errors import HarborageError
 from harborage.planner import errors
+from tables import each_row
 
 OWN = [getattr(errors, name) for name in errors.__all__ if getattr(errors, name).__module__ == errors.__name__]
 
 
-@pytest.mark.parametrize("error", OWN, ids=lambda error: error.__name__)
+@each_row("error", OWN, ids=lambda error: error.__name__)
 def test_every_error_is_a_planner_error_with_a_message(error):
     """Every error of the room can be caught as PlannerError and says something when raised bare."""
     assert issubclass(error, errors.PlannerError)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.planner import ArtifactManifestEntry, build_artifact_manifest, resolve_provenance
+from tables import each_row
 
 SCOPE = ArtifactScope("t", "u", "s")
 
@@ -66,7 +66,7 @@ WORDS = [None, "", "yesterday", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01
 OTHER = [True, [], {}, b"x", float("nan"), float("inf"), -(10.0**300), -(10**400)]
 
 
-@pytest.mark.parametrize("unreadable", [*WORDS, *OTHER], ids=str)
+@each_row("unreadable", [*WORDS, *OTHER], ids=str)
 def test_what_is_unreadable_is_oldest(unreadable):
     """A time that is missing or unreadable comes after every other, even the oldest."""
     assert order(ref("a", unreadable), ref("b", -60_000_000_000), ref("c", 0)) == ["c", "b", "a"]
@@ -87,8 +87,8 @@ def test_the_order_of_the_listing_does_not_matter(times, dice: random.Random):
     assert len(expected or []) == len(times)
 
 
-@pytest.mark.parametrize(
-    ("source", "provenance"),
+@each_row(
+    "source, provenance",
     [
         ({"source": "user_upload", "tool": "t"}, "user_upload"),
         ({"source": "", "tool": "t"}, "tool: t"),

@@ -9,6 +9,7 @@ import pytest
 from harborage.llm import ArtifactStub, AudioPart, Content, FetchHint, FilePart, ImagePart, TextPart
 from harborage.planner import InputArtifactView, materialize_input_content
 from harborage.tools import Tool
+from tables import each_row
 
 
 class Catalog:
@@ -66,7 +67,7 @@ def test_audio_goes_by_reference():
     assert part == AudioPart(artifact=stub, mime="audio/mpeg")
 
 
-@pytest.mark.parametrize("mime", ["text/csv", "video/mp4", "image/png", "IMAGE/PNG", "application/pdfx", ""])
+@each_row("mime", ["text/csv", "video/mp4", "image/png", "IMAGE/PNG", "application/pdfx", ""])
 def test_everything_else_is_a_described_stub(mime):
     """Other types, and an image without bytes, are a line that names the file and the stub as JSON."""
     _, part = parts(InputArtifactView(id="x", mime=mime, size_bytes=3, filename="f.bin"))

@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-import pytest
+from tables import each_row
 
 NAMES = (Path(__file__).parents[1] / "data" / "public_names.tsv").read_text("utf-8").splitlines()
 FORM = re.compile(r"(?P<module>[\w.]+):(?P<path>[\w.]+)(?:\((?P<parameter>\w+)\))?")
@@ -20,7 +20,7 @@ def test_the_list_is_whole():
     assert all(FORM.fullmatch(name) for name in NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_name(name: str) -> None:
     """The name is there; written with a parameter, the callable takes that parameter by keyword."""
     found = FORM.fullmatch(name)

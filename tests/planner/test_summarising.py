@@ -47,6 +47,7 @@ from harborage.planner.summarising import PROMPT_VERSION, parse_summary
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, says, user_text
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -263,7 +264,7 @@ async def test_it_drives_compression():
 # --- reading the answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         ANSWER,
@@ -284,8 +285,8 @@ def test_a_summary_is_found(text):
     assert parse_summary(text) == SUMMARY
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@each_row(
+    "text, problem",
     [
         ("", "no JSON object"),
         ("goals: g", "no JSON object"),

@@ -40,6 +40,7 @@ from harborage.planner import (
     UnserializableError,
     default_token_estimator,
 )
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -205,7 +206,7 @@ def test_a_bare_step_shows_when_it_started():
     assert Step(started_at=None) == Step()
 
 
-@pytest.mark.parametrize("value", [False, 0, "", [], {}, 0.0])
+@each_row("value", [False, 0, "", [], {}, 0.0])
 def test_empty_observations_are_observations(value):
     """Only None means that there is no observation; an empty value is kept."""
     again = Trajectory.deserialize(nested(value).serialize())
@@ -285,7 +286,7 @@ def test_round_trip_is_byte_identical(history):
     assert [step.action for step in again.steps] == [step.action for step in history.steps]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "decision",
     [
         CallTool("t", b"not json \xff", "c"),
@@ -303,7 +304,7 @@ def test_decisions_come_back_typed(decision):
     assert type(again.steps[0].action) is type(decision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "action",
     [
         {"tool": "t", "args": {}},
@@ -333,7 +334,7 @@ NOT_JSON = [b"", "", b"{", b"\xff", b'{"query":"\xff"}', b'{"llm_context":' + b'
 NO_HISTORY = [b"[]", b"null", b'{"query":7}', b'{"steps":[{"latency_ms":"x"}]}']
 
 
-@pytest.mark.parametrize("data", [*NOT_JSON, *NO_HISTORY], ids=lambda data: str(data[:20]))
+@each_row("data", [*NOT_JSON, *NO_HISTORY], ids=lambda data: str(data[:20]))
 def test_broken_bytes_are_an_error(data):
     """Nothing, broken JSON and JSON of another shape are refused, and not as a serialisation error."""
     with pytest.raises(TrajectoryCorruptError):
@@ -370,7 +371,7 @@ LIVE = {
 }
 
 
-@pytest.mark.parametrize("name", LIVE)
+@each_row("name", LIVE)
 def test_a_live_object_is_refused_with_its_path(name):
     """What cannot become JSON is named by its path; no bytes come out."""
     assert field_of(Trajectory(llm_context={"callback": LIVE[name]})) == "Trajectory.llm_context.callback"

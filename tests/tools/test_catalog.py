@@ -28,6 +28,7 @@ from harborage.tools import (
     ToolResult,
 )
 from harborage.tools.catalog import search_limit
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ class TestRegister:
         """Nothing is known about the arguments, so no example can be wrong."""
         assert filled(described("a", examples=(ToolExample({"zzz": 1}),))).resolve("a") is not None
 
-    @pytest.mark.parametrize("pattern", ["*/*", "audio", "", "/", "audio/", "*/x", "a b/c", "a/b/c"])
+    @each_row("pattern", ["*/*", "audio", "", "/", "audio/", "*/x", "a b/c", "a/b/c"])
     def test_a_mime_pattern_is_exact_or_a_family(self, pattern: str) -> None:
         """Anything but `type/subtype` and `type/*` is refused."""
         with pytest.raises(ToolMimeInvalidError):

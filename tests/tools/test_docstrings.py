@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.docstrings import Docstring, parse_docstring
+from tables import each_row
 
 GOOGLE = """Find flights.
 
@@ -73,8 +74,8 @@ def test_the_three_styles_are_read(text: str, parameters: dict[str, str]) -> Non
     assert parse_docstring(text) == Docstring("Find flights.\n\nLooks at every airline.", parameters)
 
 
-@pytest.mark.parametrize(
-    ("text", "description"),
+@each_row(
+    "text, description",
     [
         (None, ""),
         ("", ""),

@@ -35,6 +35,7 @@ from harborage.tools import (
     register_function,
     tool,
 )
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -321,8 +322,8 @@ class TestArguments:
         )
         assert await value_of(f, args) == "Bo"
 
-    @pytest.mark.parametrize(
-        ("args", "path"),
+    @each_row(
+        "args, path",
         [
             (b"{}", "$.n"),
             (b'{"n":"x"}', "$.n"),
@@ -457,8 +458,8 @@ class TestArguments:
 class TestResults:
     """What a function gives."""
 
-    @pytest.mark.parametrize(
-        ("annotation", "good", "bad"),
+    @each_row(
+        "annotation, good, bad",
         [
             (int, 1, "1"),
             (int, 1, True),

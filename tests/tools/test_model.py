@@ -23,6 +23,7 @@ from harborage.tools import (
     mime_matches,
     tool,
 )
+from tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 
@@ -66,8 +67,8 @@ def test_a_tool_is_granted_when_every_scope_is(
     assert Tool("x", auth_scopes=needed).is_granted(granted) is is_visible
 
 
-@pytest.mark.parametrize(
-    ("pattern", "mime", "is_match"),
+@each_row(
+    "pattern, mime, is_match",
     [
         ("audio/mpeg", "audio/mpeg", True),
         ("audio/mpeg", "audio/ogg", False),
@@ -85,8 +86,8 @@ def test_a_mime_pattern_is_exact_or_a_family(pattern: str, mime: str, is_match: 
     assert Tool("x", handles_mime=("image/png", pattern)).handles(mime) is is_match
 
 
-@pytest.mark.parametrize(
-    ("side_effects", "is_idempotent", "is_repeatable"),
+@each_row(
+    "side_effects, is_idempotent, is_repeatable",
     [
         (SideEffect.PURE, False, True),
         (SideEffect.READ, False, True),
@@ -128,8 +129,8 @@ def test_a_call_knows_its_caller() -> None:
     assert (call.who, call.call_id, call.idempotency_key, call.artifacts, call.emit) == (WHO, "", "", None, None)
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
+@each_row(
+    "options, word",
     [
         ({"side_effects": "wrte"}, "did you mean 'write'"),
         ({"side_effects": None}, "'pure', 'read', 'write', 'external', 'stateful'"),

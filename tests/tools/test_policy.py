@@ -26,6 +26,7 @@ from harborage.tools import (
     classify,
 )
 from harborage.tools.policy import DEFAULT_POLICY, EffectivePolicy, backoff_ms, is_guarded, may_repeat, resolve
+from tables import each_row
 
 
 class Spoken(Exception):
@@ -62,8 +63,8 @@ def test_a_policy_that_says_nothing_is_the_default(policy: ToolPolicy | None) ->
     assert (DEFAULT_POLICY.validates_in, DEFAULT_POLICY.validates_out) == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("policy", "field", "value"),
+@each_row(
+    "policy, field, value",
     [
         (ToolPolicy(timeout_ms=50), "timeout_s", 0.05),
         (ToolPolicy(timeout_ms=0), "timeout_s", None),
@@ -117,8 +118,8 @@ def test_the_wait_is_never_negative_and_never_above_the_cap(
     assert 0 <= backoff_ms(policy, retry, draw) <= cap
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
+@each_row(
+    "error, expected",
     [
         (CancelledError(), "permanent"),
         (ToolInvalidArgsError("bad", "$.x"), "permanent"),
@@ -183,8 +184,8 @@ def test_a_tool_is_guarded_unless_it_says_otherwise(side_effects: SideEffect) ->
     assert not is_guarded(side_effects, is_idempotent=True)
 
 
-@pytest.mark.parametrize(
-    ("error", "may"),
+@each_row(
+    "error, may",
     [
         (RuntimeError("status 503"), False),
         (TimeoutError(), False),
@@ -207,8 +208,8 @@ def test_a_call_that_may_not_be_repeated_is_made_once_by_default() -> None:
     assert resolve(ToolPolicy(timeout_ms=5), is_repeatable=True).max_retries == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
+@each_row(
+    "options, word",
     [
         ({"timeout_ms": -1}, "from 0 on"),
         ({"timeout_ms": "soon"}, "from 0 on"),

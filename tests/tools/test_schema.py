@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from harborage.tools import UnsupportedTypeError
 from harborage.tools.schema import MAX_DEPTH, SchemaBuilder, type_info
+from tables import each_row
 
 
 class Colour(enum.Enum):
@@ -141,8 +142,8 @@ def schema_of(annotation: Any) -> dict[str, Any]:
     return SchemaBuilder().schema(type_info(annotation, "t"), "t")
 
 
-@pytest.mark.parametrize(
-    ("annotation", "schema"),
+@each_row(
+    "annotation, schema",
     [
         (bool, {"type": "boolean"}),
         (int, {"type": "integer"}),
@@ -275,7 +276,7 @@ def test_two_models_do_not_share_definitions() -> None:
     assert len(builder.definitions) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "annotation",
     [
         Callable[[int], int],

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
-import pytest
 
 from harborage.tools.schema import type_info
 from harborage.tools.strict import unknown_field_finder
+from tables import each_row
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Dog(msgspec.Struct, tag="dog", forbid_unknown_fields=True):
 BAD = {"x": 1, "z": 2}
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "path"),
+@each_row(
+    "annotation, value, path",
     [
         (Open, BAD, "$.z"),
         (Open, {"x": {"z": 1}}, None),
@@ -103,9 +103,7 @@ def test_an_unknown_field_is_found_at_its_place(annotation: Any, value: Any, pat
     assert finder(value, "$") == path
 
 
-@pytest.mark.parametrize(
-    "annotation", [int, Any, Closed, list[Closed], dict[str, int], tuple[int, str], int | None, Dog, list[Any]]
-)
+@each_row("annotation", [int, Any, Closed, list[Closed], dict[str, int], tuple[int, str], int | None, Dog, list[Any]])
 def test_nothing_is_looked_for_where_nothing_is_dropped(annotation: Any) -> None:
     """Types without records, and records that forbid unknown fields by themselves, need no second look."""
     assert unknown_field_finder(type_info(annotation, "t")) is None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 import harborage.tools
 from harborage.errors import HarborageError, first_sentence
+from tables import each_row
 
 ERRORS = [
     value
@@ -26,7 +25,7 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert set(values) - documented == {"OnAttempt", "ToolBody", "ToolProbe"}  # aliases have no docstring of their own
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@each_row("error", ERRORS)
 def test_every_error_is_a_tool_error_that_explains_itself(error: type[Exception]) -> None:
     """Each can be raised without arguments, belongs to the family and has words of its own."""
     raised = error()

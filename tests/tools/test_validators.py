@@ -9,6 +9,7 @@ import pytest
 
 from harborage.tools import CallContext, Tool, ToolInvalidArgsError, ToolResult, UnsupportedTypeError, describe_tool
 from harborage.tools.validators import schema_validator
+from tables import each_row
 
 SCHEMA = {
     "type": "object",
@@ -23,8 +24,8 @@ async def nothing(args: bytes, call: CallContext) -> ToolResult:
     return ToolResult()
 
 
-@pytest.mark.parametrize(
-    ("value", "path"),
+@each_row(
+    "value, path",
     [
         ({"n": "hunter2"}, "$.n"),
         ({"n": 1, "xs": ["a", {"pw": "hunter2"}]}, "$.xs[1]"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.windows import character_start, is_text, text_window, trimmed
+from tables import each_row
 
 
 @given(text=st.text(max_size=60), size=st.integers(1, 9))
@@ -46,8 +46,8 @@ def test_bytes_that_are_no_text_are_left_as_they_are() -> None:
     assert character_start(b"\x80\x80\x80\x80\x80", 4) == 4
 
 
-@pytest.mark.parametrize(
-    ("data", "mime", "expected"),
+@each_row(
+    "data, mime, expected",
     [
         (b"plain", "text/plain; charset=utf-8", True),
         (b"{}", "application/json", True),

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from harborage import codec
 from harborage.codec import UnserializableError
 from harborage.identity import Quadruple
+from tables import each_row
 
 NAN, INF = float("nan"), float("inf")
 
@@ -149,8 +150,8 @@ def test_keys_are_sorted_at_every_depth_and_records_keep_theirs() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
+@each_row(
+    "value, wanted",
     [
         (Point(1, "x"), {"XPos": 1, "APos": "x"}),
         (Line(1), {"start": 1, "end": None}),
@@ -183,8 +184,8 @@ def test_more_than_plain_data_has_a_form(value: Any, wanted: Any) -> None:
     codec.validate_encodable({"deep": [value, None]}, "value")
 
 
-@pytest.mark.parametrize(
-    ("value", "field"),
+@each_row(
+    "value, field",
     [
         (NAN, "value"),
         ({"a": NAN}, "value.a"),

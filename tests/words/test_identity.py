@@ -34,6 +34,7 @@ from harborage.identity import (
     require_triple,
     validate,
 )
+from tables import each_row
 
 ADA = Identity("tenant", "ada", "session")
 BOB = Identity("tenant", "bob", "session")
@@ -321,7 +322,7 @@ async def test_a_block_holds_across_awaits() -> None:
     assert await asyncio.gather(one(ADA), one(BOB)) == [{ADA}, {BOB}]
 
 
-@pytest.mark.parametrize("missing", list(product([True, False], repeat=3)))
+@each_row("missing", list(product([True, False], repeat=3)))
 def test_every_combination_of_missing_parts_is_reported_in_order(missing: tuple[bool, ...]) -> None:
     """The eight combinations name their empty parts, first tenant, then user, then session."""
     who = Identity(*("" if is_missing else "x" for is_missing in missing))

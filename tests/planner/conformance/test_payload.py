@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.planner.conformance import payload_depth, payload_keys
+from tables import each_row
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -15,8 +15,8 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "depth", "keys"),
+@each_row(
+    "value, depth, keys",
     [
         (1, 0, 0),
         ("text", 0, 0),

@@ -28,6 +28,7 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
     WatchGroupStep,
 )
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -70,8 +71,8 @@ def test_it_has_no_name_for_configuration():
     assert "deterministic" not in registered_drivers()
 
 
-@pytest.mark.parametrize(
-    ("steps", "why"),
+@each_row(
+    "steps, why",
     [
         ([], "no steps"),
         ([None], "step 0 is a NoneType"),

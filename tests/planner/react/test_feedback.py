@@ -22,6 +22,7 @@ from harborage.planner.react.feedback import (
     update_counters,
 )
 from harborage.planner.repair import RepairSignals
+from tables import each_row
 
 ESCAPE = CallTool("declarative_action")
 
@@ -43,8 +44,8 @@ def test_a_clean_step_resets():
     assert counted(RepairCounters(2, 5, 5), CallTool("a")) == (2, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("decision", "finish"),
+@each_row(
+    "decision, finish",
     [
         (Finish(FinishReason.GOAL), 0),
         (Finish(FinishReason.NO_PATH), 3),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from harborage.planner import RepairCounters, react
 from harborage.planner.react import RepairTier, repair_tier
 from harborage.planner.react.guidance import guidance_lines
+from tables import each_row
 
 TOPICS = ("FINISH", "ARGS", "MULTI_ACTION")
 TEXTS = {
@@ -16,8 +15,8 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("count", "tier"),
+@each_row(
+    "count, tier",
     [(-1, ""), (0, ""), (1, "reminder"), (2, "warning"), (3, "critical"), (4, "critical"), (99, "critical")],
 )
 def test_tiers(count, tier):
@@ -25,7 +24,7 @@ def test_tiers(count, tier):
     assert repair_tier(count) is RepairTier(tier)
 
 
-@pytest.mark.parametrize(("tier", "topic"), TEXTS)
+@each_row("tier, topic", TEXTS)
 def test_each_text_begins_with_its_tier(tier, topic):
     """No text was put in another's place, and none speaks of an envelope that is gone or of reserved names."""
     text = TEXTS[tier, topic]

@@ -19,6 +19,7 @@ from harborage.planner import (
 from harborage.planner.react import UnusableCallError, project
 from harborage.planner.repair import Slip
 from harborage.testing.llm import calls_tools, says
+from tables import each_row
 
 RESERVED = ["_finish", "_spawn_task", "_await_task"]
 
@@ -74,9 +75,9 @@ def test_several_calls_one_by_one():
     )
 
 
-@pytest.mark.parametrize("is_parallel", [True, False])
-@pytest.mark.parametrize("name", RESERVED)
-@pytest.mark.parametrize("place", [0, 1])
+@each_row("is_parallel", [True, False])
+@each_row("name", RESERVED)
+@each_row("place", [0, 1])
 def test_a_reserved_call_stands_alone(name, place, is_parallel):
     """A reserved call beside others, wherever, is refused by name; none of them is made."""
     calls = [("search", {}), ("read", {})]
@@ -144,7 +145,7 @@ def test_a_spawn_without_arguments(args):
     assert decided(calls_tools(("_spawn_task", args))) == SpawnTask("background", SpawnSpec(), "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "args",
     [
         b"{oops",
@@ -187,7 +188,7 @@ def test_the_index_of_a_call_is_not_its_id():
     assert [branch.call_id for branch in decision.branches] == ["x", ""]
 
 
-@pytest.mark.parametrize(("most", "at_once"), [(50, 50), (80, 50), (3, 3), (2, 2), (1, 1), (0, 1)], ids=str)
+@each_row("most, at_once", [(50, 50), (80, 50), (3, 3), (2, 2), (1, 1), (0, 1)], ids=str)
 def test_no_more_at_once_than_may_be(most, at_once):
     """What is over the limit, or over what the runtime runs side by side, waits for later steps in its order."""
     answer = calls_tools(*((f"t{number}", {}) for number in range(53)))

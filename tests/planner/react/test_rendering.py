@@ -12,6 +12,7 @@ from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation
 from harborage.planner.react.heavy import fetch_call, heavy_text
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
 from harborage.planner.react.rendering import one_line, render_result, text_content
+from tables import each_row
 
 
 def test_one_line():
@@ -20,8 +21,8 @@ def test_one_line():
     assert one_line("\n a\nb\r") == "a b"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@each_row(
+    "value, text",
     [
         (None, "(nil)"),
         ("def f():\n    return 1\n", "def f():\n    return 1\n"),
@@ -83,7 +84,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@each_row("name", HEAVY)
 def test_heavy_results(name):
     """A heavy result shows its excerpt and the call that reads the rest; the wrapper itself is not shown."""
     value, text = HEAVY[name]
@@ -101,7 +102,7 @@ def test_fields_that_were_left_out():
     assert "same result" in footer
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         None,

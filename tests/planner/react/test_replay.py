@@ -30,6 +30,7 @@ from harborage.planner.react import DefaultPromptBuilder
 from harborage.planner.react.observations import PLACEHOLDER
 from harborage.planner.react.replay import Replay
 from harborage.testing.provider_rules import check_request
+from tables import each_row
 
 
 def replayed(*steps: Step, mode: str = "never", **fields) -> list:
@@ -91,8 +92,8 @@ def test_ids_that_providers_use_again():
     assert ids == [message.tool_call_id for message in messages if message.role is Role.TOOL]
 
 
-@pytest.mark.parametrize(
-    ("args", "shown"),
+@each_row(
+    "args, shown",
     [
         (b"", b"{}"),
         (b" ", b"{}"),
@@ -169,8 +170,8 @@ def test_no_decision():
     assert (only.role, only.content.text) == (Role.USER, "seen")
 
 
-@pytest.mark.parametrize(
-    ("mode", "preamble", "trace", "text"),
+@each_row(
+    "mode, preamble, trace, text",
     [
         ("never", "", "", None),
         ("never", "", "why", None),

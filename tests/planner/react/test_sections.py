@@ -22,6 +22,7 @@ from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder
 from harborage.planner.react.guidance import guidance_lines
 from harborage.planner.react.sections import planning_constraints
 from harborage.tools import Tool
+from tables import each_row
 
 GOLDEN = Path(__file__).parent / "golden"
 TAGS = [
@@ -237,9 +238,7 @@ def test_no_constraints(make_run, hints):
     assert "planning_constraints" not in main_text(make_run(planning_hints=hints))
 
 
-@pytest.mark.parametrize(
-    ("cost", "shown"), [(2.0, "2"), (100.0, "100"), (0.1, "0.1"), (1e-7, "0.0000001"), (0.0, "0"), (12.5, "12.5")]
-)
+@each_row("cost, shown", [(2.0, "2"), (100.0, "100"), (0.1, "0.1"), (1e-7, "0.0000001"), (0.0, "0"), (12.5, "12.5")])
 def test_costs_are_short_decimals(cost, shown):
     """A cost is written with as few digits as it needs, never with an exponent."""
     assert planning_constraints(PlanningHints(budget=BudgetHints(max_cost_usd=cost))) == f"Spend at most ${shown} USD."

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harborage.planner.repair import NoActionsFoundError, ToolAction, dropped_extra_fields, parse
+from tables import each_row
 
 
 def tools(text: str) -> list[str]:
@@ -16,7 +17,7 @@ def tools(text: str) -> list[str]:
     return [action.tool for action in parse(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -66,7 +67,7 @@ def test_an_array():
     assert tools('[{"tool": "a"}, {"note": 1}, {"tool": ""}, {"tool": "b"}]') == ["a", "b"]
 
 
-@pytest.mark.parametrize("spoiler", ["1", '"x"', "null", '{"tool": 1}', '{"tool": null}', "[]"])
+@each_row("spoiler", ["1", '"x"', "null", '{"tool": 1}', '{"tool": null}', "[]"])
 def test_an_array_that_is_spoilt(spoiler):
     """An entry that is no object, or whose tool is no text, disqualifies the whole array."""
     with pytest.raises(NoActionsFoundError):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.standard.addresses import refused_address, refused_host
+from tables import each_row
 
 PRIVATE = [
     "127.0.0.1",
@@ -60,7 +61,7 @@ NEVER = [
 PUBLIC = ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"]
 
 
-@pytest.mark.parametrize("address", [*PRIVATE, *NEVER])
+@each_row("address", [*PRIVATE, *NEVER])
 def test_an_address_of_the_inside_is_refused(address: str) -> None:
     """However it is wrapped: mapped, compatible, 6to4, Teredo or NAT64."""
     assert refused_address(address, allow_private=False)
@@ -72,13 +73,13 @@ def test_a_public_address_is_asked(address: str) -> None:
     assert refused_address(address, allow_private=False) == ""
 
 
-@pytest.mark.parametrize("address", NEVER)
+@each_row("address", NEVER)
 def test_metadata_and_what_is_no_host_is_refused_even_on_an_intranet(address: str) -> None:
     """Where clouds keep credentials is nobody's intranet."""
     assert refused_address(address, allow_private=True)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "::1", "fc00::1", "::ffff:127.0.0.1", "1.1.1.1"])
+@each_row("address", ["127.0.0.1", "10.0.0.1", "::1", "fc00::1", "::ffff:127.0.0.1", "1.1.1.1"])
 def test_an_intranet_is_asked_when_that_is_allowed(address: str) -> None:
     """Loopback and private networks, and the rest of the world all the same."""
     assert refused_address(address, allow_private=True) == ""
@@ -97,7 +98,7 @@ def test_wrapping_an_address_never_helps_it(address: ipaddress.IPv4Address) -> N
         assert all(refused_address(str(one), allow_private=False) for one in wrapped)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "",
@@ -131,9 +132,7 @@ def test_a_host_in_disguise_is_refused_before_it_is_looked_up(host: str) -> None
     assert refused_host(host, allow_private=False)
 
 
-@pytest.mark.parametrize(
-    "host", ["example.com", "example.com.", "a_b.example.com", "xn--bcher-kva.ch", "1.1.1.1", "::1"]
-)
+@each_row("host", ["example.com", "example.com.", "a_b.example.com", "xn--bcher-kva.ch", "1.1.1.1", "::1"])
 def test_a_plain_name_or_address_is_looked_at_further(host: str) -> None:
     """What an address stands for is judged by the address itself."""
     assert refused_host(host, allow_private=False) == ""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harborage.tools import SideEffect
 from harborage.tools.standard import ExpressionRefusedError, calculator
 from harborage.tools.standard.calculator import calculate
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +100,7 @@ async def test_anything_else_is_refused(invoke: Any, expression: str, says: str)
         await invoke(calculator(), expression=expression)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "expression",
     [
         "9 ** 9 ** 9",

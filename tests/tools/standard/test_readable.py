@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.standard.readable import readable
+from tables import each_row
 
 BASE = "https://example.com/docs/page.html"
 
@@ -28,8 +28,8 @@ def test_a_page_becomes_its_title_and_its_lines() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
+@each_row(
+    "source, expected",
     [
         ("a < b and c > d", "a < b and c > d"),
         ("1 <2 and <3", "1 <2 and <3"),
@@ -58,7 +58,7 @@ def test_any_text_can_be_read(source: str) -> None:
     readable(source, BASE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "piece",
     [
         "<!--",

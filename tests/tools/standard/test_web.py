@@ -16,6 +16,7 @@ from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, ErrorClass, Invoker, SideEffect, ToolPolicyExhaustedError, ToolTimeoutError
 from harborage.tools.standard import AddressRefusedError, FetchFailedError, WebLimits, http_get
 from harborage.tools.standard.web import Resolve
+from tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -131,7 +132,7 @@ async def test_a_name_server_that_changes_its_mind_changes_nothing() -> None:
     assert len(net.looked_up) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "addresses", [["127.0.0.1"], ["10.1.2.3"], ["169.254.169.254"], ["::1"], ["::ffff:127.0.0.1"], [PUBLIC, "10.0.0.1"]]
 )
 async def test_a_name_with_an_inner_address_is_refused(addresses: list[str]) -> None:
@@ -142,7 +143,7 @@ async def test_a_name_with_an_inner_address_is_refused(addresses: list[str]) -> 
     assert net.asked == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "http://127.0.0.1/",
@@ -202,7 +203,7 @@ async def test_a_url_that_is_a_trick_is_refused(url: str) -> None:
     assert "user:pass" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "location",
     [
         "http://127.0.0.1/",
@@ -266,8 +267,8 @@ async def test_what_is_no_text_is_not_read(kind: str) -> None:
         await net.get("http://example.com/")
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "expected"),
+@each_row(
+    "kind, body, expected",
     [
         ("text/plain; charset=iso-8859-1", b"gr\xfcn", "grün"),
         ('text/plain; charset="UTF-16"', "grün".encode("utf-16"), "grün"),
