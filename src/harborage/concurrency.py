@@ -18,6 +18,7 @@ from harborage.clock import Timer, Timers
 
 __all__ = [
     "CANCEL_GRACE_S",
+    "STOP",
     "CancelScope",
     "Crew",
     "WorkCrashedError",
@@ -32,6 +33,10 @@ __all__ = [
 T = TypeVar("T")
 
 CANCEL_GRACE_S = 0.2
+_FOREIGN_GRACE_S = 2.0
+STOP = "asked to stop"
+"""The message of a cancellation that a run's keeper asks for. Code that sets itself a time limit with `asyncio.timeout`
+is cancelled in the same way, and goes on afterwards as it should; its cancellation has no message."""
 """Seconds that cancelled work gets to end before its caller goes on without it."""
 
 
@@ -152,7 +157,7 @@ class CancelScope:
     def _interrupt(self) -> None:
         if self._task is not None:
             self._interrupted = True
-            self._task.cancel()
+            self._task.cancel(STOP)
 
 
 class Crew:
@@ -193,7 +198,7 @@ class Crew:
         self._tasks.add(task)
         task.add_done_callback(self._settle)
         if self._is_closed:
-            task.cancel()
+            task.cancel(STOP)
 
     async def join(self) -> None:
         """Wait until no task is left; tasks may start others meanwhile."""
@@ -218,7 +223,7 @@ class Crew:
             timer.cancel()
             expired.cancel()
             if not task.done():
-                task.cancel()
+                task.cancel(STOP)
         if not task.done():
             raise TimeoutError(f"no answer within {seconds:g} s")
         return task.result()
@@ -231,7 +236,7 @@ class Crew:
         """
         self._is_closed = True
         for task in set(self._tasks):
-            task.cancel()
+            task.cancel(STOP)
         if clock is None or grace_s is None:
             await self.join()
         elif self._tasks:
@@ -243,7 +248,7 @@ class Crew:
         """As `aclose`, waiting for at most `seconds` of real time; returns the names of the tasks that still run."""
         self._is_closed = True
         for task in set(self._tasks):
-            task.cancel()
+            task.cancel(STOP)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
         return sorted(task.get_name() for task in self._tasks)
@@ -289,7 +294,7 @@ def leavable(
 class _Watch:
     """Drives work that waits, and ends it when it outlives its cancellation."""
 
-    __slots__ = ("_before", "_clock", "_grace_s", "_is_over", "_on_left", "_task", "_timer")
+    __slots__ = ("_before", "_clock", "_grace_s", "_is_asked", "_is_over", "_on_left", "_task", "_timer")
 
     def __init__(self, clock: Timers, on_left: Callable[[BaseException | None], None], grace_s: float) -> None:
         task = asyncio.current_task()
@@ -301,6 +306,7 @@ class _Watch:
         self._grace_s = grace_s
         self._before = task.cancelling()
         self._timer: Timer | None = None
+        self._is_asked = False
         self._is_over = False
 
     def drive(self, inner: Any, waits: Any) -> Generator[Any, Any, Any]:
@@ -312,7 +318,7 @@ class _Watch:
                     else:
                         yield from self._apart(waits)
                 except asyncio.CancelledError as cancelled:
-                    self._note(inner)
+                    self._note(inner, cancelled)
                     waits = inner.throw(cancelled)
                 except GeneratorExit:
                     inner.close()
@@ -337,24 +343,24 @@ class _Watch:
             try:
                 yield from over
                 return
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as cancelled:
                 if self._is_over:
                     waits.add_done_callback(_seen)
                     raise
                 if not waits.cancel():
                     raise
-                self._arm()
+                self._arm(cancelled)
             finally:
                 waits.remove_done_callback(wake)
 
-    def _note(self, inner: Any) -> None:
+    def _note(self, inner: Any, cancelled: asyncio.CancelledError) -> None:
         """Begin to count when the task is asked to stop; end the work when its grace is over.
 
         Raises:
             CancelledError: it is over.
         """
         if not self._is_over:
-            self._arm()
+            self._arm(cancelled)
             return
         self._task.uncancel()
         problem: BaseException | None = None
@@ -365,13 +371,26 @@ class _Watch:
         self._on_left(problem)
         raise asyncio.CancelledError
 
-    def _arm(self) -> None:
-        if self._timer is None and self._task.cancelling() > self._before:
-            self._timer = self._clock.call_later(self._grace_s, self._expire)
+    def _arm(self, cancelled: asyncio.CancelledError) -> None:
+        """Begin to count. A cancellation that nobody here asked for may be a time limit that the work has set itself:
+        it gets longer to clean up, and is let go on once it has taken the cancellation back."""
+        if self._task.cancelling() <= self._before:
+            return
+        is_asked = STOP in cancelled.args
+        if self._timer is not None and (self._is_asked or not is_asked):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_asked = is_asked
+        grace_s = self._grace_s if is_asked else max(self._grace_s, _FOREIGN_GRACE_S)
+        self._timer = self._clock.call_later(grace_s, self._expire)
 
     def _expire(self) -> None:
+        self._timer = None
+        if self._task.cancelling() <= self._before:
+            return  # it was the work's own time limit, which it has dealt with
         self._is_over = True
-        self._task.cancel()
+        self._task.cancel(STOP)
 
 
 async def detachable(
@@ -450,7 +469,7 @@ def _wake(over: asyncio.Future[None], _task: object = None) -> None:
 
 async def _dismissed(task: asyncio.Task[Any], clock: Timers, crew: Crew, name: str, grace_s: float) -> bool:
     """Cancel a task and wait for it a little; whether it ended. One that did not is the crew's."""
-    task.cancel()
+    task.cancel(STOP)
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task.add_done_callback(partial(_wake, over))
     timer = clock.call_later(grace_s, partial(_wake, over))

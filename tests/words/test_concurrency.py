@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from harborage.concurrency import CANCEL_GRACE_S, CancelScope, Crew, cancellations, detachable, leavable, take_back
+from harborage.concurrency import (
+    CANCEL_GRACE_S,
+    STOP,
+    CancelScope,
+    Crew,
+    cancellations,
+    detachable,
+    leavable,
+    take_back,
+)
 from harborage.testing.clock import FakeClock, settle
 
 
@@ -205,7 +214,7 @@ async def _left(work: Awaitable[Any], clock: FakeClock) -> tuple[asyncio.Task[An
 
     task = asyncio.create_task(caller())
     await settle()
-    task.cancel()
+    task.cancel(STOP)
     await settle()
     return task, left
 
@@ -278,3 +287,48 @@ async def test_leavable_work_that_ignores_its_cancellation_is_ended_after_the_gr
         assert [str(one or "") for one in left] == [problem]
         assert clock.armed == 0
     assert ended == ["", "cannot close"]
+
+
+async def test_leavable_work_with_a_time_limit_of_its_own_goes_on_after_it() -> None:
+    """A limit that the work has set itself cancels the task, too; once the work has dealt with it nothing is ended."""
+    clock, left = FakeClock(), list[BaseException | None]()
+    limit, began, rest = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def limited() -> str:
+        try:
+            async with asyncio.timeout(None) as mine:
+                asyncio.get_running_loop().call_soon(mine.reschedule, 0)
+                await limit.wait()
+        except TimeoutError:
+            began.set()
+            await rest.wait()
+        return "went on"
+
+    task = asyncio.ensure_future(leavable(limited(), clock=clock, on_left=left.append))
+    await began.wait()
+    await clock.run_for(60)
+    rest.set()
+    assert await task == "went on"
+    assert (left, clock.armed) == ([], 0)
+
+
+async def test_a_cancellation_that_nobody_announced_gives_leavable_work_longer() -> None:
+    """It may be the work's own; what is still at it after two seconds has ignored it."""
+    clock = FakeClock()
+
+    async def stubborn() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()
+
+    left: list[BaseException | None] = []
+    task = asyncio.ensure_future(leavable(stubborn(), clock=clock, on_left=left.append))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    await clock.run_for(1.9)
+    assert not task.done()
+    await clock.run_for(0.2)
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert left == [None]

@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, TypeVar, assert_never
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import Crew
+from harborage.concurrency import STOP, Crew
 from harborage.identity import Quadruple, must_quadruple, require_quadruple
 from harborage.planner import (
     CallTool,
@@ -121,7 +121,7 @@ class _Race(Generic[T]):
     async def _dismiss(self, stragglers: Crew | None, clock: Timers) -> None:
         """Cancel the branches that still run, wait for them a little, and hand over those that will not end."""
         for task in self._running.values():
-            task.cancel()
+            task.cancel(STOP)
         if stragglers is None:
             await _outwait(self._running.values())
             return

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from harborage.clock import Timers
-from harborage.concurrency import Crew
+from harborage.concurrency import STOP, Crew
 
 __all__ = ["HardCancel"]
 
@@ -52,7 +52,7 @@ class HardCancel:
             timer.cancel()
         if task.done():
             return None if task.cancelled() else task.result()
-        task.cancel()
+        task.cancel(STOP)
         self._is_given_up = True
         return self._overdue()
 

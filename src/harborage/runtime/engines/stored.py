@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
-from harborage.concurrency import Crew
+from harborage.concurrency import STOP, Crew
 from harborage.errors import HarborageError
 from harborage.events import BusStalledError
 from harborage.identity import require_quadruple
@@ -307,7 +307,7 @@ class StoredEngine:
                 return False
             else:
                 before.is_lost = True
-                before.task.cancel()
+                before.task.cancel(STOP)
                 await asyncio.wait([before.task])
         return True
 
@@ -449,7 +449,7 @@ class StoredEngine:
                     run.parked = parked(waiting, self._clock.now())
                 else:
                     run.parked = self._blocked(run.unreadable)
-                run.task.cancel()
+                run.task.cancel(STOP)
 
     async def _doze(self) -> None:
         """Wait for a change, for the next time that a parked run waits for, or for the next look at those carried."""
