@@ -12,6 +12,7 @@ from harborage.llm import AuthenticationFailedError
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
+from harborage.runtime.limits import LimitName
 from harborage.runtime.steering.errors import MaxStepsExceededError
 
 
@@ -31,6 +32,16 @@ def test_a_reason_is_a_code(reason: FinishReason, code: int) -> None:
     assert (ending.code, ending.reason) == (code, str(reason))
     assert ending.why
     assert code in EXIT_CODES
+
+
+def test_a_limit_that_ended_a_run_is_named_and_has_the_code_of_what_ran_out() -> None:
+    """Of steps, calls, tokens and cost as of time; a planner's own conflict is no limit."""
+    for limit in LimitName:
+        text = f"the run's limit of 1 {limit} is reached"
+        told = {"steering_reason": "limit", "limit": str(limit), "detail": text}
+        ending = ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata=told))
+        assert (ending.code, ending.why) == (4, text), limit
+    assert ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata={"limit": "steps"})).code == 3
 
 
 def test_every_reason_has_a_code() -> None:

@@ -231,6 +231,16 @@ def test_a_message_answers_a_run_that_asks(project: Path, typed: Typed) -> None:
     assert carried_on(project, run_id)[1] == "told: the second"
 
 
+def test_of_two_messages_to_one_question_the_second_is_no_answer(project: Path, typed: Typed) -> None:
+    """Before the run goes on: it is said, with exit code 1, and the run gets the first alone."""
+    run_id = waiting_run(project, "ask")
+    assert typed("message", run_id, "the", "second")[0] == 0
+    code, out, err = typed("message", run_id, "the", "third")
+    assert (code, out) == (1, "")
+    assert "was already answered" in err
+    assert carried_on(project, run_id)[1] == "told: the second"
+
+
 def test_an_answer_is_for_what_was_asked(project: Path, typed: Typed) -> None:
     """Words answer a run that asks, and nothing else; a call that needs a yes or a no is left alone."""
     run_id = waiting_run(project, "ask")

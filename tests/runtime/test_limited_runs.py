@@ -129,6 +129,10 @@ async def test_steps_run_out_and_the_planner_sees_how_many_are_left() -> None:
     assert limit_of(finish) == "steps"
     assert [one.hop_budget for one in planner.seen] == [3, 2, 1]
     assert (finish.metadata or {})["detail"] == "the run's limit of 3 steps is reached"
+    assert ((finish.metadata or {})["cap"], (finish.metadata or {})["spent"]) == (3, 3)
+    async with opened(Watching()) as rt:
+        finish = await finish_of(rt, Limits(steps=1))
+    assert (finish.metadata or {})["detail"] == "the run's limit of 1 step is reached"
 
 
 async def test_the_runtime_s_own_limits_hold_for_every_run_and_a_run_may_have_others() -> None:

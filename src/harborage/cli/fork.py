@@ -72,7 +72,7 @@ def fork(
       1    the run failed with an error
       2    wrong use: no such database, run, step or agent
       3    ended without reaching the goal, or waits for an answer
-      4    out of time or out of steps
+      4    out of time or steps, or at another limit
       130  cancelled
     """
     wanted = _Wanted(

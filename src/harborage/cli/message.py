@@ -35,7 +35,7 @@ def message(
 
     Exit codes:
       0  the message is kept
-      1  the message was refused, or the database was
+      1  the message was refused, another answer came first, or the database refused
       2  wrong use: no such run, it is over, nothing to say
     """
     url, said = storage_url(storage, os.environ), " ".join(text).strip()
@@ -48,12 +48,13 @@ def message(
 async def _message(url: str, wanted: str, text: str) -> int:
     from harborage.cli.questions import is_doubt, is_gate
     from harborage.cli.sending import addressed, asked, open_run, what_now
+    from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:
         record = open_run(to.record)
         questions = [one for one in to.questions if not (is_gate(one) or is_doubt(one))]
         if len(questions) == 1:
-            await to.asker(questions[0]).resume({"message": text})
+            await to.deliver(questions[0], ControlType.RESUME, {"token": questions[0].token, "message": text})
             sys.stdout.write(f"answered: {asked(questions[0])}; {what_now(record)}\n")
         else:
             await to.run.message(text)

@@ -38,7 +38,7 @@ EXIT_CODES = MappingProxyType(
         FAILED: "the run failed with an error",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
         NOT_REACHED: "ended without reaching the goal, or with calls refused, or was left",
-        EXHAUSTED: "out of time or out of steps",
+        EXHAUSTED: "out of time or steps, or at another limit",
         CANCELLED: "cancelled",
     }
 )
@@ -74,7 +74,7 @@ def ending_of(result: Finish | RunFailedError) -> Ending:
     if isinstance(result, RunFailedError):
         return _failure(result)
     return Ending(
-        code=_code(result.reason),
+        code=EXHAUSTED if _limit(result) else _code(result.reason),
         reason=str(result.reason),
         answer=answer_of(result.payload),
         why=_why(result),
@@ -173,7 +173,17 @@ _WHY: Mapping[str, str] = MappingProxyType(
 """In words: why a planner finishes, and why steering ended a run."""
 
 
+def _limit(finish: Finish) -> str:
+    """Which limit of the run ended it, in words; empty when none did, or it was its time."""
+    metadata = finish.metadata or {}
+    if metadata.get("steering_reason") != "limit" or finish.reason is not FinishReason.CONSTRAINTS_CONFLICT:
+        return ""
+    return str(masked(str(metadata.get("detail") or f"the run's limit of {metadata.get('limit')} is reached")))
+
+
 def _why(finish: Finish) -> str:
+    if limit := _limit(finish):
+        return limit
     cause = (finish.metadata or {}).get("steering_reason")
     return _WHY[cause] if isinstance(cause, str) and cause in _WHY else _WHY[finish.reason]
 

@@ -54,7 +54,7 @@ def resume(
       1    the run failed with an error, or the agent's code does not fit it
       2    wrong use: no such database or run, several to choose from, no such agent
       3    ended without reaching the goal, or with calls refused, or was left
-      4    out of time or out of steps
+      4    out of time or steps, or at another limit
       130  cancelled
     """
     from harborage.cli.resuming import Resumed, go_on

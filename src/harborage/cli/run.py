@@ -68,7 +68,7 @@ def run(
       1    the run failed with an error
       2    wrong use: no such agent, a bad option, an agent that cannot work here
       3    ended without reaching the goal, or with calls refused, or was left
-      4    out of time or out of steps
+      4    out of time or steps, or at another limit
       130  cancelled
     """
     goal = words[1:] if words and words[0].partition(":")[0].endswith(".py") else words

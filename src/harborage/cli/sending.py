@@ -93,11 +93,6 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
                 listed = "; ".join(f"{asked(one)}: harborage {does} {one.token}" for one in several)
                 raise NotWaitingError(f"{len(several)} questions are open, say which one: {listed}")
 
-    def asker(self, question: Pause) -> Run:
-        """The handle on the run that asks: this one, or a task of it."""
-        who = self.record.who.identity.with_run(question.identity.run_id)
-        return Run(who, self.engine, self.bus, self.pauses)
-
     def confirm(self, question: Pause, does: str) -> None:
         """Accept an answer to a question that the command line names by its whole token, or that is confirmed now.
 

@@ -171,7 +171,7 @@ _COUNTED_BEFORE: Final = frozenset({LimitName.STEPS, LimitName.CALLS})
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that forbids what was to come: its name, what it allows, and what was taken."""
+    """A limit that forbids what was to come: its name, what it allows, and what was taken without that."""
 
     limit: LimitName
     cap: int
@@ -184,7 +184,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
             case LimitName.COST:
                 return f"the run's cost limit of {_dollars(self.cap)} is reached ({_dollars(self.spent)} spent)"
             case _:
-                return f"the run's limit of {self.cap} {self.limit} is reached"
+                what = self.limit.removesuffix("s") if self.cap == 1 else self.limit
+                return f"the run's limit of {self.cap} {what} is reached"
 
 
 class Verdict(StrEnum):

@@ -94,6 +94,7 @@ class RunLedger:
         reached = self._caps.used_up(self._row.spent + spent)
         if reached is not None and reached.limit is LimitName.STEPS and self._row.spent.steps > before.steps:
             await self._save(replace(self._row, spent=replace(self._row.spent, steps=before.steps)))
+            return replace(reached, spent=reached.spent - 1)  # the step that is refused is not taken
         return reached
 
     async def count_call(self, key: str) -> Reached | None:
@@ -111,7 +112,9 @@ class RunLedger:
         await self._save(replace(self._row, spent=replace(spent, calls=spent.calls + 1), held=self._held(key, Spent())))
         others, _ = await self._others_now()
         reached = self._caps.used_up(self._row.spent + others)
-        return reached if reached is not None and reached.limit is LimitName.CALLS else None
+        if reached is None or reached.limit is not LimitName.CALLS:
+            return None
+        return replace(reached, spent=reached.spent - 1)  # the call that is refused is not made
 
     def ended_call(self, key: str) -> None:
         """The call is over, and is not begun again; its row is written with the next change."""
