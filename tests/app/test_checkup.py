@@ -10,12 +10,16 @@ import apsw
 import pytest
 
 from harborage.app.checkup import check_storage
+from harborage.app.waiting import WaitKind, waiting
 from harborage.events.log import Logged
 from harborage.identity import Quadruple
+from harborage.planner import Decision, PauseReason, RequestPause, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.durable import RunRequest
+from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
 from harborage.state.runs import RunRecord, Write
 from harborage.state.storage import open_storage
+from harborage.testing.clock import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +115,49 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
         await storage.events.append([Logged(WHO.identity, 1, b"no event")])
     _, found = await check_storage(str(database), database)
     assert "session s, event 1" in found.told
+
+
+KINDS = {
+    "task.index/0": "session s: its list of tasks",
+    "task.sessions/0": "the list of sessions that have tasks",
+    "task.lifecycle": "session s, task ",
+    "session.lifecycle": "session s: ",
+    "session.catalog/0": "tenant t, user u: the list of sessions",
+    "pauseresume.index%": "",
+}
+"""Records that may be damaged, and how doctor names each."""
+
+
+class Hangs:
+    """A run that starts another, and waits for a person."""
+
+    async def next(self, run: RunContext) -> Decision:
+        if run.query == "parent" and not run.trajectory.steps:
+            return SpawnTask(spec=SpawnSpec(query="child"))
+        return RequestPause(PauseReason.AWAIT_INPUT)
+
+
+async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: Path) -> None:
+    """Of tasks, sessions and pauses; what waits beside it is listed all the same."""
+    whole = tmp_path / "whole.db"
+    async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
+        run = await runtime.start("parent", who=WHO.identity)
+        while len(await runtime.pauses.every_open()) < 2:
+            await settle()
+        await runtime.aclose()
+    for kind, named in KINDS.items():
+        path = tmp_path / "damaged.db"
+        shutil.copyfile(whole, path)
+        connection = apsw.Connection(str(path))
+        connection.execute("UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE ?", (kind,))
+        assert connection.changes() > 0, kind
+        connection.close()
+        if named:
+            (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
+            assert named in flawed.told, (kind, flawed.told)
+        async with await open_storage(str(path)) as storage:
+            waits = await waiting(storage)
+        assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, kind
 
 
 async def test_a_log_that_is_gone_is_told(database: Path) -> None:

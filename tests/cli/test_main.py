@@ -134,3 +134,23 @@ def test_every_command_is_documented() -> None:
     """The reference names each command that there is."""
     page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     assert [name for name in COMMANDS if not re.search(rf"`(harborage )?{name}\b", page)] == []
+
+
+def test_an_empty_id_is_wrong_use(tmp_path: Path) -> None:
+    """One line says so, for an id of spaces, too, and the exit code is 2."""
+    database = tmp_path / "runs.db"
+    database.touch()
+    harborage = str(Path(sys.executable).with_name("harborage"))
+    for words in (["approve", ""], ["freeze", " "]):
+        done = subprocess.run(
+            [harborage, *words, "--storage", str(database)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 2, (words, done.stderr)
+        assert done.stdout == ""
+        assert done.stderr.startswith("harborage: an empty id names no run"), words
+        assert done.stderr.count("\n") == 1, words

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from harborage.errors import HarborageError
 from harborage.events.stored import decode_event
 from harborage.identity import Identity
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import JournalCorruptError
+from harborage.sessions.rows import Rows
 from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunStoreError
 from harborage.state.storage import Storage, open_storage
+from harborage.tasks.shelf import Shelf
 
 __all__ = ["Finding", "check_storage"]
 
+T = TypeVar("T")
 _MOST_FLAWS: Final = 5
 _PAGE: Final = 500
 _FIRST_YEAR: Final = 2000
@@ -78,6 +83,7 @@ async def _records(storage: Storage) -> list[Finding]:
         except (JournalCorruptError, RunStoreError) as error:
             flaws.append(str(error))
     flaws += [flaw for who in sessions for flaw in await _event_flaws(storage, who)]
+    flaws += [*await _task_flaws(storage), *await _session_flaws(storage)]
     if not flaws:
         return []
     shown = "; ".join(flaws[:_MOST_FLAWS])
@@ -97,6 +103,37 @@ async def _event_flaws(storage: Storage, who: Identity) -> list[str]:
                 flaws.append(f"session {who.session_id}, event {one.sequence}: {error}")
         after = kept[-1].sequence
     return flaws
+
+
+async def _task_flaws(storage: Storage) -> list[str]:
+    """What of the tasks cannot be read: lists, and the record of each task."""
+    shelf = Shelf(storage.state)
+    flaws: list[str] = []
+    for session in await _tried(flaws, "the list of sessions that have tasks", shelf.sessions()) or []:
+        where = f"session {session.session_id}"
+        for task_id in await _tried(flaws, f"{where}: its list of tasks", shelf.ids(session)) or []:
+            await _tried(flaws, f"{where}, task {task_id}", shelf.task(session, task_id))
+    return flaws
+
+
+async def _session_flaws(storage: Storage) -> list[str]:
+    """What of the sessions cannot be read: lists, and the row of each session."""
+    rows = Rows(storage.state)
+    flaws: list[str] = []
+    for owner in await _tried(flaws, "the list of owners of sessions", rows.owners()) or []:
+        whose = f"tenant {owner[0]}, user {owner[1]}"
+        for session in await _tried(flaws, f"{whose}: the list of sessions", rows.of_owner(owner)) or []:
+            await _tried(flaws, f"session {session.session_id}", rows.load(session))
+    return flaws
+
+
+async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None:
+    """What is read, or None with one more flaw."""
+    try:
+        return await reading
+    except HarborageError as error:
+        flaws.append(f"{what}: {error}")
+        return None
 
 
 async def _integrity(path: Path) -> list[Finding]:

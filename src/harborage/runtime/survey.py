@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol, assert_never, runtime_checkable
+from typing import Protocol, TypeVar, assert_never, runtime_checkable
 
 import msgspec
 
@@ -26,6 +26,7 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.waits import Wait, WaitKind, circles, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
+from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunFilter, RunQueue, RunRecord, RunStore, Stand
 from harborage.tasks import (
     GroupNotFoundError,
@@ -44,6 +45,7 @@ __all__ = ["KeptTasks", "Places", "Settled", "settle", "survey"]
 ORPHANED = "runtime_orphaned"
 """The code of a task that failed because nobody was left who would have ended it."""
 
+T = TypeVar("T")
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ async def survey(places: Places) -> list[Wait]:
     """
     now = places.clock.now()
     # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
-    pauses = await places.pauses.every_open()
+    pauses = await _readable("the open pauses", places.pauses.every_open())
     tasks, groups = await _tasks(places)
     records = [record async for record in _going(places.runs)]
     stands = {record.run_id: record.standing.stand for record in records}
@@ -106,7 +108,9 @@ async def survey(places: Places) -> list[Wait]:
     found += _given(of_group(group, stands=stands, living=living, now=now) for group in groups)
     if places.sessions is not None:
         policy = places.sessions.policy
-        found += _given(of_session(one, policy, now=now) for one in await places.sessions.every_open())
+        found += _given(
+            of_session(one, policy, now=now) for one in await _readable("the sessions", places.sessions.every_open())
+        )
     order = list(WaitKind)
     return sorted(found, key=lambda wait: (order.index(wait.kind), wait.since, wait.id))
 
@@ -211,7 +215,7 @@ async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:
     """The tasks and groups that have not ended."""
     tasks: list[Task] = []
     groups: list[TaskGroup] = []
-    for session in await places.tasks.sessions():
+    for session in await _readable("the list of sessions that have tasks", places.tasks.sessions()):
         try:
             kept = await places.tasks.read(session)
             groups += await places.tasks.groups(session)
@@ -220,6 +224,21 @@ async def _tasks(places: Places) -> tuple[list[Task], list[TaskGroup]]:
             continue
         tasks += (task for task in kept if not task.status.is_terminal)
     return tasks, groups
+
+
+async def _readable(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
+    """What is read; nothing where it is damaged, which is logged, so that everything else is shown.
+
+    Raises:
+        DatabaseError: the database itself does not serve.
+    """
+    try:
+        return await reading
+    except DatabaseError:
+        raise
+    except HarborageError as error:
+        _log.warning("%s cannot be looked at: %s", what, error)
+        return ()
 
 
 async def _going(runs: RunStore) -> AsyncIterator[RunRecord]:

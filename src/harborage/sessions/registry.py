@@ -57,6 +57,7 @@ from harborage.sessions.model import (
 )
 from harborage.sessions.rows import CATALOG_SESSION, Row, Rows
 from harborage.state import StateStore
+from harborage.state.directory import DirectoryCorruptError
 
 __all__ = ["FLEET_SCOPES", "Probe", "SessionRegistry", "Who"]
 
@@ -249,7 +250,12 @@ class SessionRegistry:
             SessionRegistryClosedError: the registry is closed.
         """
         self._check_open()
-        found = [one for owner in await self._rows.owners() for one in await self._rows.of_owner(owner)]
+        found: builtins.list[Identity] = []
+        for owner in await self._rows.owners():
+            try:
+                found += await self._rows.of_owner(owner)
+            except DirectoryCorruptError as error:
+                logger.warning("sessions of tenant %s, user %s cannot be listed: %s", *owner, error)
         return [row.session for row in await self._rows.read(found) if not row.session.closed]
 
     async def sweep(self) -> Sweep:

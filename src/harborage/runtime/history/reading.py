@@ -23,7 +23,8 @@ class RunUnknownError(HarborageError):
     def __init__(self, wanted: str = "", where: str = "") -> None:
         self.wanted = wanted
         place = f" in {where}" if where else ""
-        super().__init__(f"no run {wanted!r}{place}; 'harborage runs list' shows those there are" if wanted else "")
+        missing = f"no run {wanted!r}{place}" if wanted else f"an empty id names no run{place}" if where else ""
+        super().__init__(f"{missing}; 'harborage runs list' shows those there are" if missing else "")
 
 
 class RunPrefixError(HarborageError):

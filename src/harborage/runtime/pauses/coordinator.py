@@ -24,6 +24,7 @@ from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.checkpoints import Checkpoints
 from harborage.runtime.pauses.errors import (
     AlreadyResumedError,
+    CheckpointCorruptError,
     InvalidDeadlineError,
     InvalidDecisionError,
     InvalidReasonError,
@@ -56,6 +57,7 @@ from harborage.runtime.pauses.model import (
 )
 from harborage.runtime.pauses.record import plain_payload
 from harborage.state import StateStore
+from harborage.state.directory import DirectoryCorruptError
 
 __all__ = ["SETTLED_FOR", "Coordinator"]
 
@@ -220,7 +222,12 @@ class Coordinator:
 
     async def every_open(self) -> tuple[Pause, ...]:
         """Every open pause, of all tenants and of earlier processes too: for hosts, who answer to nobody."""
-        found = [pause for tenant in await self._tenants() for pause in await self._of_tenant(tenant, OPEN)]
+        found: list[Pause] = []
+        for tenant in await self._tenants():
+            try:
+                found += await self._of_tenant(tenant, OPEN)
+            except (CheckpointCorruptError, DirectoryCorruptError) as error:
+                logger.warning("tenant %s: its pauses cannot be listed: %s", tenant, error)
         return tuple(pause.shown() for pause in found if pause.is_paused)
 
     async def expire_due(self) -> tuple[Pause, ...]:
