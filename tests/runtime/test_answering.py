@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.limits import Limits
+from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseAmbiguousError, PauseNotFoundError
 from harborage.runtime.steering import NoOutstandingPauseError, Scope, ScopeMismatchError
 from harborage.runtime.steering.controls import ControlType
@@ -185,3 +188,17 @@ async def test_a_parameter_of_the_wrong_type_is_named_with_what_it_takes(runtime
         assert "\n" not in str(caught.value), wanted
     await settle()
     assert bench.controls == []
+
+
+async def test_an_approval_says_the_deadline_of_its_run_where_that_comes_first(runtimes: Runtimes) -> None:
+    """Every screen shows the moment from which no answer counts: the run ends then, and the call is not made."""
+    bench = await runtimes([paying(1), told], tools=[pay], approvals={"pay": AlwaysDeny()})
+    run = await bench.start(limits=Limits(seconds=60))
+    pause = await bench.paused(run)
+    assert pause.deadline == bench.clock.now() + timedelta(seconds=60)
+    await bench.clock.run_for(61)
+    assert (await bench.end(run)).reason is FinishReason.DEADLINE_EXCEEDED
+    with pytest.raises((AlreadyResumedError, RunNotFoundError)):
+        await run.approve(pause.token)
+    patient = await bench.start(limits=Limits(seconds=10_000_000))
+    assert (await bench.paused(patient)).deadline == bench.clock.now() + RuntimeOptions().approval_ttl

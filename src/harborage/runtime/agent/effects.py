@@ -318,6 +318,7 @@ class AgentEffects:
             side_effects=None if tool is None else tool.side_effects,
             key=live.key(call),
             args_schema=None if tool is None else tool.args_schema,
+            deadline=live.base.budget.deadline,
         )
         try:
             check = partial(self._objection, live, wanted.tool)

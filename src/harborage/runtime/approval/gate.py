@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 import msgspec
@@ -280,7 +280,7 @@ class ApprovalGate:
                 identity=request.identity,
                 reason=PauseReason.APPROVAL_REQUIRED,
                 payload=request_payload(request, reason, summary, fingerprint),
-                deadline=None if self._timeout is None else self._clock.now() + self._timeout,
+                deadline=self._deadline(request),
                 default=self._default,
                 key=request.key and f"approval:{request.key}",
             )
@@ -288,6 +288,13 @@ class ApprovalGate:
         if (pause.payload or {}).get("fingerprint") != fingerprint:
             raise ApprovalMismatchError(pause.token, request.tool)
         return pause
+
+    def _deadline(self, request: ApprovalRequest) -> datetime | None:
+        """When nobody can answer any more. A gate that approves by default never does so because the run is over."""
+        own = None if self._timeout is None else self._clock.now() + self._timeout
+        if request.deadline is None or self._default is not PauseDecision.REJECT:
+            return own
+        return request.deadline if own is None else min(own, request.deadline)
 
     @contextmanager
     def _place(self, request: ApprovalRequest, pause: Pause) -> Iterator[WaitingCall]:

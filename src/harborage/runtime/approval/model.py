@@ -7,6 +7,7 @@ clearly an approval of that call refuses it.
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -48,7 +49,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     of what it takes: who edits them learns at once, also where no worker executes the run, what does not fit.
 
     `key` names the call for good (run and position, say): a call that comes back under the same key, after a restart
-    for example, waits on the pause it had instead of asking again.
+    for example, waits on the pause it had instead of asking again. `deadline` is that of the run: nobody can answer
+    later, so a gate that rejects what nobody answers says so.
     """
 
     tool: str
@@ -58,6 +60,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     side_effects: SideEffect | None = None
     key: str = ""
     args_schema: dict[str, Any] | None = None
+    deadline: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.side_effects is not None:
