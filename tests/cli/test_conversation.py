@@ -313,6 +313,17 @@ async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -
         assert (await person.run.result()).payload == ["published x"]
 
 
+async def test_a_cancel_takes_an_open_approval_back(talk: Start) -> None:
+    """It does not wait for an answer, and says so; the question is closed and its call is not made."""
+    async with talk("publish") as person:
+        await person.until(EventType.TOOL_APPROVAL_REQUESTED)
+        await person.cancel()
+        assert "cancelling: the open question is taken back, the planner gets one more step" in person.text
+        finish = await person.run.result()
+        assert finish.reason is FinishReason.CANCELLED or finish.payload != ["published x"]
+        assert await person.run.waiting() == []
+
+
 async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
     """A line that the run's limits refuse, or that comes too late, is told and not lost silently."""
     async with talk("ask") as it:

@@ -174,8 +174,8 @@ class Conversation:
         elif self._view.main.held:
             self._say("cancelling the parked run", "yellow")
         else:
-            after = "once the open question is answered, " if len(self._desk) else ""
-            self._say(f"cancelling: {after}the planner gets one more step; Ctrl-C again stops at once", "yellow")
+            first = "the open question is taken back, " if len(self._desk) else ""
+            self._say(f"cancelling: {first}the planner gets one more step; Ctrl-C again stops at once", "yellow")
         try:
             await self._run.cancel(hard=is_hard)
         except HarborageError as error:
