@@ -98,8 +98,7 @@ class AgentEffects:
         live.mailbox.connect(self.bridge(live.base.quadruple), lambda: self._fire(live))
 
     def _fire(self, live: LiveRun) -> None:
-        hook = self._hard_cancel(live)
-        if hook is not None:
+        if (hook := self._hard_cancel(live)) is not None:
             hook.fire()
 
     def _hard_cancel(self, live: LiveRun) -> HardCancel | None:
