@@ -109,6 +109,7 @@ class Run:
 
         Raises:
             RunFailedError: it ended with an error.
+            RunBlockedError: it needs the code that it was started with, or a repair.
         """
         return self._thread.call(self._run.result())
 

@@ -141,13 +141,13 @@ async def _fork(wanted: _Wanted) -> int:
 async def _ended(run: Run) -> Ending | None:
     """How the run ended; None when it waits for somebody's answer."""
     from harborage.cli.outcome import ending_of
-    from harborage.runtime.durable import RunFailedError
+    from harborage.runtime.durable import RunBlockedError, RunFailedError
 
     while True:
         try:
             async with asyncio.timeout(_LOOK_S):
                 return ending_of(await run.result())
-        except RunFailedError as error:
+        except (RunFailedError, RunBlockedError) as error:
             return ending_of(error)
         except TimeoutError:
             if await run.waiting():

@@ -14,7 +14,7 @@ from harborage.errors import HarborageError
 from harborage.llm import LLMError
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.agent.planning import PlannerStepError
-from harborage.runtime.durable import RunFailedError
+from harborage.runtime.durable import RunBlockedError, RunFailedError
 
 __all__ = [
     "CANCELLED",
@@ -69,8 +69,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return f"the run failed: {self.why}" if self.code == FAILED and self.reason == "failed" else self.why
 
 
-def ending_of(result: Finish | RunFailedError) -> Ending:
-    """What came of a run, from its finish or from the error that it failed with."""
+def ending_of(result: Finish | RunFailedError | RunBlockedError) -> Ending:
+    """What came of a run, from its finish or from the error that it failed with, or that says what it is blocked by."""
+    if isinstance(result, RunBlockedError):
+        return blocked(result.run_id, result.reason)
     if isinstance(result, RunFailedError):
         return _failure(result)
     return Ending(

@@ -39,7 +39,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus, Event, Filter, Subscription, typed_event
-from harborage.runtime.durable import RunFailedError, RunPhase
+from harborage.runtime.durable import RunBlockedError, RunFailedError, RunPhase
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Entry
 from harborage.runtime.steering.controls import Scope
@@ -334,6 +334,8 @@ class Session:
         """The run's end comes last: its last record has brought all that led to it."""
         try:
             ending = ending_of(await run.result())
+        except RunBlockedError as error:
+            ending = ending_of(error)
         except RunFailedError as error:
             self.error = error
             ending = ending_of(error)

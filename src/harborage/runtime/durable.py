@@ -36,6 +36,7 @@ __all__ = [
     "Program",
     "RecordRefusedError",
     "RolloverError",
+    "RunBlockedError",
     "RunFailedError",
     "RunLeftError",
     "RunNotFoundError",
@@ -83,6 +84,18 @@ class RunFailedError(EngineError):
         self.run_id = run_id
         self.error = error
         super().__init__(f"run {run_id} failed: {error}: {message}")
+
+
+class RunBlockedError(EngineError):
+    """The run needs other code, or a repair, before it goes on; what it is sent meanwhile is kept. `reason` is why."""
+
+    def __init__(self, run_id: str = "", reason: str = "") -> None:
+        self.run_id = run_id
+        self.reason = reason
+        super().__init__(
+            f"run {run_id} is blocked: {reason}; it is kept, and goes on once a worker with the code that it was "
+            "started with opens its storage, or once what cannot be read is repaired"
+        )
 
 
 class RunLeftError(EngineError):
@@ -295,6 +308,8 @@ class Engine(Protocol):
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         """Queue a control for the run; durable once this returns. False for an event id that was queued before.
 
+        A blocked run takes it once it goes on again, which is logged.
+
         Raises:
             RunNotFoundError: no such run, or it has ended.
         """
@@ -305,6 +320,7 @@ class Engine(Protocol):
 
         Raises:
             RunFailedError: it ended with an error.
+            RunBlockedError: it needs other code, or a repair; ask again once that is there.
             RunNotFoundError: no such run.
         """
         ...

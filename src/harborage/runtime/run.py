@@ -35,7 +35,8 @@ class Run:
 
     Every control is checked and queued before its method returns, and applied at the run's next step boundary; a hard
     cancel and an approval reach a step in flight at once. A control that is refused raises, and is announced as
-    `control.rejected`.
+    `control.rejected`. A run that is blocked (`status()` says so) keeps controls, answers too, and takes them once it
+    goes on; that is logged as a warning.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Run:
 
         Raises:
             RunFailedError: it ended with an error, which is the cause.
+            RunBlockedError: it needs the code that it was started with, or a repair. It is kept: once a worker with
+                that code has opened its storage it goes on, and this waits for its end again.
         """
         return await self._engine.result(self.id)
 
@@ -97,6 +100,7 @@ class Run:
 
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
+            RunBlockedError: the run is blocked, as of `result`.
         """
         reader = RunEvents(
             self.who, self._engine, self._bus, self._tasks, since=self._since, after=after, children=children

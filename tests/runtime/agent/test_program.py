@@ -12,7 +12,7 @@ import pytest
 from harborage import codec
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext
-from harborage.runtime.durable import RunPhase, RunRequest
+from harborage.runtime.durable import RunBlockedError, RunPhase, RunRequest
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.journal import Done, MemoryJournal, encode_entry, raw
 from harborage.tasks import InProcessTaskRegistry, TaskStatus
@@ -152,8 +152,10 @@ class Rewritten(MemoryJournal):
 
 
 @pytest.mark.parametrize("change", ["plan", "task.begin", "tool.read"])
-async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(runtimes: Runtimes, change: str) -> None:
-    """Nothing is done, nothing is written, and it heals when the right code is back."""
+async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(
+    runtimes: Runtimes, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is done or written, whoever waits for its end is told, and it heals when the right code is back."""
     clock = FakeClock()
     world, journal = World(), MemoryJournal()
     planner = Stateless(call("read"))
@@ -172,6 +174,10 @@ async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(r
     assert f"{change}.v0" in status.reason
     assert (planner.asked, second.types("task.", "planner.", "tool.")) == ([], [])
     assert await again.history() == old._changed[run.id]
+    with pytest.raises(RunBlockedError, match=rf"{run.id} is blocked: .*{change}\.v0.* the code that it was started"):
+        await again.result()
+    assert await again.message("kept")
+    assert "is blocked and keeps USER_MESSAGE" in caplog.text
     old.heal()
     world.gate.set()
     await second.rt.aclose()

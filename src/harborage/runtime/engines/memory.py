@@ -24,6 +24,7 @@ from harborage.runtime.durable import (
     EngineError,
     HistoryMismatchError,
     Program,
+    RunBlockedError,
     RunFailedError,
     RunNotFoundError,
     RunPhase,
@@ -128,15 +129,21 @@ class MemoryEngine:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
         if run.mailbox is not None:
             run.mailbox.check_open(control)
+        if run.phase is RunPhase.BLOCKED:
+            self._logger.warning("run %s is blocked and keeps %s for later: %s", run_id, control.type, run.reason)
         return run.inbox.enqueue(control)
 
     async def result(self, run_id: str) -> Finish:
         run = await self._find(run_id)
-        await run.ended.wait()
+        while not run.phase.is_final:
+            await run.ended.wait()
+            if self._is_closed and not run.phase.is_final:
+                raise EngineClosedError()
+            if run.phase is RunPhase.BLOCKED:
+                raise RunBlockedError(run_id, run.reason)
         if run.finish is not None:
             return run.finish
-        if run.failure is None:
-            raise EngineClosedError()
+        assert run.failure is not None
         raise RunFailedError(run_id, *run.failure) from run.cause
 
     async def status(self, run_id: str) -> RunStatus:
@@ -242,6 +249,7 @@ class MemoryEngine:
     async def _carry(self, run_id: str, run: _Carried, carriage: Carriage) -> None:
         """Carry one run to its end, or to where this host stops."""
         run.phase, run.reason = RunPhase.RUNNING, ""
+        run.ended.clear()
         try:
             entry = await self._carried(run_id, run, carriage)
             if entry is not None:
@@ -286,6 +294,7 @@ class MemoryEngine:
             raise
         except (HistoryMismatchError, JournalCorruptError) as error:
             run.phase, run.reason = RunPhase.BLOCKED, str(error)
+            run.ended.set()
             self._logger.error("%s", error)
             return None
         except Exception as error:  # noqa: BLE001 - kept as the run's result

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from harborage.planner import Finish
-from harborage.runtime.durable import RunFailedError, RunNotFoundError, RunPhase, RunStatus
+from harborage.runtime.durable import RunBlockedError, RunFailedError, RunNotFoundError, RunPhase, RunStatus
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
@@ -67,10 +67,13 @@ class RunReader:
         Raises:
             RunNotFoundError: there is none.
             RunFailedError: it ended with an error.
+            RunBlockedError: no worker has it, and none goes on with it.
             DatabaseCorruptError, MigrationError: the database will not answer by itself.
         """
         try:
             record = await self.record(run_id)
+            if record.standing.stand is Stand.BLOCKED and not record.owner:
+                raise RunBlockedError(run_id, record.standing.reason)
             if not record.standing.stand.is_final:
                 return None, True
             return await self.finish(record, causes.get(run_id)), True

@@ -32,6 +32,7 @@ from harborage.runtime.durable import (
     HistoryMismatchError,
     Program,
     RecordRefusedError,
+    RunBlockedError,
     RunNotFoundError,
     RunPutOffError,
     RunRequest,
@@ -121,6 +122,7 @@ class StoredEngine:
         self._looks = self._looked = 0
         self._swept_at = 0.0
         self._was_due = False
+        self._has_tried = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
         self._is_closed = False
@@ -145,6 +147,9 @@ class StoredEngine:
         record = await self._reader.record(run_id)
         if record.standing.stand.is_final:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
+        if record.standing.stand is Stand.BLOCKED and not record.owner:
+            why = record.standing.reason
+            self._logger.warning("run %s is blocked and keeps %s for later: %s", run_id, control.type, why)
         checking = Inbox(record.who, self._clock)
         checking.enqueue(control)
         carried = self._carried.get(run_id)
@@ -162,13 +167,19 @@ class StoredEngine:
         return is_new
 
     async def result(self, run_id: str) -> Finish:
+        was_blocked = False
         while True:
             waiter: asyncio.Future[Finish | None] = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(run_id, set()).add(waiter)
             looks_again = self._work is None
             try:
                 if run_id not in self._carried:
-                    finish, is_known = await self._reader.ending(run_id, self._causes, self._logger)
+                    try:
+                        finish, is_known = await self._reader.ending(run_id, self._causes, self._logger)
+                    except RunBlockedError:
+                        if self._has_tried if self._work is not None else was_blocked:
+                            raise
+                        was_blocked, finish, is_known = True, None, False  # this process may have the right code
                     if finish is not None:
                         return finish
                     looks_again |= not is_known
@@ -261,6 +272,7 @@ class StoredEngine:
             EngineError: the worker's sign of life has ended, so others would take what is taken up here.
         """
         blocked = True  # code that was wrong may be right now
+        self._has_tried = False
         while True:
             self._changed.clear()
             if sign.done():
@@ -273,6 +285,7 @@ class StoredEngine:
                     for claim in claims:
                         self._take_up(claim)
                     is_more, blocked = len(claims) == _CLAIMS, False
+                self._has_tried = True
                 await self._deliver()
                 self._sweep()
                 self._tell_strangers()

@@ -9,11 +9,11 @@ from typing import Any
 
 from harborage.concurrency import Crew
 from harborage.planner import Finish, FinishReason, JoinKind, JoinSpec
-from harborage.runtime.durable import Durable, RunPhase, RunRequest
+from harborage.runtime.durable import Durable, RunBlockedError, RunPhase, RunRequest
 from harborage.runtime.journal import Begun, Done, Failed
 from harborage.runtime.parallel import BranchOutcome, Cancelled
 from harborage.runtime.parallel import Done as BranchDone
-from harborage.testing.conformance.checks import expect, expect_equal
+from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.host_bench import UNKNOWN, HostBench, World
 
 __all__ = ["SCENARIOS"]
@@ -336,6 +336,7 @@ async def _blocked_and_healed(bench: HostBench, run_id: str, program: Any, chang
     await bench.phase(run_id, RunPhase.BLOCKED)
     reason = (await bench.engine.status(run_id)).reason
     expect("keyed" in reason and "renamed" in reason, f"the reason names both steps: {reason}")
+    await expect_raises(RunBlockedError, bench.result(run_id), "the result of a blocked run")
     expect_equal(bench.world.done(run_id, "renamed"), [], "what the changed program did")
     expect_equal(await bench.engine.history(run_id), before, "the history of a blocked run")
     await bench.reboot(program)
