@@ -334,9 +334,7 @@ class Session:
         """The run's end comes last: its last record has brought all that led to it."""
         try:
             ending = ending_of(await run.result())
-        except RunBlockedError as error:
-            ending = ending_of(error)
-        except RunFailedError as error:
+        except (RunFailedError, RunBlockedError) as error:
             self.error = error
             ending = ending_of(error)
         self._behind(partial(self._put, _Over(ending)))

@@ -6,10 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from harborage import codec
+from harborage.clock import Timers
 from harborage.errors import HarborageError
 from harborage.planner import Finish
 from harborage.runtime.durable import (
@@ -26,7 +28,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
 from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Stand, Standing, Write
 
-__all__ = ["Carried", "Ledger", "parked", "put_off", "settle"]
+__all__ = ["Carried", "Ledger", "parked", "put_off", "settle", "told"]
 
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -127,3 +129,13 @@ def settle(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) 
     """Give a waiter what its run ended with, or None to let it look again; one that has its answer keeps it."""
     if not waiter.done():
         waiter.set_result(finish)
+
+
+async def told(waiter: asyncio.Future[Finish | None], clock: Timers, *, look_s: float) -> Finish | None:
+    """What the run ended with here, or None for a reason to look again: after `look_s` seconds, unless that is 0."""
+    timer = clock.call_later(look_s, partial(settle, waiter)) if look_s else None
+    try:
+        return await waiter
+    finally:
+        if timer is not None:
+            timer.cancel()

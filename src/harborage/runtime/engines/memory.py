@@ -36,6 +36,7 @@ from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import read_entries, read_value, steps_of
 from harborage.runtime.engines.mailbox import Mailbox, earliest
+from harborage.runtime.engines.reader import KEPT
 from harborage.runtime.journal import (
     Ended,
     Entry,
@@ -130,7 +131,7 @@ class MemoryEngine:
         if run.mailbox is not None:
             run.mailbox.check_open(control)
         if run.phase is RunPhase.BLOCKED:
-            self._logger.warning("run %s is blocked and keeps %s for later: %s", run_id, control.type, run.reason)
+            self._logger.warning(KEPT, run_id, control.type, run.reason)
         return run.inbox.enqueue(control)
 
     async def result(self, run_id: str) -> Finish:

@@ -6,6 +6,7 @@ import builtins
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from harborage.planner import Finish
 from harborage.runtime.durable import RunBlockedError, RunFailedError, RunNotFoundError, RunPhase, RunStatus
@@ -15,7 +16,7 @@ from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
 from harborage.state.runs import RunFilter, RunRecord, RunStore, Stand
 
-__all__ = ["RunReader", "status_of"]
+__all__ = ["KEPT", "RunReader", "is_blocked", "status_of"]
 
 _PAGE = 200
 _PHASES = {
@@ -25,6 +26,10 @@ _PHASES = {
     Stand.FINISHED: RunPhase.FINISHED,
     Stand.FAILED: RunPhase.FAILED,
 }
+
+
+KEPT: Final = "run %s is blocked and keeps %s for later: %s"
+"""What is logged of a control for a blocked run: the run, the control, and why the run is blocked."""
 
 
 class RunReader:
@@ -60,19 +65,21 @@ class RunReader:
         return await read_whole(run_id, await self._store.read(run_id), partial(self._store.body, run_id))
 
     async def ending(
-        self, run_id: str, causes: Mapping[str, Exception], logger: logging.Logger
+        self, run_id: str, causes: Mapping[str, Exception], logger: logging.Logger, was_tried: bool
     ) -> tuple[Finish | None, bool]:
         """How a run ended, None while it goes on; and whether that is known: a database may be out for a while.
 
         Raises:
             RunNotFoundError: there is none.
             RunFailedError: it ended with an error.
-            RunBlockedError: no worker has it, and none goes on with it.
+            RunBlockedError: it is blocked although the code of this process `was_tried`; before that, it is not known.
             DatabaseCorruptError, MigrationError: the database will not answer by itself.
         """
         try:
             record = await self.record(run_id)
-            if record.standing.stand is Stand.BLOCKED and not record.owner:
+            if is_blocked(record):
+                if not was_tried:
+                    return None, False
                 raise RunBlockedError(run_id, record.standing.reason)
             if not record.standing.stand.is_final:
                 return None, True
@@ -101,6 +108,11 @@ class RunReader:
             return finish
         assert isinstance(last, Ended)
         raise RunFailedError(run_id, last.error, last.message) from cause
+
+
+def is_blocked(record: RunRecord) -> bool:
+    """Whether the run needs other code, or a repair, and no worker tries it now."""
+    return record.standing.stand is Stand.BLOCKED and not record.owner
 
 
 def status_of(record: RunRecord, *, is_parked: bool) -> RunStatus:

@@ -12,7 +12,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -32,7 +31,6 @@ from harborage.runtime.durable import (
     HistoryMismatchError,
     Program,
     RecordRefusedError,
-    RunBlockedError,
     RunNotFoundError,
     RunPutOffError,
     RunRequest,
@@ -43,8 +41,8 @@ from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
-from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle
-from harborage.runtime.engines.reader import RunReader, status_of
+from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle, told
+from harborage.runtime.engines.reader import KEPT, RunReader, is_blocked, status_of
 from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
@@ -121,8 +119,7 @@ class StoredEngine:
         self._looking = asyncio.Lock()
         self._looks = self._looked = 0
         self._swept_at = 0.0
-        self._was_due = False
-        self._has_tried = False
+        self._was_due = self._has_tried = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
         self._is_closed = False
@@ -147,9 +144,8 @@ class StoredEngine:
         record = await self._reader.record(run_id)
         if record.standing.stand.is_final:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
-        if record.standing.stand is Stand.BLOCKED and not record.owner:
-            why = record.standing.reason
-            self._logger.warning("run %s is blocked and keeps %s for later: %s", run_id, control.type, why)
+        if is_blocked(record):
+            self._logger.warning(KEPT, run_id, control.type, record.standing.reason)
         checking = Inbox(record.who, self._clock)
         checking.enqueue(control)
         carried = self._carried.get(run_id)
@@ -167,39 +163,28 @@ class StoredEngine:
         return is_new
 
     async def result(self, run_id: str) -> Finish:
-        was_blocked = False
+        has_looked = False
         while True:
             waiter: asyncio.Future[Finish | None] = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(run_id, set()).add(waiter)
             looks_again = self._work is None
             try:
                 if run_id not in self._carried:
-                    try:
-                        finish, is_known = await self._reader.ending(run_id, self._causes, self._logger)
-                    except RunBlockedError:
-                        if self._has_tried if self._work is not None else was_blocked:
-                            raise
-                        was_blocked, finish, is_known = True, None, False  # this process may have the right code
+                    # A worker that begins to serve may have the code that a blocked run needs.
+                    was_tried = self._has_tried if self._work is not None else has_looked
+                    finish, is_known = await self._reader.ending(run_id, self._causes, self._logger, was_tried)
+                    has_looked = True
                     if finish is not None:
                         return finish
                     looks_again |= not is_known
                 self._check_open()
-                finish = await self._told(waiter, looks_again=looks_again)
+                finish = await told(waiter, self._clock, look_s=_LOOK_S if looks_again else 0.0)
                 if finish is not None:
                     return finish
             finally:
                 self._waiters[run_id].discard(waiter)
                 if not self._waiters[run_id]:
                     del self._waiters[run_id]
-
-    async def _told(self, waiter: asyncio.Future[Finish | None], *, looks_again: bool) -> Finish | None:
-        """What the run ended with here, or None for a reason to look again: with `looks_again` there is one soon."""
-        timer = self._clock.call_later(_LOOK_S, partial(settle, waiter)) if looks_again else None
-        try:
-            return await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
 
     async def status(self, run_id: str) -> RunStatus:
         return self._status(await self._reader.record(run_id))
@@ -271,8 +256,7 @@ class StoredEngine:
         Raises:
             EngineError: the worker's sign of life has ended, so others would take what is taken up here.
         """
-        blocked = True  # code that was wrong may be right now
-        self._has_tried = False
+        blocked, self._has_tried = True, False  # code that was wrong may be right now
         while True:
             self._changed.clear()
             if sign.done():
