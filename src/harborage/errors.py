@@ -100,6 +100,23 @@ def all_of(kind: type[E], values: object, option: str) -> tuple[E, ...]:
     return tuple(one_of(kind, value, option) for value in values)
 
 
+def names_of(values: object, option: str) -> tuple[str, ...]:
+    """The texts that `values` holds, in their order; a single text is not taken for its letters.
+
+    Raises:
+        InvalidOptionError: `values` is one text, or nothing that holds several, or holds something that is no text.
+    """
+    if isinstance(values, str):
+        raise InvalidOptionError(option, values, f"several texts, such as ({values!r},)")
+    if not isinstance(values, Iterable) or isinstance(values, bytes | bytearray):
+        raise InvalidOptionError(option, values, "several texts, such as ('one', 'two')")
+    found = tuple(values)
+    for one in found:
+        if not isinstance(one, str):
+            raise InvalidOptionError(option, one, "nothing but texts")
+    return found
+
+
 def at_least(least: float, value: object, option: str, *, is_whole: bool = False) -> None:
     """Accept a finite number that is not below `least`.
 

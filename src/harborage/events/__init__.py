@@ -200,6 +200,7 @@ from harborage.events.redaction import (
     is_reference,
     must_redactor,
     redactor,
+    safe_excerpt,
     with_redactor,
 )
 from harborage.events.stored import (
@@ -405,6 +406,7 @@ __all__ = [
     "register_event_type",
     "require_scope",
     "retry_frame",
+    "safe_excerpt",
     "selects",
     "to_wire",
     "typed_event",

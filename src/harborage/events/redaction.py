@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from harborage.errors import names_of
 from harborage.events.errors import RedactionDepthExceededError, RedactionFailedError, RedactorMissingError
 
 __all__ = [
@@ -106,7 +107,7 @@ class PatternRedactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         # The longest first: one secret may be the beginning of another.
-        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        known = {secret for secret in names_of(secrets, "secrets") if len(secret) >= _SHORTEST_SECRET}
         self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def redact(self, value: Any) -> Any:
@@ -258,6 +259,19 @@ def with_redactor(redactor: Redactor) -> Iterator[None]:
 def redactor() -> Redactor | None:
     """The ambient redactor, or None."""
     return _ambient.get()
+
+
+def safe_excerpt(text: str, most: int, by: Redactor | None = None) -> str:
+    """The first `most` characters of `text` without secrets: a secret that is cut first is not recognised any more.
+
+    `by` is the redactor; without one, the ambient or the default. Where it fails, only the length of the text is given.
+    """
+    by = redactor() if by is None else by
+    try:
+        safe = str((default_redactor() if by is None else by).redact(text))
+    except Exception:  # noqa: BLE001 - whatever a redactor raises, nothing unredacted may pass
+        safe = f"[{len(text)} characters withheld: redaction failed]"
+    return safe if len(safe) <= most else f"{safe[: most - 1]}…"
 
 
 def must_redactor() -> Redactor:

@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from harborage.events import safe_excerpt
 from harborage.llm.error_bodies import Said, said, status_of
 from harborage.llm.errors import (
     AuthenticationFailedError,
@@ -221,4 +222,4 @@ def _without_keys(text: str, secret: str) -> str:
 
 def _clipped(text: str) -> str:
     text = _SPACE.sub(" ", text).strip()
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+    return text if len(text) <= _LONGEST_MESSAGE else safe_excerpt(text, _LONGEST_MESSAGE)

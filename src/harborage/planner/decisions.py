@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from harborage import codec
+from harborage.errors import names_of
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason
 from harborage.planner.errors import InvalidDecisionError
 
@@ -103,7 +104,7 @@ class JoinSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         _own_word(self, "kind", self.kind, JoinKind)
         if not isinstance(self.merge_keys, tuple):
-            force_setattr(self, "merge_keys", tuple(self.merge_keys))
+            force_setattr(self, "merge_keys", names_of(self.merge_keys, "merge_keys"))
 
 
 class CallParallel(msgspec.Struct, frozen=True, tag_field="type", tag="CallParallel", omit_defaults=True):

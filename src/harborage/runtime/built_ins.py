@@ -10,7 +10,7 @@ import msgspec
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, names_of
 from harborage.planner.repair.declarative import declarative_action
 from harborage.tools import CatalogView, Invoker, Loading, ToolCatalog, ToolDescriptor, ToolError
 from harborage.tools.builtin import artifact_fetch, clock_now, text_echo, tool_get, tool_search
@@ -86,7 +86,7 @@ def register_built_ins(catalog: ToolCatalog | None, names: Iterable[str], deps: 
     """
     if catalog is None:
         raise RegisterFailedError("there is no catalog to register built-in tools in")
-    wanted = tuple(dict.fromkeys(names))
+    wanted = tuple(dict.fromkeys(names_of(names, "built_in")))
     unknown = tuple(name for name in wanted if name not in BUILT_INS)
     if unknown:
         raise UnknownBuiltInError(unknown, tuple(sorted(BUILT_INS)))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from harborage.artifacts import ArtifactStore
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, one_of
 from harborage.identity import Quadruple
 from harborage.memory import Memory, MemoryConfigError, MemoryStrategy, SessionMemory
 from harborage.planner import (
@@ -68,6 +68,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_replay: ReasoningReplayMode | None = None
     tool_context: ToolContext = ToolContext()
     handles: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.reasoning_replay is not None:
+            mode = one_of(ReasoningReplayMode, self.reasoning_replay, "reasoning_replay")
+            force_setattr(self, "reasoning_replay", mode)
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -301,6 +301,8 @@ class Runtime:
         goal: str = "",
         live: bool = False,
         max_steps: int = 0,
+        limits: Limits | None = None,
+        deadline: datetime | None = None,
         session: str = "",
         scope: Scope = Scope.OWNER_USER,
     ) -> Run:
@@ -309,7 +311,8 @@ class Runtime:
         What the other run decided and found before that step is taken over and does not happen again; that run is only
         read. `goal` is the new run's from that step on. Unless it is `live`, it does nothing that has effects: calls of
         tools that change something, and spawned tasks, are refused. It lives in the session of the other run, or in
-        `session`, for which artifacts that it is to find there must have been brought there.
+        `session`, for which artifacts that it is to find there must have been brought there. It has the limits of the
+        other run, with those of `limits` in their place, counted anew; `deadline` is absolute, with a zone.
 
         Raises:
             RuntimeClosedError: outside `async with`.
@@ -319,16 +322,12 @@ class Runtime:
         from harborage.runtime.history.forking import fork_at
 
         parts = self._parts
-        parent = await self.run(run_id, who=who)
-        fork = fork_at(
-            await parent.history(), at, now=self._setup.clock.now(), goal=goal, is_live=live, max_steps=max_steps
-        )
-        wanted = SpawnRequest(
-            identity=replace(who, session_id=session or who.session_id).with_run(""),
-            kind=TaskKind.FOREGROUND,
-            query=goal or fork.request.goal,
-            input_artifact_ids=fork.request.input_artifact_ids,
-        )
+        parent, now = await self.run(run_id, who=who), self._setup.clock.now()
+        fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
+        fork = fork.limited(self.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
+        if fork.request.limits is not None and fork.request.limits.cost is not None:
+            await parts.check_price()
+        wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.place(wanted.identity)
         return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
 

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CancelScope
-from harborage.errors import all_of
+from harborage.errors import all_of, names_of
 from harborage.tools.enums import Loading, OnUnknown
 from harborage.tools.errors import (
     ToolDuplicateNameError,
@@ -70,6 +70,7 @@ class CatalogFilter(msgspec.Struct, frozen=True, kw_only=True):
     search: str = ""
 
     def __post_init__(self) -> None:
+        force_setattr(self, "granted_scopes", frozenset(names_of(self.granted_scopes, "granted_scopes")))
         force_setattr(self, "loading_modes", all_of(Loading, self.loading_modes, "loading_modes"))
 
 
@@ -192,7 +193,7 @@ class CatalogView:
         loading: tuple[Loading, ...] = (Loading.ALWAYS,),
     ) -> None:
         self._catalog = catalog
-        self._filter = CatalogFilter(granted_scopes=frozenset(granted_scopes), loading_modes=tuple(loading))
+        self._filter = CatalogFilter(granted_scopes=granted_scopes, loading_modes=loading)
         self._listed: Tools = []
         self._listed_version = -1
 

@@ -158,8 +158,8 @@ def _probe(fn: Callable[..., Any], of: Signature) -> ToolProbe:
 
 def _tool(signature: Signature, options: ToolOptions) -> Tool:
     given: dict[str, Any] = {**options, "description": options.get("description") or signature.description}
-    for listed in ("tags", "auth_scopes", "examples", "handles_mime"):
-        given[listed] = tuple(given.get(listed, ()))
+    if not isinstance(given.get("examples", ""), str):
+        given["examples"] = tuple(given["examples"])
     return Tool(signature.name, args_schema=signature.args_schema, out_schema=signature.out_schema, **given)
 
 

@@ -28,6 +28,7 @@ from harborage.events import (
     ToolInvalidArgsPayload,
     ToolInvokedPayload,
     ToolPolicyExhaustedPayload,
+    safe_excerpt,
 )
 from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass
@@ -284,11 +285,11 @@ class Invoker:
         return EventType.TOOL_FAILED, who, failed
 
     def _text(self, error: BaseException) -> str:
-        text = error_reason(error)[:MAX_MESSAGE_CHARS]
+        text = error_reason(error)
         if self._redactor is None:
-            return text
+            return text if len(text) <= MAX_MESSAGE_CHARS else safe_excerpt(text, MAX_MESSAGE_CHARS)
         try:
-            return str(self._redactor.redact(text))
+            return str(self._redactor.redact(text))[:MAX_MESSAGE_CHARS]  # cut first, a secret could lose its mark
         except Exception:  # noqa: BLE001 - a redactor that fails must not leak what it was given
             _log.warning("the text of a tool's error could not be redacted and is left out", exc_info=True)
             return type(error).__name__

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.errors import InvalidOptionError, one_of
+from harborage.errors import InvalidOptionError, names_of, one_of
 from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.errors import HandleUnknownError
@@ -84,6 +84,10 @@ class Tool(msgspec.Struct, frozen=True):
         force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
         force_setattr(self, "loading", one_of(Loading, self.loading, "loading"))
         force_setattr(self, "transport", one_of(Transport, self.transport, "transport"))
+        for names in ("tags", "auth_scopes", "handles_mime"):
+            force_setattr(self, names, names_of(getattr(self, names), names))
+        if isinstance(self.examples, str):
+            raise InvalidOptionError("examples", self.examples, "several ToolExamples")
         if not isinstance(self.idempotent, bool):
             raise InvalidOptionError("idempotent", self.idempotent, "True or False")
         if not isinstance(self.policy, ToolPolicy):

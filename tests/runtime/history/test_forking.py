@@ -26,7 +26,10 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
 from harborage.runtime.durable import RunNotFoundError, RunRequest
 from harborage.runtime.history import CallStatus, ForkError, compare, fork_at, history_of, read_run
+from harborage.runtime.history.record import open_record
 from harborage.runtime.host import Run, Runtime
+from harborage.runtime.limits import Limits
+from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import Planned, Steered
@@ -326,3 +329,22 @@ def test_a_run_without_steps_cannot_be_forked(writing: Any) -> None:
     """There is nothing to decide anew."""
     with pytest.raises(ForkError, match="has no step on record"):
         fork_at(writing().record, 1, now=NOW)
+
+
+async def test_a_fork_has_the_limits_of_its_runtime_and_those_that_it_is_given() -> None:
+    """It has a deadline of its own by the limit of seconds, ends at a deadline, and is held to limits set for it."""
+    options = RuntimeOptions(limits=Limits(seconds=3600))
+    planner = ScriptedPlanner([CallTool("look", {"at": 1}), DONE, DONE, DONE])
+    async with Runtime(planner=planner, tools=Hands().tools, options=options) as rt:
+        first = await rt.start("g", who=ME)
+        await first.result()
+        plain = await rt.fork(first.id, at=2, who=ME)
+        request = open_record(await plain.history()).request
+        assert request.deadline is not None
+        assert request.limits == Limits(seconds=3600)
+        held = await rt.fork(first.id, at=2, who=ME, limits=Limits(steps=7))
+        assert open_record(await held.history()).request.limits == Limits(seconds=3600, steps=7)
+        late = await rt.fork(first.id, at=2, who=ME, deadline=NOW)
+        assert (await late.result()).reason is FinishReason.DEADLINE_EXCEEDED
+        with pytest.raises(ValueError, match="time zone"):
+            await rt.fork(first.id, at=2, who=ME, deadline=NOW.replace(tzinfo=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
+from harborage.events import safe_excerpt
 from harborage.llm.errors import ConnectionFailedError, InvalidConfigError, MalformedAnswerError, ProviderTimeoutError
 from harborage.llm.openai_compat.habits import habits_of
 from harborage.llm.providers import PROVIDERS
@@ -45,4 +46,4 @@ def _check(provider: str, address: str) -> str:
 def _clean(error: Exception) -> str:
     """What the transport said, or the name of its error where it said nothing."""
     text = " ".join(str(error).split())
-    return text[:200] if text else type(error).__name__
+    return safe_excerpt(text, 200) if text else type(error).__name__

@@ -80,7 +80,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
 class StepNotes:
     """What a planner says beside its decision: reasoning, prose, calls it put off, whether it announced itself.
 
-    Reasoning is kept without secrets, so that neither the record nor a later prompt holds them.
+    Reasoning and prose are kept without secrets, so that neither the record nor a later prompt holds them.
     """
 
     __slots__ = ("_emit", "_redactor", "has_announced", "pending", "preamble", "reasoning")
@@ -98,8 +98,8 @@ class StepNotes:
         self.reasoning = without_secrets(self._redactor, text)
 
     def on_assistant_content(self, text: str) -> None:
-        """Keep the prose that came with the decision."""
-        self.preamble = text
+        """Keep the prose that came with the decision, redacted."""
+        self.preamble = without_secrets(self._redactor, text)
 
     def on_pending_tool_calls(self, calls: Sequence[ToolCallDeferred]) -> None:
         """Keep the calls that wait for later steps; an empty list empties the queue."""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from harborage.events import EventType
+from harborage.events import EventType, safe_excerpt
 from harborage.events.payloads import (
     DecisionPayload,
     GovernanceBudgetExceededPayload,
@@ -102,7 +102,7 @@ async def plan_in_time(services: AgentServices, live: LiveRun, call: StepCall) -
         )
         if until is None:
             # The error stays as it is, so that a replay fails with the same.
-            _warn(services, run, _given_up(down, attempts, since, now), attempts)
+            _warn(services, run, _given_up(services, down, attempts, since, now), attempts)
             if services.announces:
                 _announce_error(services, run, error)
             raise
@@ -115,7 +115,7 @@ def _put_off(
     """The put-off step, announced; what was streamed of its answer is void."""
     if live.base.on_chunk is not None:
         live.base.on_chunk("", False, ChunkKind.RESET)
-    reason = f"{PROVIDER_UNAVAILABLE}: {str(down)[:_MAX_ERROR_TEXT]}"
+    reason = f"{PROVIDER_UNAVAILABLE}: {safe_excerpt(str(down), _MAX_ERROR_TEXT, services.redactor)}"
     at = f"{until:%Y-%m-%d %H:%M:%S} UTC"
     text = f"{reason}; attempt {attempts} failed, next attempt at {at}; resume the run to try now"
     _warn(services, run, text, attempts, next_attempt_at=until.isoformat())
@@ -127,10 +127,11 @@ def _warn(services: AgentServices, run: RunState, text: str, attempts: int, **mo
     services.emit(EventType.RUNTIME_WARNING, run.who, RuntimeWarningPayload(text, fields))
 
 
-def _given_up(down: ProviderError, attempts: int, since: datetime, now: datetime) -> str:
+def _given_up(services: AgentServices, down: ProviderError, attempts: int, since: datetime, now: datetime) -> str:
+    text = safe_excerpt(str(down), _MAX_ERROR_TEXT, services.redactor)
     took = str(now - since).split(".", maxsplit=1)[0]
     return (
-        f"provider unavailable: {str(down)[:_MAX_ERROR_TEXT]}; given up after {attempts} attempts in {took}, "
+        f"provider unavailable: {text}; given up after {attempts} attempts in {took}, "
         "RuntimeOptions(provider_patience=…) is the limit; fork the run to go on from its last step"
     )
 
@@ -297,7 +298,7 @@ def _announce_error(services: AgentServices, run: RunState, error: BaseException
     payload = PlannerErrorPayload(
         identity=run.who,
         error_code=type(error).__name__,
-        error_message=str(error)[:_MAX_ERROR_TEXT],
+        error_message=safe_excerpt(str(error), _MAX_ERROR_TEXT, services.redactor),
         step=run.steps,
         occurred_at=services.stamp.now(),
     )

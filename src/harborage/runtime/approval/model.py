@@ -14,7 +14,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec.structs import force_setattr
 
-from harborage.errors import one_of
+from harborage.errors import names_of, one_of
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import Pause, PauseDecision
 from harborage.tools.enums import SideEffect
@@ -63,6 +63,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
 
     def __post_init__(self) -> None:
+        force_setattr(self, "tags", names_of(self.tags, "tags"))
         if self.side_effects is not None:
             force_setattr(self, "side_effects", one_of(SideEffect, self.side_effects, "side_effects"))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from harborage.errors import all_of
+from harborage.errors import all_of, names_of
 from harborage.runtime.approval.model import ApprovalRequest
 from harborage.tools.enums import SideEffect
 
@@ -40,7 +40,7 @@ class Tagged:
     """Calls of tools that carry at least one of these tags need approval; without any tag none does."""
 
     def __init__(self, require_tags: Iterable[str], reason: str = "") -> None:
-        self._tags = frozenset(require_tags)
+        self._tags = frozenset(names_of(require_tags, "require_tags"))
         self._reason = reason or "policy: tagged"
 
     def __call__(self, request: ApprovalRequest) -> tuple[bool, str]:

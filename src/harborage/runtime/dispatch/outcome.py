@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from harborage.errors import HarborageError
+from harborage.events import safe_excerpt
 from harborage.planner import (
     CallParallel,
     CallTool,
@@ -100,7 +101,7 @@ def bounded(error: str) -> str:
     An error may quote a file name that is no text, or a whole page that a server sent with it.
     """
     text = error.encode("utf-8", "replace").decode()
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"
+    return text if len(text) <= _MOST_CHARS else safe_excerpt(text, _MOST_CHARS)
 
 
 def unknown(tool: str, why: str = "") -> ToolOutcome:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import latest_history, read_entries, read_value, steps_of
 from harborage.runtime.history.record import open_record, place_of
@@ -30,9 +30,11 @@ from harborage.runtime.journal import (
     encode_entry,
     raw,
 )
+from harborage.runtime.limits import Limits
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import Steered
+from harborage.tasks import SpawnRequest, TaskKind
 
 __all__ = ["Fork", "ForkError", "fork_at"]
 
@@ -52,6 +54,26 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     def for_run(self, who: Quadruple) -> RunRequest:
         """What the run `who` is started with."""
         return replace(self.request, who=who, task_id=who.run_id)
+
+    def limited(self, limits: Limits, deadline: datetime | None, now: datetime) -> Fork:
+        """The same run under these limits, if it starts now.
+
+        Raises:
+            ValueError: the deadline has no time zone.
+        """
+        if deadline is not None and deadline.tzinfo is None:
+            raise ValueError("fork: the deadline needs a time zone")
+        kept = None if limits == Limits() else limits
+        return replace(self, request=replace(self.request, limits=kept, deadline=limits.until(deadline, now)))
+
+    def task(self, who: Identity, goal: str) -> SpawnRequest:
+        """The task that the run is for."""
+        return SpawnRequest(
+            identity=who.with_run(""),
+            kind=TaskKind.FOREGROUND,
+            query=goal or self.request.goal,
+            input_artifact_ids=self.request.input_artifact_ids,
+        )
 
 
 def fork_at(

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import all_of, names_of
 from harborage.identity import Identity, Quadruple
 from harborage.planner.enums import PauseReason
 from harborage.planner.trajectory import Trajectory
@@ -148,6 +150,12 @@ class PauseFilter(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[PauseReason, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "states", all_of(PauseState, self.states, "states"))
+        force_setattr(self, "reasons", all_of(PauseReason, self.reasons, "reasons"))
+        for names in ("tenants", "users", "sessions", "runs"):
+            force_setattr(self, names, names_of(getattr(self, names), names))
 
 
 OPEN = PauseFilter()
