@@ -15,13 +15,13 @@ from types import TracebackType, coroutine
 from typing import Any, Self, TypeVar
 
 from harborage.clock import Timer, Timers
+from harborage.crashes import WorkCrashedError, contained
 
 __all__ = [
     "CANCEL_GRACE_S",
     "STOP",
     "CancelScope",
     "Crew",
-    "WorkCrashedError",
     "cancellations",
     "detachable",
     "is_cancelled",
@@ -68,7 +68,11 @@ async def together(*work: Awaitable[Any]) -> list[Any]:
 
     Raises: the first failure in the order of the arguments, once all have ended. Work gives no errors as values.
     """
-    done = await asyncio.gather(*work, return_exceptions=True)
+    try:
+        done = await asyncio.gather(*(contained(one) for one in work), return_exceptions=True)
+    finally:
+        for one in work:
+            _close(one)
     for result in done:
         if isinstance(result, BaseException):
             raise result
@@ -167,7 +171,7 @@ class Crew:
     """
 
     def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], Awaitable[Any] | None] = {}
         self._on_error = on_error
         self._is_closed = False
 
@@ -180,7 +184,8 @@ class Crew:
         return self._is_closed
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run `work` as a task of this crew.
+        """Run `work` as a task of this crew. Where it crashes, as with a SystemExit, the task fails with a
+        `WorkCrashedError`, and the event loop goes on.
 
         Raises:
             RuntimeError: the crew is closed; the coroutine is closed unstarted.
@@ -188,14 +193,14 @@ class Crew:
         if self._is_closed:
             work.close()
             raise RuntimeError(f"cannot start {name!r}: its crew is closed")
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
+        task = asyncio.create_task(contained(work), name=name)
+        self._tasks[task] = work
         task.add_done_callback(self._settle)
         return task
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Own a task that runs already, under its own name; a closed crew cancels it once more."""
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._settle)
         if self._is_closed:
             task.cancel(STOP)
@@ -211,6 +216,7 @@ class Crew:
 
         Raises:
             TimeoutError: the time was up.
+            WorkCrashedError: it raised something like SystemExit, or ended in a cancellation that was not its own.
             Exception: what `work` raised.
         """
         task: asyncio.Task[T] = self.start(work, name)
@@ -226,6 +232,8 @@ class Crew:
                 task.cancel(STOP)
         if not task.done():
             raise TimeoutError(f"no answer within {seconds:g} s")
+        if task.cancelled():
+            raise WorkCrashedError("it awaited something that was cancelled elsewhere")
         return task.result()
 
     async def aclose(self, *, clock: Timers | None = None, grace_s: float | None = None) -> tuple[str, ...]:
@@ -254,16 +262,12 @@ class Crew:
         return sorted(task.get_name() for task in self._tasks)
 
     def _settle(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        _close(self._tasks.pop(task, None))
         if task.cancelled():
             return
         error = task.exception()
         if error is not None:
             self._on_error(task.get_name(), error)
-
-
-class WorkCrashedError(RuntimeError):
-    """Work raised what Python does not count as an error; chained to it. In a task it would end the event loop."""
 
 
 @coroutine
@@ -393,6 +397,12 @@ class _Watch:
         self._task.cancel(STOP)
 
 
+def _close(work: Awaitable[Any] | None) -> None:
+    """Close a coroutine that was never begun, since its task was cancelled before its first turn."""
+    if isinstance(work, Coroutine):
+        work.close()
+
+
 async def detachable(
     work: Callable[[], Awaitable[T]],
     *,
@@ -438,23 +448,14 @@ async def detachable(
 
 async def _reported(work: Callable[[], Awaitable[T]], over: asyncio.Future[None]) -> T:
     """The work, with its end told to `over`: cheaper than a callback of the task, which takes another turn."""
-    task = asyncio.current_task()
     try:
-        return await work()
-    except (SystemExit, GeneratorExit) as error:
-        if isinstance(error, GeneratorExit) and not _is_at_work(task):
-            raise  # nobody raised it: the task is being thrown away
-        raise WorkCrashedError(f"it raised {type(error).__name__}") from error
+        return await contained(_called(work))
     finally:
         _wake(over)
 
 
-def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
-    """Whether the event loop is running this very task."""
-    try:
-        return asyncio.current_task() is task
-    except RuntimeError:
-        return False
+async def _called(work: Callable[[], Awaitable[T]]) -> T:
+    return await work()
 
 
 def _seen(left: asyncio.Future[Any]) -> None:

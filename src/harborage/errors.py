@@ -61,12 +61,31 @@ def first_sentence(cls: type) -> str:
     return (inspect.getdoc(cls) or cls.__name__).splitlines()[0].rstrip(".")
 
 
+def error_text(error: BaseException) -> str:
+    """What `error` says, as text that can be recorded whatever it quotes; never raises.
+
+    The class of an error may be anybody's, and so may its `__str__`: where that fails, the text says so.
+    """
+    try:
+        return str.encode(str(error), "utf-8", "backslashreplace").decode()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # noqa: BLE001 - the text of an error must not replace the error
+        return f"its text cannot be shown: its __str__ raised {type(failure).__name__}"
+
+
+def error_summary(error: BaseException) -> str:
+    """The class of an error and what it says."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def error_reason(error: BaseException) -> str:
     """The text of an error for a reader who does not see its class: named where the text alone says nothing.
 
-    A KeyError's text is the key alone; others have no text, or only numbers and signs.
+    A KeyError's text is the key alone; others have no text, or only numbers and signs. Safe as `error_text` is.
     """
-    text = str(error)
+    text = error_text(error)
     if isinstance(error, KeyError) or not any(map(str.isalpha, text)):
         kind = type(error).__name__
         return f"{kind}: {text}" if text.strip() else kind

@@ -17,7 +17,9 @@ import pytest
 Modules = Mapping[Path, ast.Module]
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"callables", "identity", "errors", "ids", "clock", "concurrency", "codec", "drivers"}),  # words
+    frozenset(
+        {"callables", "identity", "errors", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
+    ),  # words
     frozenset({"events", "state", "artifacts"}),  # record
     frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),  # hands
     frozenset({"planner"}),  # mind
@@ -39,6 +41,8 @@ DOORS = frozenset(
         ("state", "events"),  # a storage keeps events too; it knows them as bytes
         ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
         ("concurrency", "clock"),
+        ("concurrency", "crashes"),
+        ("crashes", "errors"),
         ("drivers", "errors"),
         ("identity", "errors"),
         ("server", "protocol"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harborage.codec import UnserializableError
+from harborage.errors import error_text
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
 from harborage.runtime import journal as module
@@ -30,7 +31,6 @@ from harborage.runtime.journal import (
     Waited,
     decode_entry,
     encode_entry,
-    error_text,
     raw,
 )
 from harborage.runtime.steering.arrivals import Arrivals, Woken

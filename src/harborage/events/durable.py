@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers
 from harborage.concurrency import Crew
+from harborage.errors import error_reason
 from harborage.events.bus import EventBus, MemoryEventBus
 from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
 from harborage.events.event import Event, validate_event
@@ -71,7 +72,7 @@ class DurableEventBus(EventBus):
         self._recheck_s = recheck_s
         self._timer: Timer | None = None
         # Whoever tells something learns that the log refuses; that readers wait on is no news to anybody.
-        self._crew = Crew(lambda name, error: _log.debug("%s: %s", name, error))
+        self._crew = Crew(lambda name, error: _log.debug("%s: %s", name, error_reason(error)))
         self._is_closed = False
 
     async def publish(self, event: Event) -> Event:

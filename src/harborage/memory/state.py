@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
+from harborage.errors import error_text
 from harborage.memory.errors import InvalidSnapshotError
 from harborage.memory.health import RETRIES, HealthReason, check_edge
 from harborage.memory.values import (
@@ -171,7 +172,7 @@ def restored(data: bytes, config: Memory) -> MemoryState:
     try:
         state = read_state(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidSnapshotError(f"the snapshot cannot be read: {error}") from error
+        raise InvalidSnapshotError(f"the snapshot cannot be read: {error_text(error)}") from error
     if state.strategy is not config.strategy:
         raise InvalidSnapshotError(
             f"the snapshot is of strategy {state.strategy}, and this memory of {config.strategy}"

@@ -18,6 +18,7 @@ import msgspec
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import Crew
+from harborage.errors import error_reason, error_text
 from harborage.events import Event, EventBus, EventType, Payload
 from harborage.events.payloads import (
     MemoryHealthChangedPayload,
@@ -106,8 +107,8 @@ class SessionMemory:
         self._logger = logger or logging.getLogger("harborage.memory")
         self._locks: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
         self._degraded: dict[Identity, None] = {}
-        self._crew = Crew(lambda name, error: self._logger.error("%s stopped: %s", name, error))
-        self._asking = Crew(lambda name, error: self._logger.debug("%s: %s", name, error))
+        self._crew = Crew(lambda name, error: self._logger.error("%s stopped: %s", name, error_reason(error)))
+        self._asking = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
         self._recovery: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -212,7 +213,7 @@ class SessionMemory:
             seconds = self.config.summary_timeout_s
             summary = (await self._asking.within(asking, seconds, "summary of a session", clock=self._clock)).strip()
         except Exception as error:  # noqa: BLE001 - a failed summary is counted, and never fails what asked for it
-            reason = str(error) or type(error).__name__
+            reason = error_reason(error)
         if not summary:
             self._logger.warning("the memory of session %s was not summarised: %s", who.session_id, reason)
         return summary if len(summary) <= _MOST_SUMMARY else summary[: _MOST_SUMMARY - 1] + "…"
@@ -225,7 +226,9 @@ class SessionMemory:
                 try:
                     await self._recover_one(who)
                 except Exception as error:  # noqa: BLE001 - one session must not keep the others from recovering
-                    self._logger.warning("the memory of session %s was not recovered: %s", who.session_id, error)
+                    self._logger.warning(
+                        "the memory of session %s was not recovered: %s", who.session_id, error_reason(error)
+                    )
 
     async def _recover_one(self, who: Identity) -> None:
         async with self._lock(who):
@@ -271,7 +274,7 @@ class SessionMemory:
         try:
             state = read_state(record.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MemoryCorruptError(who.session_id, str(error)) from error
+            raise MemoryCorruptError(who.session_id, error_text(error)) from error
         if state.strategy is not self.config.strategy:
             return empty
         self._watch(who, state)
@@ -309,7 +312,7 @@ class SessionMemory:
         self._publish(
             EventType.MEMORY_IDENTITY_REJECTED,
             owner,
-            MemoryIdentityRejectedPayload(operation=operation, reason=str(error)),
+            MemoryIdentityRejectedPayload(operation=operation, reason=error_text(error)),
         )
         raise error
 
@@ -318,7 +321,7 @@ class SessionMemory:
         try:
             self._bus.publish_nowait(Event(type, who, payload))
         except Exception as error:  # noqa: BLE001 - announcing must not fail what is announced
-            self._logger.warning("%s was not published: %s", type, error)
+            self._logger.warning("%s was not published: %s", type, error_reason(error))
 
 
 async def _summarised(

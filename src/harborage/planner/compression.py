@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from harborage.callables import require_async, require_sync
+from harborage.errors import error_text
 from harborage.events import EventType, TrajectoryCompressedPayload, TrajectoryCompressionFailedPayload
 from harborage.identity import missing_parts
 from harborage.planner.cancellation import raise_if_cancelled
@@ -108,7 +109,7 @@ class CompressionRunner:
                 return trajectory.recent_size() // 4 + 1
             return self._estimator(trajectory.recent())
         except Exception as error:
-            _tell_failure(run, trajectory, 0, "estimator_error", str(error))
+            _tell_failure(run, trajectory, 0, "estimator_error", error_text(error))
             error.add_note("while estimating the size of the trajectory")
             raise
 
@@ -116,7 +117,7 @@ class CompressionRunner:
         try:
             summary = await self._summariser.summarise(run, trajectory)
         except Exception as error:
-            _tell_failure(run, trajectory, estimate, "summariser_error", str(error))
+            _tell_failure(run, trajectory, estimate, "summariser_error", error_text(error))
             error.add_note("while summarising the trajectory")
             raise
         if summary is None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_text
 from harborage.llm import (
     ChatMessage,
     CompleteRequest,
@@ -260,7 +260,7 @@ def failure_of(error: Exception) -> Failure:
     kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), "")
     told = vars(error).items() if kind else ()
     fields = {name: value for name, value in told if value is None or isinstance(value, str | int | float | bool)}
-    return Failure(kind or type(error).__name__, str(error) or type(error).__name__, fields)
+    return Failure(kind or type(error).__name__, error_text(error) or type(error).__name__, fields)
 
 
 def error_of(failure: Failure) -> LLMError:

@@ -19,7 +19,7 @@ from harborage.artifacts import ArtifactStore
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_reason
 from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
@@ -205,7 +205,7 @@ class Runtime:
         if self._open is not None:
             raise RuntimeOpenError()
         parts = await assemble(self._setup)
-        crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error))
+        crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error_reason(error)))
         self._open = (parts, crew)
         self._unlisten = (parts.tasks.on_spawned(self._note_spawned), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
@@ -451,7 +451,7 @@ class Runtime:
             raise
         except Exception as error:  # noqa: BLE001 - it is the outcome of this task
             await self._parts.effects.give_up(request.who, error)
-            self._setup.logger.error("task %s was not started: %s", task.id, error)
+            self._setup.logger.error("task %s was not started: %s", task.id, error_reason(error))
 
     async def _begin(self, parts: Assembly, request: RunRequest, key: str) -> None:
         try:

@@ -40,7 +40,6 @@ __all__ = [
     "decode_entries",
     "decode_entry",
     "encode_entry",
-    "error_text",
     "is_outdated",
     "raw",
 ]
@@ -251,11 +250,6 @@ def _version_of(members: Mapping[str, Any]) -> int:
 def raw(value: Any) -> msgspec.Raw:
     """A live value in the place of its encoded form: entries are encoded once, with everything inside them."""
     return value  # type: ignore[no-any-return]
-
-
-def error_text(error: BaseException) -> str:
-    """What `error` says, as text that an entry can hold whatever it quotes."""
-    return str(error).encode("utf-8", "backslashreplace").decode()
 
 
 class Record(Protocol):

@@ -15,6 +15,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import STOP, Crew
+from harborage.errors import error_text
 from harborage.identity import Quadruple, must_quadruple, require_quadruple
 from harborage.planner import (
     CallTool,
@@ -286,7 +287,7 @@ class ParallelExecutor:
             try:
                 descriptor.validate_args(branch.args)
             except Exception as error:
-                raise ParallelBranchInvalidArgsError(index, branch.tool, str(error)) from error
+                raise ParallelBranchInvalidArgsError(index, branch.tool, error_text(error)) from error
         return descriptor
 
     async def _call(self, descriptor: ToolDescriptor, branch: CallTool) -> ToolResult:

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from msgspec.structs import replace
 
 from harborage.concurrency import Crew
+from harborage.errors import error_reason
 from harborage.events import (
     BusClosedError,
     BusDroppedPayload,
@@ -83,7 +84,7 @@ class RunEvents:
         """
         subscription = self._bus.subscribe(self._session)
         while True:
-            crew = Crew(lambda name, error: _log.error("%s: %s", name, error))
+            crew = Crew(lambda name, error: _log.error("%s: %s", name, error_reason(error)))
             try:
                 # Asked before the replay: the last event of a run that is over is in it, or is forgotten.
                 await self._look_whether_over()

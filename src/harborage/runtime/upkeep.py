@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from harborage.clock import Timers, sleep
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_reason
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.survey import Places, settle
 from harborage.sessions import SessionRegistry
@@ -96,4 +96,4 @@ class Upkeep:
         try:
             await work()
         except (HarborageError, OSError, TimeoutError) as error:
-            self._logger.warning("upkeep, %s: %s", what, error)
+            self._logger.warning("upkeep, %s: %s", what, error_reason(error))

@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
-from harborage.concurrency import Crew, WorkCrashedError, detachable
-from harborage.errors import error_reason
+from harborage.concurrency import Crew, detachable
+from harborage.crashes import WorkCrashedError
+from harborage.errors import error_reason, error_summary
 from harborage.events import (
     Event,
     EventBus,
@@ -118,18 +119,13 @@ async def _attempt(
         return await detachable(attempt, clock=clock, crew=owner, name=name, seconds=timeout_s)
     except Exception as error:
         if isinstance(error, WorkCrashedError):
-            is_exit = isinstance(error.__cause__, SystemExit)
-            what = "tried to end the process" if is_exit else f"raised {type(error.__cause__).__name__}"
-            raise ToolCrashedError(f"the tool {what}") from error.__cause__
+            crash = error.__cause__ or error
+            what = "tried to end the process" if isinstance(crash, SystemExit) else f"raised {error_summary(crash)}"
+            raise ToolCrashedError(f"the tool {what}") from crash
         # A tool may turn the interruption into an error of its own; it is late all the same.
         if timeout_s is not None and clock.monotonic() - began >= timeout_s:
             raise ToolTimeoutError(timeout_s * 1000) from error
         raise
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        # A run would neither end nor go on: whoever carries it takes note of errors, and this is none to Python.
-        raise ToolCrashedError(f"the tool raised {type(error).__name__}: {error}") from error
     finally:
         if crew is None and len(owner):
             await _outlast(owner)
@@ -148,7 +144,7 @@ async def _outlast(crew: Crew) -> None:
 
 
 def _ended_late(name: str, error: BaseException) -> None:
-    _log.info("%s ended late: %s", name, error)
+    _log.info("%s ended late: %s", name, error_reason(error))
 
 
 def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:

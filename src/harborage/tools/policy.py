@@ -10,7 +10,7 @@ from asyncio import CancelledError
 import msgspec
 from msgspec.structs import force_setattr
 
-from harborage.errors import InvalidOptionError, all_of, at_least, one_of
+from harborage.errors import InvalidOptionError, all_of, at_least, error_text, one_of
 from harborage.identity import IdentityError
 from harborage.tools.enums import ErrorClass, OnUnknown, SideEffect, ValidateMode
 from harborage.tools.errors import ToolError, ToolInvalidArgsError, ToolNotFoundError
@@ -166,7 +166,7 @@ def classify(error: BaseException, *, has_deadline: bool = True, deadline_fired:
         return _class_of_status(status)
     if isinstance(error, _MISTAKES):
         return ErrorClass.PERMANENT
-    return _class_of_text(str(error))
+    return _class_of_text(error_text(error))
 
 
 def _status(error: BaseException) -> int | None:

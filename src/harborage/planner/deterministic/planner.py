@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
+from harborage.errors import error_reason
 from harborage.identity import Quadruple, require_quadruple
 from harborage.planner.cancellation import raise_if_cancelled
 from harborage.planner.context import RunContext
@@ -121,7 +122,7 @@ class DeterministicPlanner:
             try:
                 decision, is_claimed = await step.decide(run)
             except Exception as error:
-                reason = f"{type(step).__name__}: {str(error) or type(error).__name__}"
+                reason = f"{type(step).__name__}: {error_reason(error)}"
                 raise DeterministicStepError(index, reason) from error
             if not is_claimed:
                 continue

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from harborage.concurrency import together
+from harborage.errors import error_reason
 from harborage.events import BusStalledError
 from harborage.identity import Quadruple
 from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
@@ -109,7 +110,7 @@ def pending(services: AgentServices, who: Quadruple, error: FollowUpPendingError
     """
     if isinstance(error.__cause__, DatabaseError | BusStalledError):
         raise error.__cause__
-    services.logger.warning("run %s: %s", who.run_id, error)
+    services.logger.warning("run %s: %s", who.run_id, error_reason(error))
 
 
 async def _report_back(services: AgentServices, tasks: TaskRegistry, live: LiveRun, name: str) -> None:

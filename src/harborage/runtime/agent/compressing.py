@@ -5,7 +5,7 @@ A history outgrows the run's own budget, or the model says that it does not fit.
 
 from __future__ import annotations
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_reason
 from harborage.llm import ContextOverflowError, ContextWindowExceededError
 from harborage.planner import CompressionRunner, RunContext, Trajectory, default_token_estimator, mechanical_fold
 from harborage.planner.compression import stamp
@@ -75,7 +75,9 @@ def is_overflow(error: BaseException | None) -> bool:
 
 def _fold(services: AgentServices, context: RunContext, trajectory: Trajectory, error: Exception | None) -> None:
     if error is not None:
-        services.logger.warning("run %s: compression failed, folding: %s", context.quadruple.run_id, error)
+        services.logger.warning(
+            "run %s: compression failed, folding: %s", context.quadruple.run_id, error_reason(error)
+        )
     try:
         estimate = default_token_estimator(trajectory)
     except HarborageError:

@@ -91,7 +91,7 @@ class AgentEffects:
     async def give_up(self, who: Quadruple, error: Exception) -> None:
         """Say of a run that could not be given what it works with that it failed."""
         if await begin(self._services, who):
-            await fail_task(self._services, who, TaskFailure(TASK_ERROR_FETCH, str(error) or type(error).__name__))
+            await fail_task(self._services, who, TaskFailure(TASK_ERROR_FETCH, error_reason(error)))
 
     def connect(self, live: LiveRun) -> None:
         """Let approvals reach the gates, and a hard cancel its hook, while a step of the run is in flight."""
@@ -330,7 +330,7 @@ class AgentEffects:
             raise
         except HarborageError as error:
             self._reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
-            return Approval(refusal=str(error))
+            return Approval(refusal=error_reason(error))
 
     def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:
         """Why a call could not be made whoever allowed it; empty when it could, or when only its executor knows."""
@@ -431,7 +431,7 @@ class AgentEffects:
             spawned = await self._executor(call.run_id).spawn(self._who(call), spawn, key=key, deadline=deadline)
         except HarborageError as error:
             self._reraise_refusal(error)
-            return failed(str(error)).observation  # type: ignore[no-any-return]
+            return failed(error_reason(error)).observation  # type: ignore[no-any-return]
         if self._services.begin_child is not None:
             # Before the spawn is recorded: a task that a record knows of has a run.
             await self._services.begin_child(spawned.task_id, self._who(call))
@@ -465,7 +465,7 @@ class AgentEffects:
             _, seen = await self._executor(call.run_id).awaited(self._who(call), target, name, on_waiting)
         except HarborageError as error:
             self._reraise_refusal(error)
-            return failed(str(error)).observation
+            return failed(error_reason(error)).observation
         finally:
             live.waiting.pop(call.position, None)
         return seen

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from harborage import codec
+from harborage.errors import error_reason
 from harborage.events import EventType
 from harborage.events.payloads import ControlRejectedPayload
 from harborage.identity import Quadruple
@@ -57,7 +58,7 @@ async def begin(services: AgentServices, who: Quadruple) -> bool:
     try:
         await services.tasks.mark_running(who.run_id, who=who)
     except NotFoundError as error:
-        services.logger.info("run %s has no task: %s", who.run_id, error)
+        services.logger.info("run %s has no task: %s", who.run_id, error_reason(error))
     except FollowUpPendingError as error:
         pending(services, who, error)
     except InvalidTransitionError:
@@ -83,7 +84,7 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[Ta
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+        services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
     return going_on
 
 
@@ -105,7 +106,7 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        services.logger.info("run %s: its task had ended already: %s", who.run_id, error)
+        services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
 
 
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:

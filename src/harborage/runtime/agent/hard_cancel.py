@@ -8,6 +8,7 @@ from typing import Any
 
 from harborage.clock import Timers
 from harborage.concurrency import STOP, Crew
+from harborage.crashes import contained
 
 __all__ = ["HardCancel"]
 
@@ -61,7 +62,7 @@ class HardCancel:
 
     async def _call(self) -> Exception | None:
         try:
-            await self._hook(self._run_id)
+            await contained(self._hook(self._run_id))
         except Exception as error:  # noqa: BLE001 - kept for whoever applies the cancel
             return error
         return None

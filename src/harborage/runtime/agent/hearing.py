@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from harborage import codec
+from harborage.errors import error_reason
 from harborage.identity import Quadruple, effective_quadruple
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
 from harborage.runtime.exchanges import Asked, Exchange, Transcript, answered, failure_of, prompt_of
@@ -99,7 +100,9 @@ def _encoded(call: _Call, transcript: Transcript, logger: logging.Logger) -> byt
     try:
         return codec.encode(_exchange(call, transcript), "heard")
     except Exception as error:  # noqa: BLE001 - logged; hearing must not end a run
-        logger.warning("what the model was asked is not recorded, so this step cannot be replayed: %s", error)
+        logger.warning(
+            "what the model was asked is not recorded, so this step cannot be replayed: %s", error_reason(error)
+        )
         transcript.lose()
         return codec.encode(Exchange(Asked(0)))
 

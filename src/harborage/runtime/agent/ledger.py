@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import Timers, sleep
+from harborage.errors import error_reason
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError
@@ -162,7 +163,9 @@ class RunLedger:
         try:
             await self._save(row)
         except StateError as error:
-            self._logger.warning("run %s: what a model call took is written later: %s", self._who.run_id, error)
+            self._logger.warning(
+                "run %s: what a model call took is written later: %s", self._who.run_id, error_reason(error)
+            )
 
     def keep(self, key: str) -> Spent:
         """Count a reservation as spent; its row is written with the next change."""

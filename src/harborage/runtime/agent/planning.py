@@ -8,6 +8,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from harborage.crashes import is_order_to_stop
+from harborage.errors import error_reason, error_text
 from harborage.events import EventType, safe_excerpt
 from harborage.events.payloads import (
     DecisionPayload,
@@ -115,7 +117,7 @@ def _put_off(
     """The put-off step, announced; what was streamed of its answer is void."""
     if live.base.on_chunk is not None:
         live.base.on_chunk("", False, ChunkKind.RESET)
-    reason = f"{PROVIDER_UNAVAILABLE}: {safe_excerpt(str(down), _MAX_ERROR_TEXT, services.redactor)}"
+    reason = f"{PROVIDER_UNAVAILABLE}: {safe_excerpt(error_text(down), _MAX_ERROR_TEXT, services.redactor)}"
     at = f"{until:%Y-%m-%d %H:%M:%S} UTC"
     text = f"{reason}; attempt {attempts} failed, next attempt at {at}; resume the run to try now"
     _warn(services, run, text, attempts, next_attempt_at=until.isoformat())
@@ -156,7 +158,7 @@ async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planne
         if refused is None:
             raise
         limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
-        return replace(over_limit(services, run, limit, str(refused)), spent=_taken(account))
+        return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
 
 
 def _taken(account: StepAccount) -> Spent | None:
@@ -179,15 +181,16 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
         await keep_within_budget(services, live.compression, context, run.trajectory)
     started_at = services.stamp.now()
     before = services.clock.monotonic()
+    task = asyncio.current_task()
     try:
         answer = await _asked(services, live, context, run)
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:
+        if is_order_to_stop(error, task):
+            raise
         is_passing = services.patience is not None and outage_of(error) is not None
         if services.announces and not is_passing and account.refused is None and account.fault is None:
             _announce_error(services, run, error)
-        raise PlannerStepError(run.steps, str(error) or type(error).__name__) from error
+        raise PlannerStepError(run.steps, error_reason(error)) from error
     decision = check_decision(answer)
     if services.announces:
         _announce(services, run.who, decision, notes)
@@ -298,7 +301,7 @@ def _announce_error(services: AgentServices, run: RunState, error: BaseException
     payload = PlannerErrorPayload(
         identity=run.who,
         error_code=type(error).__name__,
-        error_message=safe_excerpt(str(error), _MAX_ERROR_TEXT, services.redactor),
+        error_message=safe_excerpt(error_text(error), _MAX_ERROR_TEXT, services.redactor),
         step=run.steps,
         occurred_at=services.stamp.now(),
     )

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from harborage.concurrency import Crew
+from harborage.errors import error_reason
 from harborage.planner import TASK_ERROR_RUN_LOOP, Finish, FinishReason, Trajectory, ends_at_step_limit
 from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH
@@ -21,7 +22,6 @@ from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.dispatch import dispatch
 from harborage.runtime.durable import Durable, RunLeftError, RunRequest
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.journal import error_text
 from harborage.runtime.steering.arrivals import StepInterruptedError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.loop import run_loop
@@ -94,7 +94,7 @@ class AgentProgram:
                 raise  # the run goes on, here or elsewhere; its task has not failed
             except Exception as error:
                 code = TASK_ERROR_FETCH if isinstance(error, ContextUnavailableError) else TASK_ERROR_RUN_LOOP
-                await io.step("task.fail", TaskFailure(code, error_text(error) or type(error).__name__))
+                await io.step("task.fail", TaskFailure(code, error_reason(error)))
                 raise
             return _with_children(finish, await io.step("task.end", finish))
         finally:

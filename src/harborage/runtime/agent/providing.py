@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew, is_cancelled, together
-from harborage.errors import HarborageError
+from harborage.crashes import WorkCrashedError, contained
+from harborage.errors import HarborageError, error_reason, error_summary, error_text
 from harborage.events import EventType, Redactor, RuntimeWarningPayload
 from harborage.identity import bound
 from harborage.memory import SessionMemory
@@ -91,7 +92,7 @@ class ContextDesk:
         self.redactor = redactor
         self._clock = clock
         self._logger = logger
-        self._crew = Crew(lambda name, error: logger.debug("%s: %s", name, error))
+        self._crew = Crew(lambda name, error: logger.debug("%s: %s", name, error_reason(error)))
 
     async def ask(self, run: ContextRequest) -> Provided:
         """What the runtime's providers give to a run; their live objects are kept for that run alone.
@@ -139,7 +140,7 @@ class ContextDesk:
         try:
             return _plain(choice, _MOST_BYTES)
         except (HarborageError, msgspec.ValidationError) as error:
-            raise ContextProviderError(f"start: this context cannot be recorded: {error}") from error
+            raise ContextProviderError(f"start: this context cannot be recorded: {error_text(error)}") from error
 
     def own(self, context: Context, run_id: str) -> Context:
         """The context as the run records it; its live objects are kept for that run alone."""
@@ -162,10 +163,6 @@ class ContextDesk:
             if not isinstance(given, Context):
                 raise ContextProviderError(f"it gave a {type(given).__name__}, not a Context")
             return _plain(given, source.max_bytes)
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            return "it awaited something that was cancelled elsewhere"
         except DatabaseError as error:
             if source.is_required:
                 raise
@@ -174,9 +171,8 @@ class ContextDesk:
             return self._reason(error)
 
     def _reason(self, error: BaseException) -> str:
-        text = str(error) or type(error).__name__
-        if not isinstance(error, TimeoutError | ContextProviderError) and str(error):
-            text = f"{type(error).__name__}: {text}"
+        is_told = isinstance(error, TimeoutError | ContextProviderError | WorkCrashedError)
+        text = error_reason(error) if is_told else error_summary(error)
         return without_secrets(self.redactor, text)[:_MOST_REASON]  # cut first, a secret could lose its mark
 
     def forget(self, run_id: str, handles: Iterable[str]) -> None:
@@ -268,9 +264,12 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
         return False
     turn = turn_of(live.base.query or live.base.goal, finish, state.trajectory, key=who.run_id, clock=services.stamp)
     try:
-        await memory.add_turn(who.identity, turn)
-    except Exception as error:  # noqa: BLE001 - what a session remembers does not change how its run ended
-        reason = without_secrets(services.redactor, f"{type(error).__name__}: {error}")[:_MOST_REASON]
+        await contained(memory.add_turn(who.identity, turn))
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
+        # What a session remembers does not change how its run ended.
+        reason = without_secrets(services.redactor, error_summary(error))[:_MOST_REASON]
         message = f"the session does not remember this run: {reason}"
         services.logger.warning("run %s: %s", _id(live), message)
         services.emit(EventType.RUNTIME_WARNING, who, RuntimeWarningPayload(message=message))

@@ -11,6 +11,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock, Timers
 from harborage.concurrency import CANCEL_GRACE_S, Crew, leavable
+from harborage.errors import error_reason, error_text
 from harborage.events import REDACTOR_DRIVERS, Event, EventBus, EventType, Payload, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.agent.hearing import Hearing
@@ -79,7 +80,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
         than the grace, it is ended, and its name is logged."""
 
         def left(problem: BaseException | None) -> None:
-            why = "" if problem is None else f", and could not be closed: {problem}"
+            why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
             text = "run %s: %s was left: it ignored its cancellation for %g s%s"
             self.logger.warning(text, who.run_id, what, CANCEL_GRACE_S, why)
 
@@ -92,4 +93,4 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self.bus.publish_nowait(Event(type, who, payload, at))
         except Exception as error:  # noqa: BLE001 - announcing must not end a run
-            self.logger.warning("run %s: %s was not published: %s", who.run_id, type, error)
+            self.logger.warning("run %s: %s was not published: %s", who.run_id, type, error_reason(error))

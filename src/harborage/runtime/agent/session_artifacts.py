@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from harborage.artifacts import ArtifactScope, ArtifactStore, TracksChanges
 from harborage.clock import Timers
+from harborage.errors import error_reason
 from harborage.identity import Quadruple
 from harborage.planner import ArtifactManifestEntry, build_artifact_manifest
 from harborage.state.errors import DatabaseError
@@ -53,7 +54,9 @@ class SessionArtifacts:
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001 - a planner can decide without the list, and the log says why it must
-            self._logger.warning("run %s: the session's artifacts are not listed: %s", self._who.run_id, error)
+            self._logger.warning(
+                "run %s: the session's artifacts are not listed: %s", self._who.run_id, error_reason(error)
+            )
             self._shown, self._count = (), None
             return self._shown
         self._count, self._listed_at = count, self._clock.monotonic()

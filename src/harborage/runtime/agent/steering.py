@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from harborage import codec
 from harborage.clock import sleep
+from harborage.errors import error_reason
 from harborage.events import EventType
 from harborage.events.payloads import ControlLifecyclePayload
 from harborage.identity import Quadruple
@@ -164,7 +165,7 @@ async def _served(
         except DatabaseError as error:
             if services.control_errors is ControlErrors.FAIL:
                 raise
-            services.logger.warning("run %s: %s is applied again: %s", who.run_id, control.type, error)
+            services.logger.warning("run %s: %s is applied again: %s", who.run_id, control.type, error_reason(error))
             await sleep(services.clock, _HICCUP_S)
 
 
@@ -200,7 +201,7 @@ async def _propagate_cancel(
         return
     if services.control_errors is ControlErrors.FAIL:
         raise error
-    services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error)
+    services.logger.warning("run %s: the hard cancel hook failed: %s", who.run_id, error_reason(error))
 
 
 async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None) -> Steered:
@@ -273,11 +274,15 @@ async def hand_over(
                 await settle()
                 break
             except DatabaseError as error:
-                services.logger.warning("run %s: %s is handed over again: %s", who.run_id, control.type, error)
+                services.logger.warning(
+                    "run %s: %s is handed over again: %s", who.run_id, control.type, error_reason(error)
+                )
                 await sleep(services.clock, _HICCUP_S)
     except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
         _record(services, who, control, error)
-        services.logger.warning("run %s: %s could not be handed over: %s", who.run_id, control.type, error)
+        services.logger.warning(
+            "run %s: %s could not be handed over: %s", who.run_id, control.type, error_reason(error)
+        )
         return
     _record(services, who, control, None)
 

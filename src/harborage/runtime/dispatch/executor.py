@@ -20,7 +20,7 @@ from harborage import codec
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew, is_cancelled
-from harborage.errors import HarborageError, error_reason
+from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
 from harborage.planner import (
@@ -174,7 +174,7 @@ class CatalogToolExecutor:
         self._logger = logging.getLogger(__name__) if logger is None else logger
         self._max_depth = max_spawn_depth if max_spawn_depth > 0 else DEFAULT_SPAWN_DEPTH_CAP
         self._clock = clock
-        self._stragglers = Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error))
+        self._stragglers = Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error_reason(error)))
         self._invoker = Invoker(bus=bus, clock=clock)
         self._emit: Callable[[Event], Event] | None = None if bus is None else bus.publish_nowait
 
@@ -237,7 +237,7 @@ class CatalogToolExecutor:
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
-            return failed(str(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED, code=code)
+            return failed(error_text(error), OutcomeStatus.REJECTED if is_refusal else OutcomeStatus.FAILED, code=code)
         except Exception as error:  # noqa: BLE001 - any failure of a call is its outcome
             return failed(error_reason(error))
         if not is_recorded:
@@ -267,7 +267,7 @@ class CatalogToolExecutor:
                 if descriptor.validate_args is not None:
                     descriptor.validate_args(call.args)
             except HarborageError as error:
-                raise ParallelBranchInvalidArgsError(index, call.tool, str(error)) from error
+                raise ParallelBranchInvalidArgsError(index, call.tool, error_text(error)) from error
 
     def refuses_args(self, call: CallTool, view: ToolCatalogView | None) -> bool:
         """Whether a tool that can be called does not take these arguments."""

@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_summary, error_text
 from harborage.events import safe_excerpt
 from harborage.planner import (
     CallParallel,
@@ -115,7 +115,7 @@ def join_of(decision: CallParallel) -> JoinSpec | ToolOutcome:
     try:
         return normalise_join(decision.join, decision.branches)
     except PlannerError as error:
-        return failed(f"parallel dispatch: {error}")
+        return failed(f"parallel dispatch: {error_text(error)}")
 
 
 def kept_or_raised(outcome: ToolOutcome) -> ToolOutcome:
@@ -153,7 +153,7 @@ def _settled(outcome: BranchOutcome[ToolOutcome]) -> ToolOutcome:
         case Failed(ToolCallFailedError() as error):
             return error.outcome
         case Failed(error):
-            return failed(f"{type(error).__name__}: {error}")
+            return failed(error_summary(error))
         case Cancelled():
             return failed("cancelled: the call was settled by its other branches", OutcomeStatus.CANCELLED)
         case _ as unreachable:

@@ -13,7 +13,9 @@ from typing import Protocol
 import msgspec
 
 from harborage.clock import Timers
-from harborage.concurrency import Crew
+from harborage.concurrency import Crew, is_cancelled
+from harborage.crashes import WorkCrashedError, contained
+from harborage.errors import error_reason, error_text
 from harborage.identity import bound
 from harborage.planner import Finish
 from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
@@ -21,7 +23,7 @@ from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.histories import History, latest_history
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
-from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, error_text, raw
+from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.inbox import Inbox
 from harborage.tools import CLOSE_GRACE_S
@@ -69,7 +71,7 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
             Exception: what the run failed with.
         """
         told = latest_history(run.request, entries)
-        crew = Crew(lambda name, error: self.logger.warning("run %s, %s: %s", run_id, name, error))
+        crew = Crew(lambda name, error: self.logger.warning("run %s, %s: %s", run_id, name, error_reason(error)))
         try:
             while True:
                 try:
@@ -115,12 +117,14 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
         )
         try:
             with bound(request.who):
-                finish = await self.program(io, request)
+                finish = await contained(self.program(io, request))
             await io.flush()
             return finish
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             await io.settle()
-            raise
+            if is_stopping() or is_cancelled():
+                raise
+            raise WorkCrashedError("the run awaited something that was cancelled elsewhere") from cancelled
         except Exception:
             await io.flush()
             raise

@@ -12,7 +12,7 @@ import msgspec
 
 from harborage import codec
 from harborage.clock import Timers
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_text
 from harborage.planner import Finish
 from harborage.runtime.durable import (
     ControlUnreadableError,
@@ -66,7 +66,7 @@ class Carried(msgspec.Struct, kw_only=True):
         try:
             control = codec.decode(sent.data, ControlEvent)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self.unreadable = ControlUnreadableError(self.lease.run_id, sent.number, sent.event_id, str(error))
+            self.unreadable = ControlUnreadableError(self.lease.run_id, sent.number, sent.event_id, error_text(error))
             if self.mailbox is not None:
                 self.mailbox.refuse(self.unreadable)
             return
@@ -112,7 +112,7 @@ class Ledger:
             self._run.is_lost = True
             raise RunTakenError(lease.run_id) from error
         except HarborageError as error:
-            raise RecordRefusedError(lease.run_id, str(error)) from error
+            raise RecordRefusedError(lease.run_id, error_text(error)) from error
 
 
 def parked(waiting: Waiting, now: datetime) -> Standing:

@@ -17,6 +17,8 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
+from harborage.crashes import contained
+from harborage.errors import error_reason, error_text
 from harborage.identity import require_quadruple
 from harborage.planner import Finish
 from harborage.runtime.durable import (
@@ -172,7 +174,7 @@ class MemoryEngine:
             raise EngineClosedError()
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
-        crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
+        crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         carriage = Carriage(
             program=program,
             effects=effects,
@@ -210,7 +212,7 @@ class MemoryEngine:
             try:
                 await self._known(run_id)
             except JournalCorruptError as error:
-                self._logger.error("run %s is left alone: %s", run_id, error)
+                self._logger.error("run %s is left alone: %s", run_id, error_reason(error))
         # Runs that were started meanwhile come after those of before.
         self._runs = {run_id: self._runs[run_id] for run_id in (*earlier, *self._runs) if run_id in self._runs}
         self._has_looked_back = True
@@ -252,13 +254,27 @@ class MemoryEngine:
         run.phase, run.reason = RunPhase.RUNNING, ""
         run.ended.clear()
         try:
-            entry = await self._carried(run_id, run, carriage)
+            entry = await contained(self._carried(run_id, run, carriage))
             if entry is not None:
                 await self._end(run_id, run, entry)
+        except asyncio.CancelledError:
+            # Unless this host stops, somebody else cancelled the task: the run goes on from its record.
+            asyncio.get_running_loop().call_soon(self._carry_on, run_id, run)
+            raise
+        except Exception as error:
+            if not run.phase.is_final:
+                run.cause, run.failure = error, failure_of(error)
+                self._close(run_id, run, RunPhase.FAILED)
+            raise
         finally:
             run.is_carried = False
             if run.phase is RunPhase.RUNNING:
                 run.phase = RunPhase.PENDING
+
+    def _carry_on(self, run_id: str, run: _Carried) -> None:
+        if self._work is not None:
+            self._logger.warning("run %s: its task was cancelled, and not by its host; it is carried on", run_id)
+        self._launch(run_id, run)
 
     async def _carried(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
         """The same as `_outcome`, of a run whose steps may be put off."""
@@ -266,7 +282,7 @@ class MemoryEngine:
             try:
                 return await self._outcome(run_id, run, carriage)
             except RunPutOffError as error:
-                self._logger.warning("%s", error)
+                self._logger.warning("%s", error_reason(error))
                 run.phase, run.reason = RunPhase.PARKED, error.reason
                 await self._hold(run, error.until)
                 run.phase, run.reason = RunPhase.RUNNING, ""
@@ -294,9 +310,9 @@ class MemoryEngine:
         except RunPutOffError:
             raise
         except (HistoryMismatchError, JournalCorruptError) as error:
-            run.phase, run.reason = RunPhase.BLOCKED, str(error)
+            run.phase, run.reason = RunPhase.BLOCKED, error_text(error)
             run.ended.set()
-            self._logger.error("%s", error)
+            self._logger.error("%s", error_reason(error))
             return None
         except Exception as error:  # noqa: BLE001 - kept as the run's result
             run.cause, run.failure = error, failure_of(error)

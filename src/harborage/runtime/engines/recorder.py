@@ -17,6 +17,8 @@ import msgspec
 from harborage import codec
 from harborage.clock import Timers
 from harborage.concurrency import CancelScope, Crew, is_cancelled, take_back
+from harborage.crashes import is_order_to_stop
+from harborage.errors import error_summary, error_text
 from harborage.planner import JoinSpec
 from harborage.runtime.durable import (
     Durable,
@@ -43,7 +45,6 @@ from harborage.runtime.journal import (
     Patched,
     Record,
     Waited,
-    error_text,
     raw,
 )
 from harborage.runtime.parallel import BranchOutcome, Cancelled, race
@@ -89,7 +90,7 @@ class StepCrashedError(EngineError):
 
     def __init__(self, name: str = "", crash: BaseException | None = None) -> None:
         self.name = name
-        super().__init__(f"step {name!r} raised {type(crash).__name__}: {crash}")
+        super().__init__(f"step {name!r} raised {'' if crash is None else error_summary(crash)}")
 
 
 class Recorder:
@@ -327,9 +328,9 @@ class Recorder:
         before = task.cancelling()
         try:
             result = await effect.run(call)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) and is_order_to_stop(error, task):
+                raise
             failure = self._failure_of(call, effect, error)
             if failure is None:
                 raise
@@ -454,7 +455,7 @@ class Recorder:
             return codec.decode(bytes(recorded), type)
         except msgspec.ValidationError as error:
             asked = getattr(type, "__name__", str(type))
-            raise HistoryMismatchError(self._run_id, position, f"{name} ({error})", asked) from error
+            raise HistoryMismatchError(self._run_id, position, f"{name} ({error_text(error)})", asked) from error
 
     def _pop(self, position: str, kind: type[E]) -> E | None:
         entries = self._past.pop(position, None) if self._past else None

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import STOP, Crew
-from harborage.errors import HarborageError
+from harborage.crashes import contained
+from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
@@ -215,7 +216,7 @@ class StoredEngine:
             raise EngineClosedError()
         if self._work is not None:
             raise EngineError("this host is being served already; stop the other worker first")
-        crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
+        crew = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         carriage = Carriage(
             program=program,
             effects=effects,
@@ -227,7 +228,7 @@ class StoredEngine:
         )
         self._work, self._stopped = (carriage, crew), None
         unlisten = self._queue.on_change(self._changed.set)
-        alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error))
+        alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         try:
             sign = alive.start(self._queue.keep_alive(self._worker), "sign of life")
             sign.add_done_callback(lambda _: self._changed.set())
@@ -275,7 +276,7 @@ class StoredEngine:
                 self._tell_strangers()
                 await self._doze()
             except HarborageError as error:
-                self._logger.error("the store of runs: %s", error)
+                self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
 
     def _take_up(self, claim: Claim) -> None:
@@ -310,16 +311,15 @@ class StoredEngine:
 
     async def _carry(self, run: Carried, carriage: Carriage) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
-        ledger = Ledger(self._store, run)
         try:
             if not await self._supersede(run):
                 return
-            standing = await self._outcome(run, carriage, ledger)
+            standing = await contained(self._outcome(run, carriage, Ledger(self._store, run)))
         except RunTakenError as error:
-            self._logger.warning("%s", error)
+            self._logger.warning("%s", error_reason(error))
             self._let_go(run)
-        except RecordRefusedError as error:
-            self._logger.error("%s", error)
+        except Exception as error:  # noqa: BLE001 - a record that refuses, or what nobody foresaw: it is tried again
+            self._logger.error("run %s is given back: %s", run.lease.run_id, error_reason(error))
             self._let_go(run)
             await self._release(run.lease, Standing(), wait_s=_HICCUP_S)
         except asyncio.CancelledError:
@@ -349,12 +349,12 @@ class StoredEngine:
         except (RunTakenError, RecordRefusedError):
             raise
         except RunPutOffError as error:
-            self._logger.warning("%s", error)
+            self._logger.warning("%s", error_reason(error))
             return put_off(run, error)
         except _UNREADABLE as error:
             return self._blocked(error)
         except DatabaseError as error:
-            raise RecordRefusedError(run_id, str(error)) from error
+            raise RecordRefusedError(run_id, error_text(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
             self._remember(run_id, error)
             name, message = failure_of(error)
@@ -369,8 +369,8 @@ class StoredEngine:
 
     def _blocked(self, error: Exception) -> Standing:
         """How a run stands that other code, or a repair, must come to."""
-        self._logger.error("%s", error)
-        return Standing(stand=Stand.BLOCKED, reason=str(error))
+        self._logger.error("%s", error_reason(error))
+        return Standing(stand=Stand.BLOCKED, reason=error_text(error))
 
     def _is_leaving(self, run: Carried) -> bool:
         return self._work is None or run.parked is not None or run.is_lost
@@ -396,7 +396,7 @@ class StoredEngine:
                 await self._queue.release(lease, standing)
                 return
             except HarborageError as error:
-                self._logger.error("run %s is not given back: %s", lease.run_id, error)
+                self._logger.error("run %s is not given back: %s", lease.run_id, error_reason(error))
                 if self._work is None:
                     return  # the end of this worker frees its runs
                 wait_s = _HICCUP_S
@@ -411,7 +411,7 @@ class StoredEngine:
         try:
             await self._deliver()
         except HarborageError as error:
-            self._logger.warning("run %s has its controls a moment later: %s", run_id, error)
+            self._logger.warning("run %s has its controls a moment later: %s", run_id, error_reason(error))
 
     async def _deliver(self) -> None:
         """Hand what was sent, by any process, to the runs that are carried here; one look serves all who ask for it."""

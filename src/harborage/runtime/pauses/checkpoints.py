@@ -15,6 +15,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from harborage.concurrency import together
+from harborage.errors import error_reason
 from harborage.identity import Quadruple
 from harborage.runtime.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
 from harborage.runtime.pauses.index import PauseIndex, slot_of_tenant
@@ -169,7 +170,7 @@ class Checkpoints:
         try:
             pause = await self.load(token, owner)
         except (CheckpointCorruptError, UnsupportedFormatVersionError) as error:
-            logger.warning("pause %s cannot be listed: %s", token, error)
+            logger.warning("pause %s cannot be listed: %s", token, error_reason(error))
             return None
         if pause is None:
             lost.append(token)

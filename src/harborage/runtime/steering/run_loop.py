@@ -15,7 +15,7 @@ from typing import TypeVar
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import Crew
-from harborage.errors import one_of
+from harborage.errors import error_reason, one_of
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
@@ -97,7 +97,7 @@ class RunLoop:
             stamp=clock,
             control_errors=one_of(ControlErrors, control_errors, "control_errors"),
             hard_cancel_hook=hard_cancel_hook,
-            stragglers=Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error)),
+            stragglers=Crew(lambda name, error: self._logger.info("%s ended late: %s", name, error_reason(error))),
             logger=self._logger,
         )
 
@@ -172,7 +172,9 @@ class RunLoop:
         return RunLedger(base.quadruple, caps, clock=self._services.clock, spent=spent, logger=self._logger)
 
     async def _carry(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:
-        crew = Crew(lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error))
+        crew = Crew(
+            lambda name, error: self._logger.error("%s of run %s: %s", name, base.quadruple.run_id, error_reason(error))
+        )
         effects = AgentEffects(self._services)
         clock = self._services.clock
         mailbox = Mailbox(
