@@ -235,3 +235,55 @@ async def test_with_a_running_loop_what_cannot_be_opened_says_so_and_leaves_noth
     """The error of opening comes out as it is, and the thread has ended."""
     with pytest.raises(GatedToolUnknownError), opened(GOAL, approvals={"nope": AlwaysDeny()}):
         pass
+
+
+def test_a_call_on_the_loops_own_thread_is_refused() -> None:
+    """An async tool that calls the façade would wait for itself: it is told so by name, and its run goes on."""
+    runtimes: list[Any] = []
+
+    @tool
+    async def peek() -> str:
+        """Look at the runtime from inside."""
+        with pytest.raises(blocking.BlockingCallError, match="plain `def`"):
+            runtimes[0].run("x", who=ME)
+        with pytest.raises(blocking.BlockingCallError):
+            runtimes[0]._thread.close()
+        return "refused"
+
+    with blocking.Runtime(planner=ScriptedPlanner([CallTool("peek", b"{}"), GOAL]), tools=[peek]) as rt:
+        runtimes.append(rt)
+        assert rt.start("g", who=ME).result() == GOAL
+
+
+def test_closing_abandons_what_ignores_its_cancellation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names it; whoever waits for it in another thread is told that the runtime is closed."""
+    monkeypatch.setattr(blocking, "_GRACE_S", 0.05)
+    is_begun, is_done = threading.Event(), threading.Event()
+
+    async def stubborn() -> None:
+        is_begun.set()
+        while not is_done.is_set():
+            try:
+                await asyncio.sleep(0.2)
+            except asyncio.CancelledError:
+                pass
+
+    thread = blocking._LoopThread()
+    refused: list[str] = []
+
+    def wait() -> None:
+        try:
+            thread.call(stubborn())
+        except RuntimeClosedError as error:
+            refused.append(str(error))
+
+    waits = threading.Thread(target=wait)
+    waits.start()
+    assert is_begun.wait(5)
+    thread.close()
+    is_done.set()
+    waits.join(5)
+    assert len(refused) == 1
+    assert "abandoned, ignoring their cancellation" in caplog.text

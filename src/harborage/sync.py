@@ -7,13 +7,15 @@ event loop of its own uses `harborage.Runtime` itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from harborage.errors import HarborageError, error_reason
 from harborage.events import Event
 from harborage.identity import Identity
 from harborage.planner import Finish
@@ -22,9 +24,25 @@ from harborage.runtime.durable import RunStatus
 from harborage.runtime.pauses import Pause
 from harborage.runtime.steering.controls import Scope
 
-__all__ = ["Run", "Runtime"]
+__all__ = ["BlockingCallError", "Run", "Runtime"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_CLOSE_S = 30.0
+"""Seconds that the runtime gets to close before its event loop is ended all the same."""
+_GRACE_S = 1.0
+"""Seconds that what is left on the loop, and then its threads, get to end before they are abandoned."""
+
+
+class BlockingCallError(HarborageError):
+    """A call that blocks was made on the event loop's own thread, where it would wait for itself for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "harborage.sync was called on the thread of its own event loop, as from an async tool or a planner, and "
+            "would wait for itself for ever; make the tool a plain `def`, which has a thread, or use harborage.Runtime"
+        )
 
 
 class _LoopThread:
@@ -34,6 +52,9 @@ class _LoopThread:
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._door = threading.Lock()
+        self._waiting: set[Future[Any]] = set()
+        self._threads = ThreadPoolExecutor(thread_name_prefix="harborage-tools")
+        self._loop.set_default_executor(self._threads)
         self._thread = threading.Thread(target=self._serve, name="harborage", daemon=True)
         self._thread.start()
 
@@ -44,23 +65,49 @@ class _LoopThread:
         """
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(_let_go(asyncio.all_tasks(self._loop)))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        except BaseException as error:  # noqa: BLE001 - it is logged, and whoever waits for the loop is told
+            _log.critical("the event loop of harborage.sync was ended: %s", error_reason(error))
         finally:
-            self._loop.close()
+            with self._door:
+                self._is_closed = True
+            try:
+                self._loop.run_until_complete(_let_go(self._loop))
+                self._end_threads()
+            finally:
+                self._loop.close()
+                for future in list(self._waiting):
+                    future.cancel()  # its task ignored its cancellation; whoever waits for it is told
+
+    def _end_threads(self) -> None:
+        """Wait a little for calls that run in threads; one that is blocked is abandoned."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        ending = threading.Thread(target=self._threads.shutdown, name="harborage-end", daemon=True)
+        ending.start()
+        ending.join(_GRACE_S)
+        if ending.is_alive():
+            _log.warning("harborage.sync: calls in threads go on after %g s and are abandoned", _GRACE_S)
+
+    def _check_thread(self, work: Coroutine[Any, Any, Any] | None) -> None:
+        if threading.current_thread() is self._thread:
+            if work is not None:
+                work.close()
+            raise BlockingCallError()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and wait for its result; interrupting the wait cancels the work.
 
         Raises:
+            BlockingCallError: this is the thread of the loop.
             RuntimeClosedError: the loop has ended, before or meanwhile.
         """
+        self._check_thread(work)
         with self._door:
             if self._is_closed:
                 work.close()
                 raise host.RuntimeClosedError()
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._waiting.add(future)
+            future.add_done_callback(self._waiting.discard)
         try:
             return future.result()
         except CancelledError:
@@ -75,21 +122,35 @@ class _LoopThread:
             self.call(work)
 
     def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
-        """Refuse further calls, run `last`, and end the loop."""
+        """Refuse further calls, run `last`, and end the loop; what ignores that is abandoned, and the log names it.
+
+        Raises:
+            BlockingCallError: this is the thread of the loop.
+        """
+        self._check_thread(last)
         # Nobody comes in any more, and whoever is in has begun before `last` does: a call meets an open runtime or is
         # refused, never one that is half closed.
         with self._door:
-            self._is_closed = True
-            future = None if last is None else asyncio.run_coroutine_threadsafe(last, self._loop)
+            is_over, self._is_closed = self._is_closed, True
+            future = None if last is None or is_over else asyncio.run_coroutine_threadsafe(last, self._loop)
+            if future is None and last is not None:
+                last.close()
         try:
             if future is not None:
-                future.result()
+                future.result(_CLOSE_S)
+        except TimeoutError:
+            _log.warning("harborage.sync: the runtime did not close within %g s; its event loop is ended", _CLOSE_S)
+        except CancelledError:
+            _log.warning("harborage.sync: the event loop ended before the runtime had closed")
         finally:
             self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            _log.warning("harborage.sync: the event loop is blocked and is abandoned after %g s", _CLOSE_S)
 
 
 class Run:
@@ -219,12 +280,18 @@ class Runtime:
         return Run(self._thread.call(self._runtime.run(run_id, who=who, scope=scope)), self._thread)
 
 
-async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:
+async def _let_go(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what is left, so that whoever waits for it in another thread does not wait for ever."""
+    await asyncio.sleep(0)  # what was handed over just now becomes a task
+    tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    left = (await asyncio.wait(tasks, timeout=_GRACE_S))[1] if tasks else set()
+    if left:
+        names = ", ".join(sorted(task.get_name() for task in left))
+        _log.warning("harborage.sync: abandoned, ignoring their cancellation for %g s: %s", _GRACE_S, names)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(loop.shutdown_asyncgens(), _GRACE_S)
 
 
 async def _next(stream: AsyncIterator[Event]) -> Event | None:
