@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harborage.identity import Quadruple
-from harborage.planner import FactoryDeps, Finish, FinishReason, PlannerConfig, RunContext
+from harborage.planner import FactoryDeps, Finish, FinishReason, InvalidConfigError, PlannerConfig, RunContext
 from harborage.planner.finish import FinishPlanner, make
 
 pytestmark = pytest.mark.anyio
@@ -75,5 +75,7 @@ async def test_one_instance_serves_128_runs():
 
 
 async def test_the_factory_needs_nothing():
-    """The driver builds the stub from any configuration."""
-    assert isinstance(make(PlannerConfig(), FactoryDeps()), FinishPlanner)
+    """The driver builds the stub from any configuration, but refuses options that no driver but another has."""
+    assert isinstance(make(PlannerConfig(max_steps=3), FactoryDeps()), FinishPlanner)
+    with pytest.raises(InvalidConfigError, match="leave out repair_attempts"):
+        make(PlannerConfig(extra={"repair_attempts": 2}), FactoryDeps())

@@ -15,7 +15,16 @@ import pytest
 from harborage import codec
 from harborage.events import ControlLifecyclePayload, Cursor, EventType, Filter, MemoryEventBus, typed_event
 from harborage.identity import Identity, Quadruple
-from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RunContext
+from harborage.planner import (
+    CallTool,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    SpawnSpec,
+    SpawnTask,
+)
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import open_pause, steer
 from harborage.runtime.approval import AlwaysDeny
@@ -142,23 +151,26 @@ async def pay() -> str:
     strict=True, raises=AssertionError, reason="the store of record: what waits in a parked run's inbox stays there"
 )
 async def test_a_message_does_not_keep_a_waiting_run_in_memory() -> None:
-    """It is read when the run goes on; until then the run waits on disk, as it did before."""
+    """One that waits for an approval, and one that waits for its child: the message is read when the run goes on; until
+    then the run waits on disk, as it did before."""
     clock = FakeClock()
+    child = [RequestPause(PauseReason.AWAIT_INPUT, {}), GOAL]
+    parent = [SpawnTask(spec=SpawnSpec(query="child", retain_turn=True)), GOAL]
     async with Runtime(
-        planner=ScriptedPlanner([CallTool("pay"), GOAL]),
+        planner=ScriptedPlanner([CallTool("pay"), GOAL], by_query={"parent": parent, "child": child}),
         tools=[pay],
         approvals={"pay": AlwaysDeny()},
         storage="memory:",
         clock=clock,
     ) as runtime:
         engine: Any = runtime._parts.engine
-        run = await runtime.start("g", who=ME)
+        runs = [await runtime.start(query, who=ME) for query in ("gate", "parent")]
         await settle()
-        assert await run.waiting()
         await clock.run_for(5)
-        if engine._carried:
-            raise RuntimeError("the run has not left memory")
-        await run.message("hello")
+        if engine._carried or not await runs[0].waiting():
+            raise RuntimeError("the runs do not wait outside of memory")
+        for run in runs:
+            await run.message("hello")
         await clock.run_for(60)
         assert not engine._carried
 

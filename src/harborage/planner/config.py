@@ -64,7 +64,10 @@ class OperatorPlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defa
 
 
 class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a planner's factory gets. Zero, empty and None mean the driver's own default; `extra` is the driver's."""
+    """What a planner's factory gets. Zero, empty and None mean the driver's own default; `extra` is the driver's.
+
+    The driver `finish` asks no model, so the options have no effect on it, and it takes no `extra`.
+    """
 
     driver: str = ""
     max_steps: int = 0

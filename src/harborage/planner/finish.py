@@ -7,6 +7,7 @@ from harborage.planner.config import PlannerConfig
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import Finish
 from harborage.planner.enums import FinishReason
+from harborage.planner.errors import InvalidConfigError
 from harborage.planner.registry import FactoryDeps
 
 __all__ = ["FinishPlanner", "make"]
@@ -36,5 +37,12 @@ class FinishPlanner:
 
 
 def make(config: PlannerConfig, deps: FactoryDeps) -> FinishPlanner:
-    """A `FinishPlanner`; neither the configuration nor the dependencies change it."""
+    """A `FinishPlanner`, which asks no model: `extra` has to be empty, and the other options have no effect.
+
+    Raises:
+        InvalidConfigError: `extra` holds something.
+    """
+    if config.extra:
+        names = ", ".join(config.extra)
+        raise InvalidConfigError(f"planner.extra: the finish planner has no options of its own; leave out {names}")
     return FinishPlanner()

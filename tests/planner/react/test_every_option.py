@@ -149,6 +149,8 @@ async def test_what_cannot_be_used_is_refused_when_the_planner_is_built():
         ("parallel_tool_calls", "no"),
         ("extra", {"nonsense": 1}),
         ("extra", {"repair_attempts": "3"}),
+        ("extra", {"repair_attempts": -1}),
+        ("extra", {"max_consecutive_arg_failures": -3}),
     ):
         config = PlannerConfig(driver="react", **{name: value})
         with pytest.raises(InvalidConfigError, match=rf"planner\.{name}"):

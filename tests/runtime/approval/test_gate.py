@@ -147,6 +147,17 @@ async def test_secrets_are_hidden_from_approvers_and_reach_the_tool(
     assert summary == {"args": {"password": "***"}, "tool": "pay"}
 
 
+async def test_the_reason_of_a_policy_is_redacted_where_it_is_kept_and_shown(
+    gating: Gating, calling: Calling, coordinator: Coordinator, told: EventRecorder, waiting: Waiting
+) -> None:
+    """A policy may quote what it judges."""
+    gate = gating(policy=lambda request: (True, "it sends Bearer abc.def"))
+    async with waiting(gate, calling()) as (_, token):
+        pause = await coordinator.status(token)
+    assert (pause.payload or {})["reason"] == "it sends Bearer ***"
+    assert told.payloads(ToolApprovalRequestedPayload)[0].reason == "it sends Bearer ***"
+
+
 async def test_arguments_that_are_no_json_show_only_their_length(
     gate: ApprovalGate, calling: Calling, told: EventRecorder, waiting: Waiting
 ) -> None:

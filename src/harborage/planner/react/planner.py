@@ -227,7 +227,7 @@ def make(config: PlannerConfig, deps: FactoryDeps) -> ReActPlanner:
     `extra` may hold `repair_attempts`, `max_consecutive_arg_failures`, `arg_fill_enabled` and `system_prompt`.
 
     Raises:
-        InvalidConfigError: there is no model client, or `extra` holds something else.
+        InvalidConfigError: there is no model client, or `extra` holds something else or a negative number.
     """
     if deps.llm is None:
         raise InvalidConfigError("planner.driver react needs a model: configure llm, or pass FactoryDeps(llm=…)")
@@ -259,6 +259,8 @@ def _extra_options(extra: dict[str, Any]) -> dict[str, Any]:
             )
         if type(value) is not kind:
             raise InvalidConfigError(f"planner.extra.{name} is {value!r}; it must be a {kind.__name__}")
+        if kind is int and value < 0:
+            raise InvalidConfigError(f"planner.extra.{name} is {value}; it must not be negative, 0 is the default")
     return dict(extra)
 
 

@@ -154,7 +154,7 @@ class ApprovalGate:
 
         Raises:
             GateClosedError, InvalidRequestError, IdentityRequiredError, PolicyFailedError: in this order.
-            RedactionFailedError: the arguments cannot be shown; nobody was asked.
+            RedactionFailedError: the arguments or the reason of the policy cannot be shown; nobody was asked.
             ToolRejectedError: the call may not run.
             InvalidRequestError: a call under the same key waits here already.
             ApprovalMismatchError: the same key stands for another call.
@@ -166,6 +166,7 @@ class ApprovalGate:
         is_required, reason = await self._ask_policy(request)
         if not is_required:
             return request.args
+        reason = str(self._redactor.redact(reason))  # it is kept with the pause, and shown to whoever is asked
         summary = self._redactor.redact({"args": _shown(request.args), "tool": request.tool})
         pause = await self._open(request, reason, summary)
         with self._place(request, pause) as call:
