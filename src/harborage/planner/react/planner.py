@@ -259,7 +259,7 @@ def _extra_options(extra: dict[str, Any]) -> dict[str, Any]:
             )
         if type(value) is not kind:
             raise InvalidConfigError(f"planner.extra.{name} is {value!r}; it must be a {kind.__name__}")
-        if kind is int and value < 0:
+        if type(value) is int and value < 0:
             raise InvalidConfigError(f"planner.extra.{name} is {value}; it must not be negative, 0 is the default")
     return dict(extra)
 
