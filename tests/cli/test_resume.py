@@ -188,8 +188,7 @@ def test_code_that_does_not_fit_blocks_the_run_and_heals(slow: Path, at_terminal
     first.expect("3 ▸ look(at=3)")
     first.kill()
     (slow / "go").touch()
-    gated = SLOW.replace("tools=[look])", "tools=[look], approvals={'look': AlwaysDeny()})")
-    (slow / "slow.py").write_text(gated.replace("import asyncio, json", _GATES))
+    (slow / "slow.py").write_text(SLOW + _OTHER_STEPS)
     wrong = in_pipe("resume")
     assert wrong.end() == 1
     assert "the agent's code does not fit what this run has done: " in wrong.err
@@ -198,7 +197,34 @@ def test_code_that_does_not_fit_blocks_the_run_and_heals(slow: Path, at_terminal
     assert in_pipe("resume").end() == 0
 
 
-_GATES = "import asyncio, json\nfrom harborage.runtime.approval import AlwaysDeny"
+# As another version of Harborage may do: its program asks its host one question more than the record has an answer to.
+_OTHER_STEPS = """
+from harborage.runtime.agent.program import AgentProgram
+
+_asks_less = AgentProgram.__call__
+
+async def asks_more(self, io, request):
+    await io.drain()
+    return await _asks_less(self, io, request)
+
+AgentProgram.__call__ = asks_more
+"""
+
+
+def test_an_approval_that_is_new_to_a_run_keeps_it_from_calling(slow: Path, at_terminal: Start, in_pipe: Start) -> None:
+    """Which calls a run asks about is recorded when it starts; one that needs approval since is refused, not made."""
+    first = at_terminal("run", "slow.py", "look")
+    first.expect("3 ▸ look(at=3)")
+    first.kill()
+    (slow / "go").touch()
+    gated = SLOW.replace("tools=[look])", "tools=[look], approvals={'look': AlwaysDeny()})")
+    asks = "import asyncio, json\nfrom harborage.runtime.approval import AlwaysDeny"
+    (slow / "slow.py").write_text(gated.replace("import asyncio, json", asks))
+    resumed = in_pipe("resume")
+    resumed.end()
+    for number in (4, 5):
+        assert f"{number} ✓" not in resumed.err
+        assert re.search(rf"{number} ✗ .*needs approval now and did not when its run started", resumed.err)
 
 
 def test_of_several_one_is_chosen(slow: Path, at_terminal: Start, in_pipe: Start) -> None:

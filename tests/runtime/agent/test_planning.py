@@ -71,7 +71,7 @@ async def test_a_planner_that_fails_is_announced_and_fails_the_run(runtimes: Run
     assert isinstance(error, PlannerStepError)
     assert error.__cause__ is lost
     (told,) = bench.told.payloads(PlannerErrorPayload)
-    assert (told.error_code, told.error_message, told.step) == ("LookupError", "x" * 256, 1)
+    assert (told.error_code, told.error_message, told.step) == ("LookupError", "x" * 255 + "…", 1)
 
 
 async def test_a_planner_that_was_cancelled_elsewhere_fails_the_run(runtimes: Runtimes) -> None:
