@@ -79,8 +79,10 @@ async def test_a_handoff_is_a_step(brain_model: Any) -> None:
     finish, history = await outcome(adapt_openai_agents(desk))
     assert (finish.payload, finish.metadata["agent"]) == ("the clerk is done", "clerk")
     assert any(b'"name":"tool.transfer_to_clerk"' in entry for entry in history)
-    assert [list(seen.tools) for seen in desk_brain.seen] == [["transfer_to_clerk"]]
-    assert [(list(seen.tools), seen.system) for seen in clerk_brain.seen] == [(["note"], "you are the clerk")] * 2
+    assert [list(seen.tools) for seen in desk_brain.seen] == [["transfer_to_clerk", "artifact_fetch"]]
+    assert [(list(seen.tools), seen.system) for seen in clerk_brain.seen] == [
+        (["note", "artifact_fetch"], "you are the clerk")
+    ] * 2
 
 
 async def test_agents_that_hand_over_to_each_other(brain_model: Any) -> None:
@@ -253,7 +255,7 @@ async def test_the_run_decides_what_the_model_may_call(brain_model: Any) -> None
         Agent(name="a", model=brain_model(brain), tools=[note]), tool_options={"note": {"auth_scopes": ("vault",)}}
     )
     await outcome(adapted, tools=[extra])
-    assert list(brain.seen[0].tools) == ["extra"]
+    assert list(brain.seen[0].tools) == ["artifact_fetch", "extra"]
     assert shown(brain.seen[1].messages, Role.TOOL) == ["HI"]
 
 

@@ -244,7 +244,7 @@ async def test_the_run_decides_what_the_model_may_call() -> None:
     adapted = adapt_pydantic_ai(agent, tool_options={"secret": {"auth_scopes": ("vault",)}})
     finish, _ = await outcome(adapted, tools=[extra], options=RuntimeOptions())
     assert finish.payload == "ok"
-    assert [one.name for one in seen[0][1].function_tools] == ["extra"]
+    assert [one.name for one in seen[0][1].function_tools] == ["artifact_fetch", "extra"]
     assert seen[1][0][-1].parts[0].content == "HI"
 
 
@@ -264,7 +264,7 @@ async def test_usage_limits_see_the_steps_of_the_run() -> None:
 
 async def test_usage_is_reported() -> None:
     """Each turn tells what it took."""
-    adapted = adapt_pydantic_ai(Agent(TestModel(custom_output_text="hi")))
+    adapted = adapt_pydantic_ai(Agent(TestModel(custom_output_text="hi", call_tools=[])))
     async with Runtime(planner=adapted.planner) as runtime:
         run = await runtime.start("go", who=ME)
         told = [event.payload async for event in run.events() if event.type == EventType.LLM_COST_RECORDED]
