@@ -29,6 +29,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def modules_stay() -> Iterator[None]:
+    """No test may drop or replace a module of the package: another one patches what it imported from it."""
+    before = {name: module for name, module in sys.modules.items() if name.startswith("harborage.")}
+    yield
+    lost = [name for name, module in before.items() if sys.modules.get(name) is not module]
+    assert not lost, f"modules that the test dropped or replaced: {lost}"
+
+
 # ── What is told ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
