@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {"callables", "identity", "errors", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
     ),  # words
-    frozenset({"events", "state", "artifacts"}),  # record
+    frozenset({"events", "state", "store", "artifacts"}),  # record
     frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),  # hands
     frozenset({"planner"}),  # mind
     frozenset({"runtime"}),  # heart
@@ -40,6 +40,7 @@ DOORS = frozenset(
         ("codec", "errors"),
         ("state", "events"),  # a storage keeps events too; it knows them as bytes
         ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
+        ("store", "state"),  # the connection to a database file, until everything else of it lives in the store
         ("concurrency", "clock"),
         ("concurrency", "crashes"),
         ("crashes", "errors"),
@@ -90,12 +91,20 @@ DRIVERS: Mapping[str, frozenset[str]] = {
         {"Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}
     ),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
+    "harborage.store.memory": frozenset({"MemoryStore"}),
+    "harborage.store.sqlite": frozenset({"SQLiteStore"}),
     "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
+_OVER_A_FILE = ("conditions", "reading", "store", "workers", "writing")
 PUT_TOGETHER = frozenset(
     {
+        # The file and its threads serve both stores until the key-value one has moved.
+        *((f"harborage.store.sqlite.{one}", "harborage.state.sqlite.stations") for one in _OVER_A_FILE),
+        ("harborage.store.sqlite.store", "harborage.state.sqlite.database"),
+        ("harborage.store.sqlite.workers", "harborage.state.sqlite.database"),
+        ("harborage.store.sqlite.workers", "harborage.state.sqlite.locks"),
         ("harborage.state.memory_storage", "harborage.events.memory_log"),
         ("harborage.state.memory_storage", "harborage.artifacts.memory"),
     }

@@ -38,9 +38,15 @@ class Database:
     """An open database. Any number of event loops may use it at once; close it with `aclose`."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S, is_read_only: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+        is_read_only: bool = False,
+        package: str = __package__,
     ) -> None:
-        """Nothing is opened yet; `Database.open` does both."""
+        """Nothing is opened yet; `Database.open` does both. The tables are those of the migrations in `package`."""
+        self._package = package
         # The real one: beside another path there would be another log, and other locks.
         self.path = Path(os.path.realpath(Path(path).expanduser()))
         self._busy_timeout_s = busy_timeout_s
@@ -54,7 +60,12 @@ class Database:
 
     @classmethod
     async def open(
-        cls, path: str | os.PathLike[str], *, busy_timeout_s: float = _BUSY_TIMEOUT_S, is_read_only: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        busy_timeout_s: float = _BUSY_TIMEOUT_S,
+        is_read_only: bool = False,
+        package: str = __package__,
     ) -> Self:
         """The database in the file `path`, made when it is missing, with the tables of this version of the package.
 
@@ -64,7 +75,7 @@ class Database:
         Raises:
             DatabaseError: it cannot be used; the class says why, the text names the file and says what to do.
         """
-        database = cls(path, busy_timeout_s=busy_timeout_s, is_read_only=is_read_only)
+        database = cls(path, busy_timeout_s=busy_timeout_s, is_read_only=is_read_only, package=package)
         try:
             await database._writer.open()
             await database._reader.open()
@@ -141,7 +152,7 @@ class Database:
         if self._is_read_only:
             found = self._connect_read_only()
             try:
-                check_migrated(found, self.path, read_migrations(__package__))
+                check_migrated(found, self.path, read_migrations(self._package))
             except BaseException:
                 found.close()
                 raise
@@ -149,7 +160,7 @@ class Database:
         check_place(self.path)
         connection = connect(self.path, busy_timeout_s=self._busy_timeout_s)
         try:
-            migrate(connection, self.path, read_migrations(__package__))
+            migrate(connection, self.path, read_migrations(self._package))
             return Writer(connection, self.path, self._tell)
         except BaseException:
             connection.close()

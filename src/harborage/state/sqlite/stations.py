@@ -42,16 +42,18 @@ class Rows:
 class Transaction:
     """What a piece of work gets: `execute` as SQLite's connection has it; `tell` lets all processes look for news.
 
+    `shared` are numbers that the pieces of work of one transaction have in common.
     Rows that nothing in the transaction reads may be left to its end with `add_later`, where those of all work share
     their statements: each statement costs more than its rows.
     """
 
-    __slots__ = ("_later", "connection", "execute", "is_told")
+    __slots__ = ("_later", "connection", "execute", "is_told", "shared")
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.is_told = False
+        self.shared: dict[str, int] = {}
         self._later: dict[Rows, list[Any]] = {}
 
     def add_later(self, rows: Rows, values: Sequence[Any]) -> None:

@@ -1,0 +1,270 @@
+"""A commit: everything that changes together, as one value. A store applies all of it or none.
+
+Whoever writes a run holds its lease and says so with a `Guard`. Without one a commit may start runs, send controls,
+settle pauses and change what no worker writes; each part carries the condition under which it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from harborage.identity import Identity, missing_parts
+from harborage.store.errors import CommitInvalidError
+from harborage.store.rows import GroupStatus, Lease, PauseStatus, Status
+
+__all__ = [
+    "ABOUT",
+    "Change",
+    "ChangeGroup",
+    "Commit",
+    "Committed",
+    "DecidePatch",
+    "Guard",
+    "Move",
+    "NewEvent",
+    "NewGroup",
+    "NewPause",
+    "NewRun",
+    "SendControl",
+    "SettlePause",
+    "about",
+    "check_commit",
+]
+
+ABOUT: Final = 200
+"""How many characters of a goal or a description a row keeps for lists."""
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The right to write a run: its lease, and how many entries its journal has before this commit."""
+
+    lease: Lease
+    position: int
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run to start, with the first entries of its journal.
+
+    With `worker` it is claimed by that worker in the same commit; otherwise it is ready for any. `parent` is the run
+    that starts it, `root` the top of the tree; `max_children` and `max_tree` are how many runs the parent may have
+    started and how many may be below the root, 0 for any number. A `key` makes the start repeatable within its session:
+    a second one with the same fingerprint finds the first run. `goal` is cut for the row; entries hold the whole.
+    """
+
+    run_id: str
+    who: Identity
+    entries: tuple[bytes, ...] = ()
+    worker: str = ""
+    agent: str = ""
+    parent: str = ""
+    root: str = ""
+    group: str = ""
+    kind: str = ""
+    priority: int = 0
+    status: Status = Status.PENDING
+    description: str = ""
+    goal: str = ""
+    deadline: int | None = None
+    key: str = ""
+    fingerprint: str = ""
+    is_cascading: bool = True
+    notifies: bool = False
+    retains_turn: bool = False
+    max_children: int = 0
+    max_tree: int = 0
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the worker that holds a run makes of its row; only with a guard.
+
+    `status` None leaves it. A final status ends the lease, cancels the run's open pauses, counts it out of its group,
+    and is refused while controls are left unread. With `release` the run is given back: at once ready again if
+    `is_ready`, or if controls are unread; otherwise it waits for `wake_at` or for what it `awaits`. `blocked` keeps it
+    from being claimed until it is unblocked. `reason` and `awaits` None leave them, "" clears them.
+    `progress` sets its attempts back to 0. The counters are added.
+    """
+
+    status: Status | None = None
+    reason: str | None = None
+    blocked: str | None = None
+    wake_at: int | None = None
+    awaits: str | None = None
+    priority: int | None = None
+    release: bool = False
+    is_ready: bool = False
+    progress: bool = False
+    tool_calls: int = 0
+    tokens: int = 0
+    cost: int = 0
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of a run that no worker holds, true only while it is in one of the `expected` statuses."""
+
+    run_id: str
+    expected: tuple[Status, ...]
+    status: Status | None = None
+    reason: str | None = None
+    priority: int | None = None
+    is_acknowledged: bool | None = None
+    tool_calls: int = 0
+    entries: tuple[bytes, ...] = ()
+
+
+class NewGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A group to open; one with this id in the session is left as it is."""
+
+    group_id: str
+    who: Identity
+    owner: str = ""
+    retains_turn: bool = False
+    fails_fast: bool = False
+    description: str = ""
+    deadline: int | None = None
+
+
+class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A group's next status, true only while it is in one of the `expected`; with `is_empty` only once no member is
+    live."""
+
+    group_id: str
+    who: Identity
+    expected: tuple[GroupStatus, ...]
+    status: GroupStatus
+    reason: str = ""
+    is_empty: bool = False
+
+
+class NewPause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pause to open; one with this token is left as it is. `data` is the question."""
+
+    token: str
+    run_id: str
+    who: Identity
+    reason: str
+    deadline: int | None = None
+    data: bytes = b""
+
+
+class SettlePause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a pause, true only while it is open; it wakes the pause's run."""
+
+    token: str
+    status: PauseStatus
+    by: str = ""
+    answer: bytes = b""
+
+
+class SendControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A control for a run, which it wakes. One with the same event id was sent before and is not sent again.
+
+    `limit` is how many unread controls the run may have with this one; 0 for any number.
+    """
+
+    run_id: str
+    event_id: str
+    type: str
+    data: bytes
+    limit: int = 0
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An event of the commit's session; `at` is when it happened, and the moment of the commit where that is 0."""
+
+    type: str
+    data: bytes
+    run_id: str = ""
+    at: int = 0
+
+
+class DecidePatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A patch to open (without a decision), or the decision about one, true only while there is none."""
+
+    patch_id: str
+    who: Identity
+    decision: str = ""
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of the store.
+
+    `guard` is the run that the caller writes: its `entries`, its `change` and the controls it `consumed`, by number.
+    `wakes` are runs that have to look again. With `take` the run that a settled pause or a control wakes is claimed by
+    that worker if nobody holds it. `events` are of the session `who`; `bodies` are what entries name by SHA-256 in hex.
+    """
+
+    guard: Guard | None = None
+    entries: tuple[bytes, ...] = ()
+    change: Change | None = None
+    consumed: tuple[int, ...] = ()
+    starts: tuple[NewRun, ...] = ()
+    moves: tuple[Move, ...] = ()
+    opens: tuple[NewPause, ...] = ()
+    settles: tuple[SettlePause, ...] = ()
+    sends: tuple[SendControl, ...] = ()
+    groups: tuple[NewGroup | ChangeGroup, ...] = ()
+    patches: tuple[DecidePatch, ...] = ()
+    wakes: tuple[str, ...] = ()
+    take: str = ""
+    who: Identity | None = None
+    events: tuple[NewEvent, ...] = ()
+    bodies: Mapping[str, bytes] = {}
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a store made of a commit.
+
+    `first` is the sequence number of its first event, `place` the place of that event in its session; 0 without events.
+    `sent` says of each control whether it is new. `taken` are the leases that `take` brought. `is_again` says that the
+    very same commit was applied before, so that nothing was written this time.
+    """
+
+    first: int = 0
+    place: int = 0
+    sent: tuple[bool, ...] = ()
+    taken: tuple[Lease, ...] = ()
+    is_again: bool = False
+
+
+def about(text: str) -> str:
+    """The part of a text that a row keeps for lists."""
+    return text if len(text) <= ABOUT else text[: ABOUT - 1] + "…"
+
+
+def check_commit(commit: Commit) -> None:
+    """Accept a commit that has a meaning, before any store looks at its conditions.
+
+    Raises:
+        CommitInvalidError: the message names the part.
+    """
+    if commit.guard is None and (commit.entries or commit.change is not None or commit.consumed):
+        raise CommitInvalidError("entries, change and consumed are the owner's alone: give the guard of its lease")
+    if commit.events and (commit.who is None or missing_parts(commit.who)):
+        raise CommitInvalidError("events need the session that they belong to: give who with tenant, user and session")
+    if commit.take and not (commit.settles or commit.sends):
+        raise CommitInvalidError("take claims what a settled pause or a control wakes, and there is neither")
+    for start in commit.starts:
+        if not start.run_id or missing_parts(start.who):
+            raise CommitInvalidError(f"run {start.run_id!r} cannot be started without an id and a whole identity")
+        if start.status.is_final:
+            raise CommitInvalidError(f"run {start.run_id} cannot be started as {start.status}")
+    for settle in commit.settles:
+        if settle.status is PauseStatus.OPEN:
+            raise CommitInvalidError(f"pause {settle.token} cannot be settled as open")
+    change = commit.change
+    if change is not None:
+        _check_change(change)
+
+
+def _check_change(change: Change) -> None:
+    is_final = change.status is not None and change.status.is_final
+    waits = change.wake_at is not None or bool(change.awaits)
+    if is_final and (change.release or waits):
+        raise CommitInvalidError(f"a run that is {change.status} is released by that and waits for nothing")
+    if waits and not change.release:
+        raise CommitInvalidError("a run that waits has to be released: give release")
+    if change.is_ready and not change.release:
+        raise CommitInvalidError("only a released run can be ready for another worker: give release")

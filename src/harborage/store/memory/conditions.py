@@ -1,0 +1,153 @@
+"""When a store in memory takes a commit: every condition is looked at before anything changes."""
+
+from __future__ import annotations
+
+from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, Guard, Move, NewGroup, NewRun, SendControl
+from harborage.store.errors import (
+    ControlsLeftError,
+    GroupClosedError,
+    InboxFullError,
+    LeaseLostError,
+    PauseSettledError,
+    RowNotFoundError,
+    RunKnownError,
+    RunLimitError,
+    RunOverError,
+    StatusConflictError,
+    WaitCycleError,
+)
+from harborage.store.memory.tables import HeldRun, Tables
+from harborage.store.rows import GroupStatus, PauseStatus
+
+__all__ = ["check"]
+
+
+def _held(tables: Tables, guard: Guard) -> HeldRun:
+    lease = guard.lease
+    held = tables.runs.get(lease.run_id)
+    if held is None or held.row.fence != lease.fence:
+        raise LeaseLostError(*lease)
+    return held
+
+
+def _is_again(held: HeldRun, commit: Commit) -> bool:
+    """Whether this commit was applied before: the journal ends with its entries already."""
+    guard, row = commit.guard, held.row
+    assert guard is not None
+    if row.owner == guard.lease.worker and row.position == guard.position:
+        return False
+    count = len(commit.entries)
+    is_same = count > 0 and held.entries[guard.position :] == list(commit.entries)
+    if is_same and row.position == guard.position + count:
+        return True
+    raise LeaseLostError(*guard.lease)
+
+
+def check(tables: Tables, commit: Commit) -> bool:
+    """Look at every condition of a commit; False for one that was applied before.
+
+    Raises:
+        CommitRefusedError: a condition does not hold.
+        RowNotFoundError: the commit names a row that is not there.
+    """
+    held = None if commit.guard is None else _held(tables, commit.guard)
+    if held is not None and _is_again(held, commit):
+        return False
+    for start in commit.starts:
+        _check_start(tables, start, commit)
+    for move in commit.moves:
+        _check_move(tables, move)
+    for group in commit.groups:
+        if isinstance(group, ChangeGroup):
+            _check_group(tables, group)
+    for patch in commit.patches:
+        _check_patch(tables, patch)
+    for settle in commit.settles:
+        pause = tables.pause(settle.token)
+        if pause.status is not PauseStatus.OPEN:
+            raise PauseSettledError(pause)
+    for send in commit.sends:
+        _check_send(tables, send)
+    if held is not None and commit.change is not None:
+        _check_change(tables, held, commit, commit.change)
+    return True
+
+
+def _check_move(tables: Tables, move: Move) -> None:
+    row = tables.run(move.run_id).row
+    if row.status not in move.expected or (row.owner and move.status is not None):
+        raise StatusConflictError(f"run {move.run_id}", row.status, move.expected)
+
+
+def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
+    known = tables.runs.get(start.run_id)
+    if known is None and start.key and (run_id := tables.keys.get((start.who, start.key))) is not None:
+        known = tables.runs[run_id]
+    if known is not None:
+        raise RunKnownError(known.row)
+    parent, root = tables.runs.get(start.parent), tables.runs.get(start.root)
+    if start.max_children and parent is not None and parent.row.children >= start.max_children:
+        raise RunLimitError(f"run {start.parent}", start.max_children)
+    if start.max_tree and root is not None and root.row.tree >= start.max_tree:
+        raise RunLimitError(f"the tree of run {start.root}", start.max_tree)
+    if start.group:
+        opened = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
+        group = tables.groups.get((start.who, start.group))
+        if group is None and not opened:
+            raise RowNotFoundError(f"no group {start.group} in this session")
+        if group is not None and group.status is not GroupStatus.OPEN:
+            raise GroupClosedError(start.group, group.status)
+
+
+def _check_group(tables: Tables, change: ChangeGroup) -> None:
+    group = tables.groups.get((change.who, change.group_id))
+    if group is None:
+        raise RowNotFoundError(f"no group {change.group_id} in this session")
+    if group.status not in change.expected:
+        raise StatusConflictError(f"group {change.group_id}", group.status, change.expected)
+    if change.is_empty and group.open_members:
+        raise StatusConflictError(f"group {change.group_id}", f"busy ({group.open_members} live)", ("empty",))
+
+
+def _check_patch(tables: Tables, patch: DecidePatch) -> None:
+    known = tables.patches.get((patch.who, patch.patch_id))
+    if not patch.decision:
+        return
+    if known is None:
+        raise RowNotFoundError(f"no patch {patch.patch_id} in this session")
+    if known.decision:
+        raise StatusConflictError(f"patch {patch.patch_id}", known.decision, ("pending",))
+
+
+def _check_send(tables: Tables, send: SendControl) -> None:
+    held = tables.run(send.run_id)
+    if held.row.status.is_final:
+        raise RunOverError(send.run_id, held.row.status)
+    if send.limit and held.row.unread >= send.limit and send.event_id not in held.event_ids:
+        raise InboxFullError(send.run_id, send.limit)
+
+
+def _check_change(tables: Tables, held: HeldRun, commit: Commit, change: Change) -> None:
+    if change.status is not None and change.status.is_final:
+        left = [held.controls[number] for number in sorted(held.controls.keys() - set(commit.consumed))]
+        if left:
+            raise ControlsLeftError(held.row.run_id, left)
+    if change.awaits and _reaches(tables, change.awaits, held.row.run_id):
+        raise WaitCycleError(held.row.run_id, change.awaits)
+
+
+def _reaches(tables: Tables, target: str, run_id: str) -> bool:
+    """Whether what `target` waits for leads to the run."""
+    seen: set[str] = set()
+    todo = [target]
+    while todo:
+        one = todo.pop()
+        if one == run_id:
+            return True
+        if one in seen:
+            continue
+        seen.add(one)
+        if one in tables.runs and tables.runs[one].row.awaits:
+            todo.append(tables.runs[one].row.awaits)
+        todo += [member for (_, group), members in tables.members.items() if group == one for member in members]
+    return False

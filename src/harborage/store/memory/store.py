@@ -1,0 +1,230 @@
+"""The store of record in this process's memory: nothing of it outlives the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from harborage.clock import SYSTEM_CLOCK, Clock
+from harborage.identity import Identity
+from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
+from harborage.store.memory.conditions import check
+from harborage.store.memory.tables import HeldRun, Tables
+from harborage.store.memory.views import find_events, find_pauses, find_runs, find_sessions, has_run
+from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
+from harborage.store.times import micros
+
+__all__ = ["MemoryStore"]
+
+_KEEP_ENDED: Final = 10_000
+
+
+class MemoryStore:
+    """A store in memory. The last `keep_ended` runs that ended stay readable; older ones are deleted."""
+
+    def __init__(
+        self, *, clock: Clock = SYSTEM_CLOCK, keep_ended: int = _KEEP_ENDED, max_attempts: int = MAX_ATTEMPTS
+    ) -> None:
+        self._clock = clock
+        self._keep_ended = keep_ended
+        self._max_attempts = max_attempts
+        self._tables = Tables()
+        self._ended: deque[str] = deque()
+        self._workers: set[str] = set()
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._is_closed = False
+
+    # ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, commit: Commit) -> Committed:
+        self._check_open()
+        check_commit(commit)
+        if not check(self._tables, commit):
+            return Committed(is_again=True)
+        done = self._tables.apply(commit, self._now())
+        change = commit.change
+        if commit.guard is not None and change is not None and change.status is not None and change.status.is_final:
+            self._note_end(commit.guard.lease.run_id)
+        for move in commit.moves:
+            if move.status is not None and move.status.is_final:
+                self._note_end(move.run_id)
+        self._notify()
+        return done
+
+    async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
+        self._check_open()
+        held = self._tables.runs.get(run_id)
+        return [] if held is None else held.entries[after:]
+
+    async def body(self, run_id: str, digest: str) -> bytes:
+        self._check_open()
+        held = self._tables.runs.get(run_id)
+        if held is None or digest not in held.bodies:
+            raise EntryDamagedError(run_id, digest=digest)
+        return self._tables.bodies[digest]
+
+    async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
+        self._check_open()
+        held = self._tables.runs.get(run_id)
+        return [] if held is None else _unread(held, after, limit)
+
+    # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def join(self, worker: str) -> None:
+        self._check_open()
+        if worker in self._workers:
+            raise WorkerKnownError(f"worker {worker} is at work in this process already")
+        self._workers.add(worker)
+
+    async def beat(self, worker: str) -> int:
+        self._check_open()
+        return 0
+
+    async def leave(self, worker: str) -> None:
+        self._workers.discard(worker)
+        if self._tables.release_all(worker):
+            self._notify()
+
+    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+        self._check_open()
+        tables = self._tables
+        tables.wake_due(self._now())
+        ready = [tables.runs[run_id] for run_id in tables.ready]
+        mine = [held for held in ready if not agent or held.row.agent in ("", agent)]
+        mine.sort(key=lambda held: (-held.row.priority, held.row.number))
+        claimed: list[Claimed] = []
+        for held in mine[:limit]:
+            if held.row.attempts >= self._max_attempts:
+                tables.block(held, f"claimed {held.row.attempts} times without progress")
+                continue
+            tables.claim(held, worker)
+            if held.row.status is Status.PENDING:
+                held.row = replace(held.row, status=Status.RUNNING)
+            claimed.append(Claimed(held.row, list(held.entries), _unread(held, 0, limit)))
+        return claimed
+
+    async def next_due(self, *, agent: str = "") -> int | None:
+        self._check_open()
+        due = self._tables.due
+        return min(
+            (at for run_id, at in due.items() if not agent or self._tables.runs[run_id].row.agent in ("", agent)),
+            default=None,
+        )
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        one = (asyncio.get_running_loop(), listener)
+        self._listeners.append(one)
+
+        def stop() -> None:
+            if one in self._listeners:
+                self._listeners.remove(one)
+
+        return stop
+
+    # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        self._check_open()
+        return find_runs((held.row for held in self._tables.runs.values()), query)
+
+    async def count_runs(self, query: RunQuery) -> RunCounts:
+        self._check_open()
+        found = Counter(held.row.status for held in self._tables.runs.values() if has_run(query, held.row))
+        return RunCounts(by_status={status: found[status] for status in Status})
+
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        self._check_open()
+        return find_pauses(self._tables.pauses.values(), query)
+
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        self._check_open()
+        logs = self._tables.events
+        if query.tenant and query.user and query.session:
+            rows = logs.get(Identity(query.tenant, query.user, query.session), [])
+        else:
+            rows = [row for log in logs.values() for row in log]
+        return find_events(rows, query)
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        self._check_open()
+        return find_sessions(self._tables.sessions.values(), query)
+
+    async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        self._check_open()
+        key = (who, group_id)
+        if key not in self._tables.groups:
+            raise RowNotFoundError(f"no group {group_id} in this session")
+        members = self._tables.members.get(key, ())
+        rows = [self._tables.runs[run_id].row for run_id in members if run_id in self._tables.runs]
+        return self._tables.groups[key], rows
+
+    # ── Upkeep ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def orphans(self, *, limit: int = 100) -> list[Orphan]:
+        self._check_open()
+        found: list[Orphan] = []
+        for held in self._tables.runs.values():
+            row = held.row
+            waits = row.wake_at is not None or row.awaits or held.pauses
+            if row.status is Status.PAUSED and not row.owner and not row.is_woken and not row.blocked and not waits:
+                found.append(Orphan(kind="paused_for_nothing", subject=row.run_id, run_id=row.run_id))
+            parent = self._tables.runs.get(row.parent)
+            if not row.status.is_final and parent is not None and parent.row.status.is_final and row.is_cascading:
+                found.append(Orphan(kind="parent_ended", subject=row.run_id, run_id=row.run_id))
+        return found[:limit]
+
+    async def close_session(self, who: Identity, reason: str) -> bool:
+        self._check_open()
+        row = self._tables.sessions.get(who)
+        if row is None or row.closed_at is not None:
+            return False
+        self._tables.sessions[who] = replace(row, closed_at=self._now(), close_reason=reason)
+        return True
+
+    async def unblock(self, run_ids: Sequence[str]) -> int:
+        self._check_open()
+        blocked = [held for one in run_ids if (held := self._tables.runs.get(one)) is not None and held.row.blocked]
+        for held in blocked:
+            self._tables.block(held, "")
+        if blocked:
+            self._notify()
+        return len(blocked)
+
+    async def delete(self, run_ids: Sequence[str]) -> int:
+        self._check_open()
+        return sum(self._tables.delete(run_id) for run_id in run_ids)
+
+    async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
+        self._check_open()
+        return self._tables.patches.get((who, patch_id))
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._listeners.clear()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError()
+
+    def _now(self) -> int:
+        return micros(self._clock.now())
+
+    def _note_end(self, run_id: str) -> None:
+        self._ended.append(run_id)
+        while len(self._ended) > self._keep_ended:
+            self._tables.delete(self._ended.popleft())
+
+    def _notify(self) -> None:
+        for loop, listener in self._listeners:
+            loop.call_soon_threadsafe(listener)
+
+
+def _unread(held: HeldRun, after: int, limit: int) -> list[ControlRow]:
+    return [control for number, control in sorted(held.controls.items()) if number > after][:limit]

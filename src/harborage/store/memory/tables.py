@@ -1,0 +1,447 @@
+"""What a store in memory holds, and how a commit changes it that its conditions have let through.
+
+No await, no clock: a commit is applied in one go at a given moment, and nobody ever sees half of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from harborage.identity import Identity
+from harborage.store.commit import (
+    Change,
+    ChangeGroup,
+    Commit,
+    Committed,
+    DecidePatch,
+    Move,
+    NewEvent,
+    NewGroup,
+    NewPause,
+    NewRun,
+    SendControl,
+    SettlePause,
+    about,
+)
+from harborage.store.errors import (
+    RowNotFoundError,
+)
+from harborage.store.rows import (
+    EVENT_STEP,
+    ControlRow,
+    EventRow,
+    GroupRow,
+    GroupStatus,
+    Lease,
+    PatchRow,
+    PauseRow,
+    PauseStatus,
+    RunRow,
+    SessionRow,
+)
+
+__all__ = ["HeldRun", "Tables"]
+
+GroupKey = tuple[Identity, str]
+
+
+class HeldRun:
+    """A run in memory: its row, its journal, the controls that wait in its inbox, and its open pauses."""
+
+    __slots__ = ("bodies", "controls", "entries", "event_ids", "pauses", "row")
+
+    def __init__(self, row: RunRow, entries: Iterable[bytes]) -> None:
+        self.row = row
+        self.entries = list(entries)
+        self.controls: dict[int, ControlRow] = {}
+        self.event_ids: set[str] = set()
+        self.pauses: list[str] = []
+        self.bodies: set[str] = set()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a worker may claim it: it has to look at something, no worker holds it, and it is not blocked."""
+        row = self.row
+        return row.is_woken and not row.owner and not row.blocked and not row.status.is_final
+
+
+class Tables:
+    """The rows of all runs, groups, pauses, patches, sessions and events."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, HeldRun] = {}
+        self.ready: dict[str, None] = {}
+        self.due: dict[str, int] = {}
+        self.waiting: dict[str, dict[str, None]] = {}
+        self.keys: dict[tuple[Identity, str], str] = {}
+        self.sessions: dict[Identity, SessionRow] = {}
+        self.groups: dict[GroupKey, GroupRow] = {}
+        self.members: dict[GroupKey, list[str]] = {}
+        self.pauses: dict[str, PauseRow] = {}
+        self.patches: dict[tuple[Identity, str], PatchRow] = {}
+        self.events: dict[Identity, list[EventRow]] = {}
+        self.bodies: dict[str, bytes] = {}
+        self.sequence = 0
+        self._numbers = 0
+
+    def apply(self, commit: Commit, now: int) -> Committed:
+        """Change the rows as a commit says all of whose conditions hold."""
+        held = None if commit.guard is None else self.runs[commit.guard.lease.run_id]
+        if held is not None:
+            self._write(held, commit, now)
+        for start in commit.starts:
+            self._start(start, now)
+        for move in commit.moves:
+            self._move(move, now)
+        for group in commit.groups:
+            self._group(group, now)
+        for patch in commit.patches:
+            self._patch(patch, now)
+        for pause in commit.opens:
+            self._open(pause, now)
+        for settle in commit.settles:
+            self._settle(settle, now)
+        sent = tuple(self._send(send, now) for send in commit.sends)
+        for run_id in commit.wakes:
+            self._wake(run_id)
+        if held is not None and commit.change is not None:
+            self._change(held, commit.change, now)
+        first, place = self._publish(commit.who, commit.events, now)
+        return Committed(first=first, place=place, sent=sent, taken=tuple(self._take(commit)))
+
+    # ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, held: HeldRun, commit: Commit, now: int) -> None:
+        """The owner's entries, and the controls that it has consumed."""
+        held.entries += commit.entries
+        for number in commit.consumed:
+            held.controls.pop(number, None)
+        for digest, data in commit.bodies.items():
+            self.bodies.setdefault(digest, data)
+            held.bodies.add(digest)
+        held.row = replace(held.row, position=len(held.entries), unread=len(held.controls), updated_at=now)
+
+    def _start(self, start: NewRun, now: int) -> None:
+        self._numbers += 1
+        self._session(start.who, now)
+        row = RunRow(
+            number=self._numbers,
+            run_id=start.run_id,
+            who=start.who,
+            agent=start.agent,
+            parent=start.parent,
+            root=start.root,
+            group=start.group,
+            kind=start.kind,
+            priority=start.priority,
+            status=start.status,
+            description=about(start.description),
+            about=about(start.goal),
+            created_at=now,
+            updated_at=now,
+            deadline=start.deadline,
+            position=len(start.entries),
+            owner=start.worker,
+            fence=1 if start.worker else 0,
+            is_woken=not start.worker,
+            key=start.key,
+            fingerprint=start.fingerprint,
+            is_cascading=start.is_cascading,
+            notifies=start.notifies,
+            retains_turn=start.retains_turn,
+        )
+        self.runs[start.run_id] = HeldRun(row, start.entries)
+        if start.key:
+            self.keys[start.who, start.key] = start.run_id
+        if start.group:
+            self._join_group((start.who, start.group), start.run_id, now)
+        self._count_up(start.parent, "children")
+        self._count_up(start.root, "tree")
+        self._enlist(self.runs[start.run_id])
+
+    def _count_up(self, run_id: str, counter: str) -> None:
+        if run_id in self.runs:
+            held = self.runs[run_id]
+            held.row = replace(held.row, **{counter: getattr(held.row, counter) + 1})
+
+    def _join_group(self, key: GroupKey, run_id: str, now: int) -> None:
+        group = self.groups.get(key)
+        if group is None:
+            group = self._group(NewGroup(group_id=key[1], who=key[0]), now)
+        self.groups[key] = replace(group, members=group.members + 1, open_members=group.open_members + 1)
+        self.members.setdefault(key, []).append(run_id)
+
+    def _move(self, move: Move, now: int) -> None:
+        held = self.run(move.run_id)
+        changed: dict[str, Any] = {"updated_at": now, "tool_count": held.row.tool_count + move.tool_calls}
+        for field in ("status", "reason", "priority", "is_acknowledged"):
+            if (value := getattr(move, field)) is not None:
+                changed[field] = value
+        was_final = held.row.status.is_final
+        held.entries += move.entries
+        held.row = replace(held.row, position=len(held.entries), **changed)
+        if not was_final and held.row.status.is_final:
+            self._end(held, now)
+        self._enlist(held)
+
+    def _group(self, group: NewGroup | ChangeGroup, now: int) -> GroupRow:
+        key = (group.who, group.group_id)
+        if isinstance(group, NewGroup):
+            if key not in self.groups:
+                self._numbers += 1
+                self._session(group.who, now)
+                self.groups[key] = GroupRow(
+                    number=self._numbers,
+                    group_id=group.group_id,
+                    who=group.who,
+                    owner=group.owner,
+                    retains_turn=group.retains_turn,
+                    fails_fast=group.fails_fast,
+                    description=group.description,
+                    created_at=now,
+                    deadline=group.deadline,
+                )
+            return self.groups[key]
+        row = replace(self.groups[key], status=group.status, reason=group.reason)
+        if group.status is GroupStatus.SEALED:
+            row = replace(row, sealed_at=now)
+        elif group.status.is_final:
+            row = replace(row, ended_at=now)
+        self.groups[key] = row
+        if row.status.is_final:
+            self._wake_waiting(group.group_id)
+        return row
+
+    def _patch(self, patch: DecidePatch, now: int) -> None:
+        key = (patch.who, patch.patch_id)
+        if key not in self.patches:
+            self._session(patch.who, now)
+            self.patches[key] = PatchRow(patch_id=patch.patch_id, who=patch.who, created_at=now)
+        if patch.decision:
+            self.patches[key] = replace(self.patches[key], decision=patch.decision, decided_at=now)
+
+    def _open(self, pause: NewPause, now: int) -> None:
+        if pause.token in self.pauses:
+            return
+        self._numbers += 1
+        self.pauses[pause.token] = PauseRow(
+            number=self._numbers,
+            token=pause.token,
+            run_id=pause.run_id,
+            who=pause.who,
+            reason=pause.reason,
+            opened_at=now,
+            deadline=pause.deadline,
+            data=pause.data,
+        )
+        if pause.run_id in self.runs:
+            self.runs[pause.run_id].pauses.append(pause.token)
+
+    def _settle(self, settle: SettlePause, now: int) -> None:
+        row = self.pauses[settle.token]
+        self.pauses[settle.token] = replace(
+            row, status=settle.status, settled_at=now, settled_by=settle.by, answer=settle.answer
+        )
+        if row.run_id in self.runs:
+            self.runs[row.run_id].pauses.remove(settle.token)
+            self._wake(row.run_id)
+
+    def _send(self, send: SendControl, now: int) -> bool:
+        held = self.runs[send.run_id]
+        if send.event_id in held.event_ids:
+            return False
+        self._numbers += 1
+        held.event_ids.add(send.event_id)
+        held.controls[self._numbers] = ControlRow(
+            number=self._numbers,
+            run_id=send.run_id,
+            event_id=send.event_id,
+            type=send.type,
+            sent_at=now,
+            data=send.data,
+        )
+        held.row = replace(held.row, unread=len(held.controls))
+        self._wake(send.run_id)
+        return True
+
+    def _wake(self, run_id: str) -> None:
+        held = self.runs.get(run_id)
+        if held is not None and not held.row.status.is_final and not held.row.is_woken:
+            held.row = replace(held.row, is_woken=True)
+            self._enlist(held)
+
+    def _wake_waiting(self, target: str) -> None:
+        for run_id in self.waiting.pop(target, ()):
+            self._wake(run_id)
+
+    def _change(self, held: HeldRun, change: Change, now: int) -> None:
+        row = held.row
+        changed: dict[str, Any] = {
+            field: value
+            for field in ("status", "reason", "blocked", "priority")
+            if (value := getattr(change, field)) is not None
+        }
+        if change.progress:
+            changed["attempts"] = 0
+        if change.release:
+            is_woken = change.is_ready or row.is_woken or row.unread > 0
+            changed |= {"owner": "", "is_woken": is_woken, "wake_at": change.wake_at, "awaits": change.awaits or ""}
+        held.row = replace(
+            row,
+            tool_count=row.tool_count + change.tool_calls,
+            tokens=row.tokens + change.tokens,
+            cost=row.cost + change.cost,
+            **changed,
+        )
+        if held.row.status.is_final:
+            self._end(held, now)
+        elif change.release and change.awaits and self._has_ended(change.awaits, row.who):
+            held.row = replace(held.row, is_woken=True)
+        self._enlist(held)
+
+    def _has_ended(self, target: str, who: Identity) -> bool:
+        if target in self.runs:
+            return self.runs[target].row.status.is_final
+        group = self.groups.get((who, target))
+        return group is None or group.status.is_final
+
+    def _end(self, held: HeldRun, now: int) -> None:
+        """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
+        held.row = replace(held.row, owner="", is_woken=False, wake_at=None, awaits="")
+        for token in held.pauses:
+            self.pauses[token] = replace(self.pauses[token], status=PauseStatus.CANCELLED, settled_at=now)
+        held.pauses.clear()
+        row = held.row
+        key = (row.who, row.group)
+        if row.group and key in self.groups:
+            self.groups[key] = replace(self.groups[key], open_members=self.groups[key].open_members - 1)
+            self._wake_waiting(row.group)
+        self._wake_waiting(row.run_id)
+
+    def _enlist(self, held: HeldRun) -> None:
+        """Keep the lists of what is ready, due and waiting in step with a row."""
+        row = held.row
+        if held.is_free:
+            self.ready[row.run_id] = None
+        else:
+            self.ready.pop(row.run_id, None)
+        if row.wake_at is not None and not row.owner and not row.is_woken:
+            self.due[row.run_id] = row.wake_at
+        else:
+            self.due.pop(row.run_id, None)
+        if row.awaits:
+            self.waiting.setdefault(row.awaits, {})[row.run_id] = None
+
+    def _session(self, who: Identity, now: int) -> SessionRow:
+        row = self.sessions.get(who)
+        if row is None:
+            row = SessionRow(number=len(self.sessions) + 1, who=who, opened_at=now, seen_at=now)
+        else:
+            row = replace(row, seen_at=now)
+        self.sessions[who] = row
+        return row
+
+    def _publish(self, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
+        """Number the events of a session; the first number, and the first place."""
+        if who is None or not events:
+            return 0, 0
+        session = self._session(who, now)
+        first, place = self.sequence + EVENT_STEP, session.events + 1
+        log = self.events.setdefault(who, [])
+        for offset, event in enumerate(events):
+            self.sequence += EVENT_STEP
+            log.append(
+                EventRow(
+                    sequence=self.sequence,
+                    who=who,
+                    place=place + offset,
+                    run_id=event.run_id,
+                    type=event.type,
+                    at=event.at or now,
+                    data=event.data,
+                )
+            )
+        self.sessions[who] = replace(session, events=session.events + len(events))
+        return first, place
+
+    def _take(self, commit: Commit) -> Iterator[Lease]:
+        """Claim, for the worker that `take` names, what the commit's answers and controls woke."""
+        if not commit.take:
+            return
+        woken = [self.pauses[settle.token].run_id for settle in commit.settles]
+        for run_id in dict.fromkeys([*woken, *(send.run_id for send in commit.sends)]):
+            held = self.runs.get(run_id)
+            if held is not None and held.is_free:
+                yield self.claim(held, commit.take)
+
+    # ── Reading, claiming, deleting ─────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, run_id: str) -> HeldRun:
+        """The run with this id.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        if (held := self.runs.get(run_id)) is None:
+            raise RowNotFoundError(f"no run {run_id!r} in this store")
+        return held
+
+    def pause(self, token: str) -> PauseRow:
+        """The pause with this token.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        if (row := self.pauses.get(token)) is None:
+            raise RowNotFoundError(f"no pause {token!r} in this store")
+        return row
+
+    def claim(self, held: HeldRun, worker: str) -> Lease:
+        """Give a free run to a worker; one that never ran is running from now on."""
+        row = held.row
+        held.row = replace(
+            row,
+            owner=worker,
+            fence=row.fence + 1,
+            attempts=row.attempts + 1,
+            is_woken=False,
+            wake_at=None,
+            awaits="",
+        )
+        self._enlist(held)
+        return held.row.lease
+
+    def block(self, held: HeldRun, reason: str) -> None:
+        """Keep a run from being claimed; "" lets it be claimed again."""
+        held.row = replace(held.row, blocked=reason, attempts=0 if not reason else held.row.attempts)
+        self._enlist(held)
+
+    def release_all(self, worker: str) -> int:
+        """Free what a worker holds; how many runs that were."""
+        mine = [held for held in self.runs.values() if held.row.owner == worker]
+        for held in mine:
+            held.row = replace(held.row, owner="", is_woken=True)
+            self._enlist(held)
+        return len(mine)
+
+    def wake_due(self, now: int) -> None:
+        """Let the runs be ready whose time has come."""
+        for run_id in [run_id for run_id, at in self.due.items() if at <= now]:
+            self._wake(run_id)
+
+    def delete(self, run_id: str) -> bool:
+        """Delete an ended run with all that only it has; False for one that is not there, or still live."""
+        held = self.runs.get(run_id)
+        if held is None or not held.row.status.is_final:
+            return False
+        del self.runs[run_id]
+        self.keys.pop((held.row.who, held.row.key), None)
+        for token in [token for token, pause in self.pauses.items() if pause.run_id == run_id]:
+            del self.pauses[token]
+        still = set[str]().union(*(other.bodies for other in self.runs.values())) if held.bodies else set()
+        for digest in held.bodies - still:
+            del self.bodies[digest]
+        return True

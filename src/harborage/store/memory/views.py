@@ -1,0 +1,104 @@
+"""Which rows of a store in memory a query finds. Pure: rows in, rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from harborage.identity import Identity
+from harborage.store.queries import EventQuery, Page, PauseQuery, RunQuery, SessionQuery
+from harborage.store.rows import EventRow, PauseRow, RunRow, SessionRow, Status
+
+__all__ = ["find_events", "find_pauses", "find_runs", "find_sessions", "has_run"]
+
+T = TypeVar("T", RunRow, PauseRow, SessionRow)
+
+
+def find_runs(rows: Iterable[RunRow], query: RunQuery) -> Page[RunRow]:
+    """A page of the runs that a query finds."""
+    found = [(row.created_at, row.number, row) for row in rows if has_run(query, row)]
+    return _page(found, query.after, query.limit, oldest_first=query.oldest_first)
+
+
+def find_pauses(rows: Iterable[PauseRow], query: PauseQuery) -> Page[PauseRow]:
+    """A page of the pauses that a query finds."""
+    found = [(row.opened_at, row.number, row) for row in rows if _has_pause(query, row)]
+    return _page(found, query.after, query.limit)
+
+
+def find_sessions(rows: Iterable[SessionRow], query: SessionQuery) -> Page[SessionRow]:
+    """A page of the sessions that a query finds."""
+    found = [(row.opened_at, row.number, row) for row in rows if _has_session(query, row)]
+    return _page(found, query.after, query.limit)
+
+
+def find_events(rows: Iterable[EventRow], query: EventQuery) -> list[EventRow]:
+    """The events that a query finds, in its order."""
+    after, back = query.after, query.newest_first
+    found = [
+        row
+        for row in rows
+        if (not after or (row.sequence < after if back else row.sequence > after))
+        and _is_of(query.tenant, query.user, query.session, row.who)
+        and row.run_id in (query.run_ids or (row.run_id,))
+        and row.type in (query.types or (row.type,))
+        and _is_between(row.at, query.since, query.until)
+    ]
+    found.sort(key=lambda row: row.sequence, reverse=back)
+    return found[: query.limit]
+
+
+def has_run(query: RunQuery, row: RunRow) -> bool:
+    """Whether a query finds this run, whatever its page."""
+    return (
+        _is_of(query.tenant, query.user, query.session, row.who)
+        and row.run_id in (query.run_ids or (row.run_id,))
+        and row.status in (query.statuses or (row.status,))
+        and row.kind in (query.kinds or (row.kind,))
+        and (not query.reasons or (row.status is Status.FAILED and row.reason in query.reasons))
+        and query.agent in ("", row.agent)
+        and query.parent in ("", row.parent)
+        and query.root in ("", row.root)
+        and query.group in ("", row.group)
+        and _is_between(row.created_at, query.since, query.until)
+        and (not query.longer_than or row.updated_at - row.created_at > query.longer_than)
+        and (not query.only_blocked or bool(row.blocked))
+        and (not query.text or any(query.text.lower() in text.lower() for text in (row.about, row.description)))
+    )
+
+
+def _has_pause(query: PauseQuery, row: PauseRow) -> bool:
+    return (
+        _is_of(query.tenant, query.user, query.session, row.who)
+        and row.token in (query.tokens or (row.token,))
+        and row.run_id in (query.run_ids or (row.run_id,))
+        and row.status in (query.statuses or (row.status,))
+        and row.reason in (query.reasons or (row.reason,))
+        and _is_between(row.opened_at, query.since, query.until)
+    )
+
+
+def _has_session(query: SessionQuery, row: SessionRow) -> bool:
+    return (
+        _is_of(query.tenant, query.user, query.session, row.who)
+        and (query.include_closed or row.closed_at is None)
+        and _is_between(row.seen_at, query.seen_since, query.seen_until)
+    )
+
+
+def _is_of(tenant: str, user: str, session: str, who: Identity) -> bool:
+    return tenant in ("", who.tenant_id) and user in ("", who.user_id) and session in ("", who.session_id)
+
+
+def _is_between(at: int, since: int | None, until: int | None) -> bool:
+    return (since is None or at >= since) and (until is None or at <= until)
+
+
+def _page(
+    found: list[tuple[int, int, T]], after: tuple[int, int] | None, limit: int, *, oldest_first: bool = False
+) -> Page[T]:
+    found.sort(key=lambda one: one[:2], reverse=not oldest_first)
+    if after is not None:
+        found = [one for one in found if (one[:2] > after if oldest_first else one[:2] < after)]
+    rows = found[:limit]
+    return Page([row for *_, row in rows], rows[-1][:2] if len(found) > limit else None)

@@ -1,0 +1,170 @@
+"""The port of the store of record: four small faces of one store.
+
+`Records` writes and reads runs, `Queue` says who executes which run, `Views` answers lists and counts, `Upkeep` finds
+what is wrong and deletes. A call whose caller is cancelled happened whole or not at all. A closed store refuses every
+call with `StoreClosedError`; a database that refuses raises `DatabaseError`, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from harborage.identity import Identity
+from harborage.store.commit import Commit, Committed
+from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+
+__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views"]
+
+
+MAX_ATTEMPTS: Final = 20
+"""How often a run is claimed without progress before it is blocked."""
+
+
+class Claimed(NamedTuple):
+    """A run that a worker has claimed: its row as it is now, its journal, and the controls it has not consumed."""
+
+    row: RunRow
+    entries: list[bytes]
+    controls: list[ControlRow]
+
+
+class Records(Protocol):
+    """Writes commits, and reads what one run needs."""
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Apply a commit whole; it is on disk once this returns, and the same commit sent again changes nothing.
+
+        Raises:
+            CommitInvalidError: it has no meaning.
+            CommitRefusedError: one of its conditions does not hold; the class says which.
+            RowNotFoundError: it names a run, pause, group or patch that is not there.
+        """
+        ...
+
+    async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
+        """The entries of a run's journal behind the first `after`; none for an unknown run.
+
+        Raises:
+            EntryDamagedError: one is missing, or is not what was kept.
+        """
+        ...
+
+    async def body(self, run_id: str, digest: str) -> bytes:
+        """The body that a run's entries name by this digest.
+
+        Raises:
+            EntryDamagedError: it is missing, or is not what was kept, or only other runs name it.
+        """
+        ...
+
+    async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
+        """The controls of a run behind number `after` that it has not consumed, in the order they came."""
+        ...
+
+
+class Queue(Protocol):
+    """Says who executes which run.
+
+    A worker is alive from `join` to `leave` for as long as it beats. When its process dies its runs are free at once;
+    when it only freezes they are free once its beat has stood still for a lease, and its fence keeps it from writing.
+    """
+
+    async def join(self, worker: str) -> None:
+        """Begin to be a worker under this name.
+
+        Raises:
+            WorkerKnownError: another process works under it.
+        """
+        ...
+
+    async def beat(self, worker: str) -> int:
+        """Give the worker's sign of life, and free the runs of workers that died; how many runs became free."""
+        ...
+
+    async def leave(self, worker: str) -> None:
+        """Be a worker no longer; what it still holds is free."""
+        ...
+
+    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+        """Take runs that are ready, highest priority first, then oldest. With `agent` only its own, and those of none.
+
+        A run that was claimed too often without progress is blocked instead.
+        """
+        ...
+
+    async def next_due(self, *, agent: str = "") -> int | None:
+        """When the next run that waits for a time is ready; None when none does."""
+        ...
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on this event loop after commits, of any process; returns what ends that.
+
+        It carries no news: whoever is called looks for what is new. It may be called without need.
+        """
+        ...
+
+
+class Views(Protocol):
+    """Answers lists and counts, each by an index."""
+
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        """The runs of a query."""
+        ...
+
+    async def count_runs(self, query: RunQuery) -> RunCounts:
+        """How many runs a query finds, whatever its page."""
+        ...
+
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        """The pauses of a query."""
+        ...
+
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        """The events of a query."""
+        ...
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        """The sessions of a query."""
+        ...
+
+    async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        """A group of this session and its members in the order they joined.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        ...
+
+
+class Upkeep(Protocol):
+    """Finds what is wrong, closes and deletes."""
+
+    async def orphans(self, *, limit: int = 100) -> list[Orphan]:
+        """Work that nothing would ever move."""
+        ...
+
+    async def close_session(self, who: Identity, reason: str) -> bool:
+        """Close a session for good; False when it was closed, or never opened."""
+        ...
+
+    async def unblock(self, run_ids: Sequence[str]) -> int:
+        """Let blocked runs be claimed again; how many there were."""
+        ...
+
+    async def delete(self, run_ids: Sequence[str]) -> int:
+        """Delete ended runs with all that only they have; how many there were. Events of their sessions stay."""
+        ...
+
+    async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
+        """A patch of this session, if there is one."""
+        ...
+
+
+class Store(Records, Queue, Views, Upkeep, Protocol):
+    """A store of record, whole."""
+
+    async def aclose(self) -> None:
+        """Release what it holds. Closing twice does nothing."""
+        ...

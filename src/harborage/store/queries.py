@@ -1,0 +1,118 @@
+"""What can be asked of a store: which rows, in which order, after which cursor.
+
+Every query begins with an identity or says that it looks at all of them; a page is in the order of its cursor, so that
+a list costs the same wherever one is in it. An empty field narrows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from harborage.store.rows import PauseStatus, Status
+
+__all__ = ["COUNT_CAP", "EventQuery", "Orphan", "Page", "PauseQuery", "RunCounts", "RunQuery", "SessionQuery"]
+
+T = TypeVar("T")
+
+COUNT_CAP: Final = 10_000
+"""Up to how many rows a store counts that cannot count all of them quickly."""
+
+
+class Page(NamedTuple, Generic[T]):
+    """Some rows, and the cursor after the last of them; None when there are no more."""
+
+    rows: list[T]
+    cursor: tuple[int, int] | None
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which runs, newest first; with `oldest_first` the other way round. `after` is the cursor of the page before.
+
+    `text` is looked for in goal and description as a list shows them, whatever the case.
+    """
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    run_ids: tuple[str, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    kinds: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    agent: str = ""
+    parent: str = ""
+    root: str = ""
+    group: str = ""
+    since: int | None = None
+    until: int | None = None
+    longer_than: int = 0
+    text: str = ""
+    only_blocked: bool = False
+    oldest_first: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs there are by status; with `is_capped` there are more than were counted."""
+
+    by_status: dict[Status, int]
+    is_capped: bool = False
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return sum(self.by_status.values())
+
+
+class PauseQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which pauses, newest first. `since` and `until` bound when they were opened, both included."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    tokens: tuple[str, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    statuses: tuple[PauseStatus, ...] = ()
+    reasons: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which events, in the order of their sequence, behind number `after`; with `newest_first` before it, backwards."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    run_ids: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    after: int = 0
+    newest_first: bool = False
+    limit: int = 100
+
+
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which sessions, last opened first. `seen_since` and `seen_until` bound when something last happened in them."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    seen_since: int | None = None
+    seen_until: int | None = None
+    include_closed: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """Work that no worker, timer or person would ever move, and why; `subject` is the run, group or pause."""
+
+    kind: str
+    subject: str
+    run_id: str = ""

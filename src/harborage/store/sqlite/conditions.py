@@ -1,0 +1,159 @@
+"""When a store in SQLite takes a commit: the conditions that are looked at before the first write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from harborage.state.sqlite.stations import Transaction
+from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl
+from harborage.store.errors import (
+    ControlsLeftError,
+    GroupClosedError,
+    InboxFullError,
+    PauseSettledError,
+    RowNotFoundError,
+    RunKnownError,
+    RunLimitError,
+    RunOverError,
+    StatusConflictError,
+    WaitCycleError,
+)
+from harborage.store.rows import GroupStatus, PauseStatus, Status
+from harborage.store.sqlite.reading import STATUSES, Reading, controls_of
+
+__all__ = ["FINAL", "Conditions"]
+
+FINAL: Final = Status.COMPLETE.code
+"""The smallest number of a final status."""
+
+
+class Conditions:
+    """Looks at the conditions of commits."""
+
+    def __init__(self, sql: Mapping[str, str], reading: Reading) -> None:
+        self._sql = sql
+        self._reading = reading
+
+    def check(self, tx: Transaction, commit: Commit) -> None:
+        """Look at every condition but the guard, which is part of the first write.
+
+        Raises:
+            CommitRefusedError: one does not hold.
+            RowNotFoundError: the commit names a row that is not there.
+        """
+        for start in commit.starts:
+            self._check_start(tx, start, commit)
+        for move in commit.moves:
+            _, _, owner, _, _, status, _, _ = self.run(tx, move.run_id)
+            if STATUSES[status] not in move.expected or (owner is not None and move.status is not None):
+                raise StatusConflictError(f"run {move.run_id}", STATUSES[status], move.expected)
+        for group in commit.groups:
+            if isinstance(group, ChangeGroup):
+                self._check_group(tx, group)
+        for patch in commit.patches:
+            self._check_patch(tx, patch)
+        for settle in commit.settles:
+            pause = self._reading.pause(tx, settle.token)
+            if pause.status is not PauseStatus.OPEN:
+                raise PauseSettledError(pause)
+        for send in commit.sends:
+            self._check_send(tx, send)
+        if commit.guard is not None and commit.change is not None:
+            self._check_change(tx, commit.guard.lease.run_id, commit, commit.change)
+
+    def run(self, tx: Transaction, run_id: str) -> Any:
+        """What conditions look at of a run: number, session, owner, fence, position, status, unread, group.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        row = tx.execute(self._sql["held"], (run_id,)).fetchone()
+        if row is None:
+            raise RowNotFoundError(f"no run {run_id!r} in this store")
+        return row
+
+    def _check_start(self, tx: Transaction, start: NewRun, commit: Commit) -> None:
+        execute, sql = tx.execute, self._sql
+        known: Any = execute(sql["held"], (start.run_id,)).fetchone() and start.run_id
+        session = self._reading.session(tx, start.who)
+        if not known and start.key and session is not None:
+            known = execute(sql["by_key"], (session, start.key)).get
+        if known:
+            raise RunKnownError(self._reading.run(tx, known))
+        for run_id, most, at, what in (
+            (start.parent, start.max_children, 0, "run {}"),
+            (start.root, start.max_tree, 1, "the tree of run {}"),
+        ):
+            if most and run_id:
+                sizes: Any = execute(sql["sizes"], (run_id,)).fetchone()
+                if sizes is not None and sizes[at] >= most:
+                    raise RunLimitError(what.format(run_id), most)
+        if start.group:
+            found: Any = None if session is None else execute(sql["group"], (session, start.group)).fetchone()
+            if found is not None and found[1] != GroupStatus.OPEN:
+                raise GroupClosedError(start.group, found[1])
+            is_new = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
+            if found is None and not is_new:
+                raise RowNotFoundError(f"no group {start.group} in this session")
+
+    def _check_group(self, tx: Transaction, change: ChangeGroup) -> None:
+        session = self._reading.session(tx, change.who)
+        found: Any = None
+        if session is not None:
+            found = tx.execute(self._sql["group"], (session, change.group_id)).fetchone()
+        if found is None:
+            raise RowNotFoundError(f"no group {change.group_id} in this session")
+        _, status, live = found
+        if status not in change.expected:
+            raise StatusConflictError(f"group {change.group_id}", status, change.expected)
+        if change.is_empty and live:
+            raise StatusConflictError(f"group {change.group_id}", f"busy ({live} live)", ("empty",))
+
+    def _check_patch(self, tx: Transaction, patch: DecidePatch) -> None:
+        if not patch.decision:
+            return
+        session = self._reading.session(tx, patch.who)
+        found: Any = None
+        if session is not None:
+            found = tx.execute(self._sql["patch"], (session, patch.patch_id)).fetchone()
+        if found is None:
+            raise RowNotFoundError(f"no patch {patch.patch_id} in this session")
+        if found[0]:
+            raise StatusConflictError(f"patch {patch.patch_id}", found[0], ("pending",))
+
+    def _check_send(self, tx: Transaction, send: SendControl) -> None:
+        num, _, _, _, _, status, unread, _ = self.run(tx, send.run_id)
+        if status >= FINAL:
+            raise RunOverError(send.run_id, STATUSES[status])
+        if send.limit and unread >= send.limit and not tx.execute(self._sql["is_sent"], (num, send.event_id)).get:
+            raise InboxFullError(send.run_id, send.limit)
+
+    def _check_change(self, tx: Transaction, run_id: str, commit: Commit, change: Change) -> None:
+        if change.status is not None and change.status.is_final:
+            _, _, _, fence, _, _, unread, _ = self.run(tx, run_id)
+            assert commit.guard is not None
+            if unread > len(commit.consumed) and fence == commit.guard.lease.fence:
+                left = controls_of(tx.execute(self._sql["unread"], (run_id, 0, -1)))
+                raise ControlsLeftError(run_id, [one for one in left if one.number not in commit.consumed])
+        if change.awaits and self._reaches(tx, change.awaits, run_id):
+            raise WaitCycleError(run_id, change.awaits)
+
+    def _reaches(self, tx: Transaction, target: str, run_id: str) -> bool:
+        """Whether what `target` waits for leads to the run."""
+        _, session, *_ = self.run(tx, run_id)
+        seen: set[str] = set()
+        todo = [target]
+        while todo:
+            one = todo.pop()
+            if one == run_id:
+                return True
+            if one not in seen:
+                seen.add(one)
+                todo += _texts(tx.execute(self._sql["awaited"], (one,)))
+                todo += _texts(tx.execute(self._sql["live_members"], (one, session)))
+        return False
+
+
+def _texts(rows: Iterable[Any]) -> list[str]:
+    return [text for (text,) in rows]

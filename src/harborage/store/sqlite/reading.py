@@ -1,0 +1,423 @@
+"""How rows are found in the tables: each function is one step of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from harborage import codec
+from harborage.identity import Identity
+from harborage.state.sqlite.stations import Transaction
+from harborage.store.errors import EntryDamagedError, RowNotFoundError
+from harborage.store.queries import EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import (
+    ControlRow,
+    EventRow,
+    GroupRow,
+    GroupStatus,
+    PatchRow,
+    PauseRow,
+    PauseStatus,
+    RunRow,
+    SessionRow,
+    Status,
+)
+
+__all__ = ["STATUSES", "Reading", "controls_of"]
+
+STATUSES: Final = tuple(Status)
+_END: Final = (1 << 62, 1 << 62)
+_BEGINNING: Final = (-1, -1)
+
+
+class Reading:
+    """Finds runs, pauses, events and sessions."""
+
+    def __init__(self, sql: Mapping[str, str]) -> None:
+        self._sql = sql
+
+    # ── One row ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, tx: Transaction, run_id: str) -> RunRow:
+        """The run with this id.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        page = self.runs(tx, RunQuery(run_ids=(run_id,), limit=1))
+        if not page.rows:
+            raise RowNotFoundError(f"no run {run_id!r} in this store")
+        return page.rows[0]
+
+    def pause(self, tx: Transaction, token: str) -> PauseRow:
+        """The pause with this token.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        page = self.pauses(tx, PauseQuery(tokens=(token,), limit=1))
+        if not page.rows:
+            raise RowNotFoundError(f"no pause {token!r} in this store")
+        return page.rows[0]
+
+    def session(self, tx: Transaction, who: Identity) -> int | None:
+        """The number of a session, None for one that was never opened."""
+        found: Any = tx.execute(self._sql["session"], (who.tenant_id, who.user_id, who.session_id)).fetchone()
+        return None if found is None else found[0]
+
+    # ── A run's own ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def entries(self, tx: Transaction, run_id: str, after: int) -> list[bytes]:
+        """The entries of a run's journal behind the first `after`.
+
+        Raises:
+            EntryDamagedError: one is missing, or is not what was kept.
+        """
+        count: Any = tx.execute(self._sql["position"], (run_id,)).get
+        if count is None:
+            return []
+        found: list[bytes] = []
+        for position, crc, data in tx.execute(self._sql["journal"], (run_id, after)):
+            if position != after + len(found) + 1 or crc32(data) != crc:
+                break
+            found.append(data)
+        if after + len(found) < count:
+            raise EntryDamagedError(run_id, after + len(found) + 1)
+        return found
+
+    def body(self, tx: Transaction, run_id: str, digest: str) -> bytes:
+        """The body that a run's entries name.
+
+        Raises:
+            EntryDamagedError: it is missing.
+        """
+        data: Any = tx.execute(self._sql["body"], (digest, run_id)).get
+        if data is None:
+            raise EntryDamagedError(run_id, digest=digest)
+        found: bytes = data
+        return found
+
+    def controls(self, tx: Transaction, run_id: str, after: int, limit: int) -> list[ControlRow]:
+        """The controls of a run behind number `after` that it has not consumed."""
+        return controls_of(tx.execute(self._sql["unread"], (run_id, after, limit)))
+
+    # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def runs(self, tx: Transaction, query: RunQuery) -> Page[RunRow]:
+        """The runs of a query, each way to find them for itself and then put together."""
+        sql, found = self._sql, list[RunRow]()
+        order = "oldest_run" if query.oldest_first else "newest_run"
+        for way, values in self._ways(tx, query):
+            at, num = query.after or (_BEGINNING if query.oldest_first else _END)
+            values |= {"at": at, "num": num, "limit": query.limit + 1}
+            text = f"{sql['run_rows']}\n{sql[way]}\n{sql['run_filter']}\n{sql[order]}"
+            found += map(_run, tx.execute(text, values))
+        found.sort(key=lambda row: (row.created_at, row.number), reverse=not query.oldest_first)
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
+
+    def count_runs(self, tx: Transaction, query: RunQuery) -> RunCounts:
+        """How many runs a query finds, by status."""
+        sql, counts = self._sql, dict.fromkeys(STATUSES, 0)
+        for way, values in self._ways(tx, query):
+            text = f"{sql['run_counts']}\n{sql[way]}\n{sql['run_filter']}\n{sql['count_run']}"
+            for status, count in tx.execute(text, values):
+                counts[STATUSES[status]] += count
+        return RunCounts(by_status=counts)
+
+    def _ways(self, tx: Transaction, query: RunQuery) -> list[tuple[str, dict[str, Any]]]:
+        """The indexes at which to begin, each with its values; together they find each run once."""
+        session: int | None = None
+        if query.tenant and query.user and query.session:
+            session = self.session(tx, Identity(query.tenant, query.user, query.session))
+            if session is None:
+                return []
+        values = {
+            "tenant": query.tenant,
+            "user": query.user,
+            "session": session,
+            "agent": query.agent,
+            "parent": query.parent,
+            "root": query.root,
+            "grp": query.group,
+            "run_ids": _json(query.run_ids),
+            "statuses": _json([status.code for status in query.statuses]),
+            "kinds": _json(query.kinds),
+            "reasons": _json(query.reasons),
+            "since": query.since,
+            "until": query.until,
+            "longer_than": query.longer_than,
+            "text": query.text.lower(),
+        }
+        if way := _narrowest(query, session):
+            return [(way, values)]
+        live = [status for status in query.statuses if status.code < Status.COMPLETE.code]
+        bad = [status for status in query.statuses if status.code > Status.COMPLETE.code]
+        if query.tenant and live and len(live) == len(query.statuses):
+            return [("by_live", {**values, "status": status.code}) for status in live]
+        if query.tenant and query.user and bad and len(bad) == len(query.statuses):
+            return [("by_bad", {**values, "status": status.code}) for status in bad]
+        if query.tenant and query.user:
+            return [("by_user", values)]
+        if query.tenant and query.agent:
+            return [("by_agent", values)]
+        return [("by_tenant" if query.tenant else "by_number", values)]
+
+    def pauses(self, tx: Transaction, query: PauseQuery) -> Page[PauseRow]:
+        """The pauses of a query."""
+        session: int | None = None
+        if query.tenant and query.user and query.session:
+            session = self.session(tx, Identity(query.tenant, query.user, query.session))
+            if session is None:
+                return Page([], None)
+        at, num = query.after or _END
+        values = {
+            "tenant": query.tenant,
+            "user": query.user,
+            "session": session,
+            "tokens": _json(query.tokens),
+            "run_ids": _json(query.run_ids),
+            "statuses": _json(query.statuses),
+            "reasons": _json(query.reasons),
+            "since": query.since,
+            "until": query.until,
+            "at": at,
+            "num": num,
+            "limit": query.limit + 1,
+        }
+        sql = self._sql
+        text = f"{sql['pause_rows']}\n{sql[_way_of_pauses(query)]}\n{sql['pause_filter']}\n{sql['newest_pause']}"
+        found = [_pause(row) for row in tx.execute(text, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
+
+    def events(self, tx: Transaction, query: EventQuery) -> list[EventRow]:
+        """The events of a query."""
+        session: int | None = None
+        if query.tenant and query.user and query.session:
+            session = self.session(tx, Identity(query.tenant, query.user, query.session))
+            if session is None:
+                return []
+        values = {
+            "tenant": query.tenant,
+            "user": query.user,
+            "session": session,
+            "run_ids": _json(query.run_ids),
+            "types": _json(query.types),
+            "since": query.since,
+            "until": query.until,
+            "after": query.after or (_END[0] if query.newest_first else 0),
+            "limit": query.limit,
+        }
+        sql = self._sql
+        way = "event_by_sequence" if session is None else "event_by_session"
+        order = "newest_event" if query.newest_first else "oldest_event"
+        text = f"{sql['event_rows']}\n{sql[way]}\n{sql['event_filter']}\n{sql[order]}"
+        return [_event(row) for row in tx.execute(text, values)]
+
+    def sessions(self, tx: Transaction, query: SessionQuery) -> Page[SessionRow]:
+        """The sessions of a query."""
+        at, num = query.after or _END
+        values = {
+            "tenant": query.tenant,
+            "user": query.user,
+            "session": query.session,
+            "include_closed": query.include_closed,
+            "since": query.seen_since,
+            "until": query.seen_until,
+            "at": at,
+            "num": num,
+            "limit": query.limit + 1,
+        }
+        sql = self._sql
+        way = "session_by_tenant" if query.tenant else "session_by_number"
+        text = f"{sql['session_rows']}\n{sql[way]}\n{sql['session_filter']}\n{sql['newest_session']}"
+        found = [_session(row) for row in tx.execute(text, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
+
+    def group(self, tx: Transaction, group_id: str, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        """A group of this session and its members in the order they joined.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        session = self.session(tx, who)
+        row: Any = None
+        if session is not None:
+            row = tx.execute(self._sql["group_row"], (session, group_id)).fetchone()
+        if row is None:
+            raise RowNotFoundError(f"no group {group_id} in this session")
+        query = RunQuery(
+            tenant=who.tenant_id,
+            user=who.user_id,
+            session=who.session_id,
+            group=group_id,
+            oldest_first=True,
+            limit=max(1, row[7]),
+        )
+        return _group(group_id, who, row), self.runs(tx, query).rows
+
+    def patch(self, tx: Transaction, patch_id: str, who: Identity) -> PatchRow | None:
+        """A patch of this session, if there is one."""
+        session = self.session(tx, who)
+        row: Any = None
+        if session is not None:
+            row = tx.execute(self._sql["patch"], (session, patch_id)).fetchone()
+        if row is None:
+            return None
+        decision, created_at, decided_at = row
+        return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
+
+
+def controls_of(rows: Iterable[Any]) -> list[ControlRow]:
+    """Controls from their columns."""
+    return [
+        ControlRow(number=number, run_id=run_id, event_id=event_id, type=kind, sent_at=sent_at, data=data)
+        for number, run_id, event_id, kind, sent_at, data in rows
+    ]
+
+
+def _narrowest(query: RunQuery, session: int | None) -> str:
+    """The index that leaves the fewest runs to look at, where one part of the query names it."""
+    if query.run_ids:
+        return "by_run_id"
+    if query.only_blocked:
+        return "by_blocked"
+    if query.group:
+        return "by_group"
+    if query.parent:
+        return "by_parent"
+    return "" if session is None else "by_session"
+
+
+def _way_of_pauses(query: PauseQuery) -> str:
+    if query.tokens:
+        return "pause_by_token"
+    if query.run_ids:
+        return "pause_by_run"
+    if query.tenant and query.user:
+        return "pause_by_user"
+    if query.tenant and query.statuses == (PauseStatus.OPEN,):
+        return "pause_by_open"
+    return "pause_by_tenant" if query.tenant else "pause_by_number"
+
+
+def _json(values: Sequence[Any]) -> str | None:
+    return codec.encode(values).decode() if values else None
+
+
+def _run(row: Any) -> RunRow:
+    (
+        number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
+        description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts, woken,
+        unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count, tokens,
+        cost,
+    ) = row  # fmt: skip
+    return RunRow(
+        number=number,
+        run_id=run_id,
+        who=Identity(tenant, user, session),
+        agent=agent,
+        parent=parent or "",
+        root=root or "",
+        group=group or "",
+        kind=kind,
+        priority=priority,
+        status=STATUSES[status],
+        reason=reason,
+        blocked=blocked or "",
+        description=description,
+        about=about,
+        created_at=created_at,
+        updated_at=updated_at,
+        wake_at=wake_at,
+        deadline=deadline,
+        awaits=awaits or "",
+        position=position,
+        owner=owner or "",
+        fence=fence,
+        attempts=attempts,
+        is_woken=bool(woken),
+        unread=unread,
+        children=children,
+        tree=tree,
+        key=key or "",
+        fingerprint=fingerprint,
+        is_cascading=bool(cascades),
+        notifies=bool(notifies),
+        retains_turn=bool(retains_turn),
+        is_acknowledged=bool(acknowledged),
+        tool_count=tool_count,
+        tokens=tokens,
+        cost=cost,
+    )
+
+
+def _pause(row: Any) -> PauseRow:
+    number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
+    deadline, settled_at, by, data, answer = rest
+    return PauseRow(
+        number=number,
+        token=token,
+        run_id=run_id,
+        who=Identity(tenant, user, session),
+        reason=reason,
+        status=PauseStatus(status),
+        opened_at=opened_at,
+        deadline=deadline,
+        settled_at=settled_at,
+        settled_by=by,
+        data=data,
+        answer=answer,
+    )
+
+
+def _event(row: Any) -> EventRow:
+    sequence, tenant, user, session, place, run_id, kind, at, crc, data = row
+    if crc32(data) != crc:
+        raise EntryDamagedError(run_id, place)
+    return EventRow(
+        sequence=sequence,
+        who=Identity(tenant, user, session),
+        place=place,
+        run_id=run_id,
+        type=kind,
+        at=at,
+        data=data,
+    )
+
+
+def _session(row: Any) -> SessionRow:
+    number, tenant, user, session, opened_at, seen_at, closed_at, close_reason, events = row
+    return SessionRow(
+        number=number,
+        who=Identity(tenant, user, session),
+        opened_at=opened_at,
+        seen_at=seen_at,
+        closed_at=closed_at,
+        close_reason=close_reason,
+        events=events,
+    )
+
+
+def _group(group_id: str, who: Identity, row: Any) -> GroupRow:
+    number, owner, retains, fails_fast, description, status, reason, members, live, created, sealed, ended, due = row
+    return GroupRow(
+        number=number,
+        group_id=group_id,
+        who=who,
+        owner=owner,
+        retains_turn=bool(retains),
+        fails_fast=bool(fails_fast),
+        description=description,
+        status=GroupStatus(status),
+        reason=reason,
+        members=members,
+        open_members=live,
+        created_at=created,
+        sealed_at=sealed,
+        ended_at=ended,
+        deadline=due,
+    )

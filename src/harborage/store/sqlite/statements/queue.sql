@@ -1,0 +1,47 @@
+-- Which worker executes which run.
+
+-- name: fall_due
+UPDATE harborage_runs SET woken = 1 WHERE wake_at IS NOT NULL AND wake_at <= :now AND owner IS NULL AND NOT woken;
+
+-- name: ready
+SELECT num, run_id, attempts FROM harborage_runs INDEXED BY harborage_runs_ready
+WHERE owner IS NULL AND woken > 0 AND blocked IS NULL AND (:agent = '' OR agent IN ('', :agent))
+ORDER BY priority DESC, num LIMIT :limit;
+
+-- name: take
+UPDATE harborage_runs SET
+  owner = :worker, fence = fence + 1, attempts = attempts + 1, woken = 0, wake_at = NULL, awaits = NULL,
+  status = CASE WHEN status = 0 AND :starts THEN 1 ELSE status END
+WHERE num = :num AND owner IS NULL AND blocked IS NULL AND status < 3
+RETURNING fence;
+
+-- name: block
+UPDATE harborage_runs SET blocked = :reason WHERE num = :num;
+
+-- name: unblock
+UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = 1 WHERE run_id = :run_id AND blocked IS NOT NULL
+RETURNING num;
+
+-- name: next_due
+SELECT min(wake_at) FROM harborage_runs
+WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agent = '' OR agent IN ('', :agent));
+
+-- name: free
+UPDATE harborage_runs SET owner = NULL, woken = 1 WHERE owner = :worker AND owner IS NOT NULL RETURNING num;
+
+-- name: free_strays
+UPDATE harborage_runs SET owner = NULL, woken = 1
+WHERE owner IS NOT NULL AND owner NOT IN (SELECT name FROM harborage_workers)
+RETURNING num;
+
+-- name: join
+INSERT INTO harborage_workers (name, beat) VALUES (:worker, 1) ON CONFLICT (name) DO UPDATE SET beat = beat + 1;
+
+-- name: workers
+SELECT name, beat FROM harborage_workers WHERE name <> :worker;
+
+-- name: bury
+DELETE FROM harborage_workers WHERE name = :worker AND beat = :beat RETURNING num;
+
+-- name: leave
+DELETE FROM harborage_workers WHERE name = :worker;

@@ -1,0 +1,174 @@
+-- What can be asked of runs, pauses, events and sessions. A list is put together from its rows (`…_rows`), one of the ways
+-- to begin at an index (`by_…`), the filter that is the same for all its ways, and a page (`newest`, `oldest`).
+
+-- name: run_rows
+SELECT
+  run.num, run.run_id, run.tenant, run.user, session.session, run.agent, run.parent, run.root, run.grp, run.kind,
+  run.priority, run.status, run.reason, run.blocked, run.description, run.about, run.created_at, run.updated_at,
+  run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
+  run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn, run.acknowledged,
+  run.tool_count, run.tokens, run.cost
+FROM harborage_runs AS run CROSS JOIN harborage_sessions AS session ON session.num = run.session
+WHERE
+
+-- name: run_counts
+SELECT run.status, count(*)
+FROM harborage_runs AS run
+WHERE
+
+-- name: run_filter
+AND (:agent = '' OR run.agent = :agent) AND (:parent = '' OR run.parent = :parent) AND (:root = '' OR run.root = :root)
+AND (:grp = '' OR run.grp = :grp) AND (:tenant = '' OR run.tenant = :tenant) AND (:user = '' OR run.user = :user)
+AND (:session IS NULL OR run.session = :session)
+AND (:statuses IS NULL OR run.status IN (SELECT value FROM json_each(:statuses)))
+AND (:kinds IS NULL OR run.kind IN (SELECT value FROM json_each(:kinds)))
+AND (:reasons IS NULL OR (run.status = 4 AND run.reason IN (SELECT value FROM json_each(:reasons))))
+AND (:since IS NULL OR run.created_at >= :since) AND (:until IS NULL OR run.created_at <= :until)
+AND (:longer_than = 0 OR run.updated_at - run.created_at > :longer_than)
+AND (:text = '' OR instr(lower(run.about), :text) OR instr(lower(run.description), :text))
+
+-- name: by_run_id
+run.run_id IN (SELECT value FROM json_each(:run_ids))
+
+-- name: by_session
+run.session = :session
+
+-- name: by_user
+run.tenant = :tenant AND run.user = :user
+
+-- name: by_bad
+run.tenant = :tenant AND run.user = :user AND run.status > 3 AND run.status = :status
+
+-- name: by_agent
+run.tenant = :tenant AND run.agent = :agent
+
+-- name: by_live
+run.tenant = :tenant AND run.status < 3 AND run.status = :status
+
+-- name: by_tenant
+run.tenant = :tenant
+
+-- name: by_parent
+run.parent = :parent AND run.parent IS NOT NULL
+
+-- name: by_group
+run.grp = :grp AND run.grp IS NOT NULL
+
+-- name: by_blocked
+run.blocked IS NOT NULL
+
+-- name: by_number
+run.num > 0
+
+-- name: newest_run
+AND (run.created_at, run.num) < (:at, :num) ORDER BY run.created_at DESC, run.num DESC LIMIT :limit
+
+-- name: oldest_run
+AND (run.created_at, run.num) > (:at, :num) ORDER BY run.created_at, run.num LIMIT :limit
+
+-- name: count_run
+GROUP BY run.status
+
+-- name: pause_rows
+SELECT
+  pause.num, pause.token, pause.run, pause.tenant, pause.user, session.session, pause.reason, pause.status,
+  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer
+FROM harborage_pauses AS pause CROSS JOIN harborage_sessions AS session ON session.num = pause.session
+WHERE
+
+-- name: pause_filter
+AND (:tenant = '' OR pause.tenant = :tenant) AND (:user = '' OR pause.user = :user)
+AND (:session IS NULL OR pause.session = :session)
+AND (:tokens IS NULL OR pause.token IN (SELECT value FROM json_each(:tokens)))
+AND (:run_ids IS NULL OR pause.run IN (SELECT value FROM json_each(:run_ids)))
+AND (:statuses IS NULL OR pause.status IN (SELECT value FROM json_each(:statuses)))
+AND (:reasons IS NULL OR pause.reason IN (SELECT value FROM json_each(:reasons)))
+AND (:since IS NULL OR pause.opened_at >= :since) AND (:until IS NULL OR pause.opened_at <= :until)
+
+-- name: pause_by_token
+pause.token IN (SELECT value FROM json_each(:tokens))
+
+-- name: pause_by_run
+pause.run IN (SELECT value FROM json_each(:run_ids))
+
+-- name: pause_by_user
+pause.tenant = :tenant AND pause.user = :user
+
+-- name: pause_by_open
+pause.tenant = :tenant AND pause.status = 'open'
+
+-- name: pause_by_tenant
+pause.tenant = :tenant
+
+-- name: pause_by_number
+pause.num > 0
+
+-- name: newest_pause
+AND (pause.opened_at, pause.num) < (:at, :num) ORDER BY pause.opened_at DESC, pause.num DESC LIMIT :limit
+
+-- name: event_rows
+SELECT
+  event.sequence, session.tenant, session.user, session.session, event.place, event.run, event.type, event.at,
+  event.crc, event.data
+FROM harborage_events AS event CROSS JOIN harborage_sessions AS session ON session.num = event.session
+WHERE
+
+-- name: event_filter
+AND (:tenant = '' OR session.tenant = :tenant) AND (:user = '' OR session.user = :user)
+AND (:run_ids IS NULL OR event.run IN (SELECT value FROM json_each(:run_ids)))
+AND (:types IS NULL OR event.type IN (SELECT value FROM json_each(:types)))
+AND (:since IS NULL OR event.at >= :since) AND (:until IS NULL OR event.at <= :until)
+
+-- name: event_by_session
+event.session = :session
+
+-- name: event_by_sequence
+event.sequence > 0
+
+-- name: oldest_event
+AND event.sequence > :after ORDER BY event.sequence LIMIT :limit
+
+-- name: newest_event
+AND event.sequence < :after ORDER BY event.sequence DESC LIMIT :limit
+
+-- name: session_rows
+SELECT
+  session.num, session.tenant, session.user, session.session, session.opened_at, session.seen_at, session.closed_at,
+  session.close_reason, session.events
+FROM harborage_sessions AS session
+WHERE
+
+-- name: session_filter
+AND (:user = '' OR session.user = :user) AND (:session = '' OR session.session = :session)
+AND (:include_closed OR session.closed_at IS NULL)
+AND (:since IS NULL OR session.seen_at >= :since) AND (:until IS NULL OR session.seen_at <= :until)
+
+-- name: session_by_tenant
+session.tenant = :tenant
+
+-- name: session_by_number
+session.num > 0
+
+-- name: newest_session
+AND (session.opened_at, session.num) < (:at, :num)
+ORDER BY session.opened_at DESC, session.num DESC LIMIT :limit
+
+-- name: group_row
+SELECT
+  num, owner, retains_turn, fails_fast, description, status, reason, members, open_members, created_at, sealed_at,
+  ended_at, deadline
+FROM harborage_groups WHERE session = :session AND group_id = :group_id;
+
+-- name: journal
+SELECT entry.position, entry.crc, entry.data
+FROM harborage_runs AS run CROSS JOIN harborage_journal AS entry ON entry.run = run.num
+WHERE run.run_id = :run_id AND entry.position > :after ORDER BY entry.position;
+
+-- name: position
+SELECT position FROM harborage_runs WHERE run_id = :run_id;
+
+-- name: body
+SELECT body.data
+FROM harborage_bodies AS body CROSS JOIN harborage_run_bodies AS named ON named.body = body.num
+CROSS JOIN harborage_runs AS run ON run.num = named.run
+WHERE body.digest = :digest AND run.run_id = :run_id;

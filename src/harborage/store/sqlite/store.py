@@ -1,0 +1,194 @@
+"""The store of record in one SQLite file, which several processes of one machine may share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, Self, TypeVar
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.identity import Identity
+from harborage.state.errors import StoreClosedError as DatabaseClosedError
+from harborage.state.sql_files import read_statements
+from harborage.state.sqlite.database import Database
+from harborage.state.sqlite.stations import Transaction
+from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.errors import StoreClosedError
+from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+from harborage.store.sqlite.reading import Reading
+from harborage.store.sqlite.workers import LEASE, Workers
+from harborage.store.sqlite.writing import Writing
+from harborage.store.times import micros
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+_FILES = ("commits", "queue", "upkeep", "views")
+
+
+class SQLiteStore:
+    """A store over an open database. A worker that freezes for as long as `lease` counts as dead."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Timers = SYSTEM_CLOCK,
+        lease: timedelta = LEASE,
+        max_attempts: int = MAX_ATTEMPTS,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._max_attempts = max_attempts
+        self._sql = {
+            name: text
+            for file in _FILES
+            for name, text in read_statements(__package__, f"statements/{file}.sql").items()
+        }
+        self._reading = Reading(self._sql)
+        self._writing = Writing(self._sql, self._reading)
+        self._workers = Workers(database, self._sql, clock, lease)
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str | os.PathLike[str], *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE
+    ) -> Self:
+        """The store in the file `path`, made when it is missing.
+
+        Raises:
+            DatabaseError: it cannot be used; the class says why, the text names the file and says what to do.
+        """
+        return cls(await Database.open(path, package=__package__), clock=clock, lease=lease)
+
+    # ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, commit: Commit) -> Committed:
+        check_commit(commit)
+        now = self._now()
+        return await self._write(lambda tx: self._writing.apply(tx, commit, now))
+
+    async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
+        return await self._read(lambda tx: self._reading.entries(tx, run_id, after))
+
+    async def body(self, run_id: str, digest: str) -> bytes:
+        return await self._read(lambda tx: self._reading.body(tx, run_id, digest))
+
+    async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
+        return await self._read(lambda tx: self._reading.controls(tx, run_id, after, limit))
+
+    # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def join(self, worker: str) -> None:
+        await self._write(lambda tx: self._workers.join(tx, worker))
+
+    async def beat(self, worker: str) -> int:
+        freed = await self._write(lambda tx: self._workers.beat(tx, worker))
+        await self._database.look()
+        return freed
+
+    async def leave(self, worker: str) -> None:
+        try:
+            await self._write(lambda tx: self._workers.leave(tx, worker))
+        finally:
+            self._workers.drop(worker)
+
+    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+        now = self._now()
+        return await self._write(
+            lambda tx: self._writing.claim(
+                tx, worker, agent=agent, limit=limit, max_attempts=self._max_attempts, now=now
+            )
+        )
+
+    async def next_due(self, *, agent: str = "") -> int | None:
+        return await self._read(lambda tx: _value(tx.execute(self._sql["next_due"], (agent,)).get))
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._database.on_change(listener)
+
+    # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        return await self._read(lambda tx: self._reading.runs(tx, query))
+
+    async def count_runs(self, query: RunQuery) -> RunCounts:
+        return await self._read(lambda tx: self._reading.count_runs(tx, query))
+
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        return await self._read(lambda tx: self._reading.pauses(tx, query))
+
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        return await self._read(lambda tx: self._reading.events(tx, query))
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        return await self._read(lambda tx: self._reading.sessions(tx, query))
+
+    async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        return await self._read(lambda tx: self._reading.group(tx, group_id, who))
+
+    # ── Upkeep ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def orphans(self, *, limit: int = 100) -> list[Orphan]:
+        def find(tx: Transaction) -> list[Orphan]:
+            found = [
+                Orphan(kind=kind, subject=subject, run_id=subject)
+                for kind in ("paused_for_nothing", "parent_ended")
+                for (subject,) in tx.execute(self._sql[kind], (limit,))
+            ]
+            tokens = tx.execute(self._sql["pause_of_ended"], (limit,))
+            found += [Orphan(kind="pause_of_ended", subject=token, run_id=run_id) for token, run_id in tokens]
+            return found[:limit]
+
+        return await self._read(find)
+
+    async def close_session(self, who: Identity, reason: str) -> bool:
+        values = (self._now(), reason, who.tenant_id, who.user_id, who.session_id)
+        return await self._write(lambda tx: tx.execute(self._sql["close_session"], values).get is not None)
+
+    async def unblock(self, run_ids: Sequence[str]) -> int:
+        def unblock(tx: Transaction) -> int:
+            found = [one for one in run_ids if tx.execute(self._sql["unblock"], (one,)).get is not None]
+            if found:
+                tx.tell()
+            return len(found)
+
+        return await self._write(unblock)
+
+    async def delete(self, run_ids: Sequence[str]) -> int:
+        return await self._write(lambda tx: sum(self._writing.delete(tx, run_id) for run_id in run_ids))
+
+    async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
+        return await self._read(lambda tx: self._reading.patch(tx, patch_id, who))
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._workers.close()
+        await self._database.aclose()
+
+    def _now(self) -> int:
+        return micros(self._clock.now())
+
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
+        return await self._asked(self._database.write, work)
+
+    async def _read(self, work: Callable[[Transaction], T]) -> T:
+        return await self._asked(self._database.read, work)
+
+    async def _asked(
+        self, ask: Callable[[Callable[[Transaction], T]], Awaitable[T]], work: Callable[[Transaction], T]
+    ) -> T:
+        if self._is_closed:
+            raise StoreClosedError()
+        try:
+            return await ask(work)
+        except DatabaseClosedError as error:
+            raise StoreClosedError() from error
+
+
+def _value(found: Any) -> int | None:
+    return None if found is None else int(found)

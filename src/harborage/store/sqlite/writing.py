@@ -1,0 +1,374 @@
+"""How a commit changes the tables: one step of a transaction, which knows nothing of threads or event loops.
+
+Conditions are looked at first, and the owner's guarded update is the first write: a commit that is refused has written
+nothing, so the others of its transaction go on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from harborage.identity import Identity
+from harborage.state.sqlite.stations import Rows, Transaction
+from harborage.store.commit import (
+    Change,
+    ChangeGroup,
+    Commit,
+    Committed,
+    DecidePatch,
+    Guard,
+    Move,
+    NewEvent,
+    NewGroup,
+    NewPause,
+    NewRun,
+    SendControl,
+    SettlePause,
+    about,
+)
+from harborage.store.errors import (
+    EntryDamagedError,
+    LeaseLostError,
+)
+from harborage.store.port import Claimed
+from harborage.store.rows import EVENT_STEP, Lease
+from harborage.store.sqlite.conditions import FINAL, Conditions
+from harborage.store.sqlite.reading import Reading
+
+__all__ = ["Writing"]
+
+
+class Writing:
+    """Applies commits, claims runs and deletes them."""
+
+    def __init__(self, sql: Mapping[str, str], reading: Reading) -> None:
+        self._sql = sql
+        self._reading = reading
+        self._conditions = Conditions(sql, reading)
+        self._entries = Rows(sql["add_entry"], 4)
+        self._events = Rows(sql["add_event"], 8)
+
+    def apply(self, tx: Transaction, commit: Commit, now: int) -> Committed:
+        """Change the tables as the commit says.
+
+        Raises:
+            CommitRefusedError: a condition does not hold; nothing was changed.
+            RowNotFoundError: it names a row that is not there; nothing was changed.
+        """
+        self._conditions.check(tx, commit)
+        run = 0
+        if commit.guard is not None:
+            run = self._guarded(tx, commit.guard, commit, now)
+            if not run:
+                return Committed(is_again=True)
+        for group in commit.groups:
+            self._group(tx, group, now)
+        for start in commit.starts:
+            self._start(tx, start, now)
+        for move in commit.moves:
+            self._move(tx, move, now)
+        for patch in commit.patches:
+            self._patch(tx, patch, now)
+        for pause in commit.opens:
+            self._open(tx, pause, now)
+        for settle in commit.settles:
+            self._settle(tx, settle, now)
+        sent = tuple(self._send(tx, send, now) for send in commit.sends)
+        for run_id in commit.wakes:
+            tx.execute(self._sql["wake"], (run_id,))
+        if run and commit.change is not None:
+            self._change(tx, run, commit, commit.change, now)
+        first, place = self._publish(tx, commit.who, commit.events, now)
+        taken = self._take(tx, commit) if commit.take else ()
+        tx.tell()
+        return Committed(first=first, place=place, sent=sent, taken=taken)
+
+    # ── The owner's part ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _guarded(self, tx: Transaction, guard: Guard, commit: Commit, now: int) -> int:
+        """Write the owner's entries; the number of its run, 0 when this very commit was applied before.
+
+        Raises:
+            LeaseLostError: another worker holds the run, or nobody does; nothing was written.
+        """
+        lease, count = guard.lease, len(commit.entries)
+        step = (count, now, lease.run_id, lease.fence, lease.worker, guard.position)
+        found: Any = tx.execute(self._sql["step"], step).fetchone()
+        if found is None:
+            if self._is_again(tx, guard, commit.entries):
+                return 0
+            raise LeaseLostError(*lease)
+        run: int = found[0]
+        self._append(tx, run, guard.position, commit.entries)
+        for digest, data in commit.bodies.items():
+            tx.execute(self._sql["add_body"], (digest, data))
+            tx.execute(self._sql["name_body"], (run, digest))
+        if commit.consumed:
+            for number in commit.consumed:
+                tx.execute(self._sql["consume"], (guard.position + count, number, run))
+            tx.execute(self._sql["keep_unread"], (run,))
+        return run
+
+    def _is_again(self, tx: Transaction, guard: Guard, entries: Sequence[bytes]) -> bool:
+        """Whether the journal ends with these entries already, under this fence."""
+        if not entries:
+            return False
+        tx.add_now()
+        found: Any = tx.execute(self._sql["held"], (guard.lease.run_id,)).fetchone()
+        if found is None:
+            return False
+        num, _, _, fence, position, *_ = found
+        if fence != guard.lease.fence or position != guard.position + len(entries):
+            return False
+        kept = [
+            tx.execute(self._sql["entry_at"], (num, guard.position + offset)).get
+            for offset in range(1, len(entries) + 1)
+        ]
+        return kept == list(entries)
+
+    def _append(self, tx: Transaction, run: int, before: int, entries: Sequence[bytes]) -> None:
+        values: list[Any] = []
+        for position, data in enumerate(entries, before + 1):
+            values += (run, position, crc32(data), data)
+        if values:
+            tx.add_later(self._entries, values)
+
+    def _change(self, tx: Transaction, run: int, commit: Commit, change: Change, now: int) -> None:
+        assert commit.guard is not None
+        run_id = commit.guard.lease.run_id
+        status = None if change.status is None else change.status.code
+        values = (
+            status,
+            change.reason,
+            change.blocked or None,
+            change.priority,
+            change.progress,
+            change.tool_calls,
+            change.tokens,
+            change.cost,
+            run,
+        )
+        tx.execute(self._sql["change"], values)
+        if change.status is not None and change.status.is_final:
+            self._end(tx, run, run_id, now)
+        elif change.release:
+            tx.execute(self._sql["release"], (change.wake_at, change.awaits or None, change.is_ready, run))
+            if change.awaits:
+                _, session, *_ = self._conditions.run(tx, run_id)
+                tx.execute(self._sql["wake_if_ended"], (run, change.awaits, session))
+
+    def _end(self, tx: Transaction, run: int, run_id: str, now: int) -> None:
+        """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
+        execute, sql = tx.execute, self._sql
+        execute(sql["end"], (run,))
+        execute(sql["cancel_pauses"], (now, run_id))
+        _, session, _, _, _, _, _, group = self._conditions.run(tx, run_id)
+        if group is not None:
+            execute(sql["leave_group"], (session, group))
+            execute(sql["wake_waiting"], (group,))
+        execute(sql["wake_waiting"], (run_id,))
+
+    # ── Everybody's part ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _opened_session(self, tx: Transaction, who: Identity, now: int) -> int:
+        found = self._reading.session(tx, who)
+        if found is not None:
+            return found
+        made: Any = tx.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id, now)).get
+        return int(made)
+
+    def _start(self, tx: Transaction, start: NewRun, now: int) -> None:
+        who = start.who
+        session = self._opened_session(tx, who, now)
+        values = (
+            start.run_id,
+            session,
+            who.tenant_id,
+            who.user_id,
+            start.agent,
+            start.parent or None,
+            start.root or None,
+            start.group or None,
+            start.kind,
+            start.priority,
+            start.status.code,
+            about(start.description),
+            about(start.goal),
+            now,
+            start.deadline,
+            len(start.entries),
+            start.worker or None,
+            1 if start.worker else 0,
+            not start.worker,
+            start.key or None,
+            start.fingerprint,
+            start.is_cascading,
+            start.notifies,
+            start.retains_turn,
+        )
+        run: Any = tx.execute(self._sql["add_run"], values).get
+        self._append(tx, run, 0, start.entries)
+        if start.group:
+            tx.execute(self._sql["join_group"], (session, start.group))
+        if start.parent:
+            tx.execute(self._sql["add_child"], (start.parent,))
+        if start.root:
+            tx.execute(self._sql["grow_tree"], (start.root,))
+
+    def _move(self, tx: Transaction, move: Move, now: int) -> None:
+        _, _, _, _, _, before, _, _ = self._conditions.run(tx, move.run_id)
+        values = (
+            None if move.status is None else move.status.code,
+            move.reason,
+            move.priority,
+            move.is_acknowledged,
+            move.tool_calls,
+            len(move.entries),
+            now,
+            move.run_id,
+        )
+        moved: Any = tx.execute(self._sql["move"], values).fetchone()
+        run, position = moved
+        self._append(tx, run, position - len(move.entries), move.entries)
+        if move.status is not None and move.status.is_final and before < FINAL:
+            self._end(tx, run, move.run_id, now)
+
+    def _group(self, tx: Transaction, group: NewGroup | ChangeGroup, now: int) -> None:
+        session = self._opened_session(tx, group.who, now)
+        if isinstance(group, NewGroup):
+            values = (
+                session,
+                group.group_id,
+                group.owner,
+                group.retains_turn,
+                group.fails_fast,
+                group.description,
+                now,
+                group.deadline,
+            )
+            tx.execute(self._sql["add_group"], values)
+            return
+        found: Any = tx.execute(self._sql["group"], (session, group.group_id)).fetchone()
+        num, _, _ = found
+        tx.execute(self._sql["change_group"], (group.status, group.reason, now, num))
+        if group.status.is_final:
+            tx.execute(self._sql["wake_waiting"], (group.group_id,))
+
+    def _patch(self, tx: Transaction, patch: DecidePatch, now: int) -> None:
+        session = self._opened_session(tx, patch.who, now)
+        tx.execute(self._sql["add_patch"], (session, patch.patch_id, now))
+        if patch.decision:
+            tx.execute(self._sql["decide_patch"], (patch.decision, now, session, patch.patch_id))
+
+    def _open(self, tx: Transaction, pause: NewPause, now: int) -> None:
+        who = pause.who
+        session = self._opened_session(tx, who, now)
+        values = (
+            pause.token,
+            pause.run_id,
+            session,
+            who.tenant_id,
+            who.user_id,
+            pause.reason,
+            now,
+            pause.deadline,
+            pause.data,
+        )
+        tx.execute(self._sql["open_pause"], values)
+
+    def _settle(self, tx: Transaction, settle: SettlePause, now: int) -> None:
+        run_id = self._reading.pause(tx, settle.token).run_id
+        tx.execute(self._sql["settle"], (settle.status, now, settle.by, settle.answer, settle.token))
+        tx.execute(self._sql["wake"], (run_id,))
+
+    def _send(self, tx: Transaction, send: SendControl, now: int) -> bool:
+        run = self._conditions.run(tx, send.run_id)[0]
+        made: Any = tx.execute(self._sql["send"], (run, send.event_id, send.type, now, send.data)).get
+        if made is None:
+            return False
+        tx.execute(self._sql["count_unread"], (run,))
+        tx.execute(self._sql["wake"], (send.run_id,))
+        return True
+
+    def _publish(self, tx: Transaction, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
+        """Number the events of a session; the first number, and the first place."""
+        if who is None or not events:
+            return 0, 0
+        session = self._opened_session(tx, who, now)
+        counted: Any = tx.execute(self._sql["count_events"], (len(events), now, session)).get
+        place = counted - len(events) + 1
+        first = self._next_sequence(tx, len(events))
+        values: list[Any] = []
+        for offset, event in enumerate(events):
+            sequence = first + offset * EVENT_STEP
+            data = event.data
+            values += (sequence, session, place + offset, event.run_id, event.type, event.at or now, crc32(data), data)
+        tx.add_later(self._events, values)
+        return first, place
+
+    def _next_sequence(self, tx: Transaction, count: int) -> int:
+        """The first of so many numbers that no event has had.
+
+        Rows wait for the end of the transaction, so the database's own counter knows nothing of them yet.
+        """
+        last: Any = tx.shared.get("sequence")
+        if last is None:
+            last = tx.execute(self._sql["last_sequence"]).get or 0
+        tx.shared["sequence"] = last + count * EVENT_STEP
+        return int(last) + EVENT_STEP
+
+    def _take(self, tx: Transaction, commit: Commit) -> tuple[Lease, ...]:
+        """Claim, for the worker that `take` names, what the commit's answers and controls woke."""
+        woken = [self._reading.pause(tx, settle.token).run_id for settle in commit.settles]
+        taken: list[Lease] = []
+        for run_id in dict.fromkeys([*woken, *(send.run_id for send in commit.sends)]):
+            found: Any = tx.execute(self._sql["held"], (run_id,)).fetchone()
+            if found is None:
+                continue
+            fence: Any = tx.execute(self._sql["take"], (commit.take, False, found[0])).get
+            if fence is not None:
+                taken.append(Lease(run_id, commit.take, fence))
+        return tuple(taken)
+
+    # ── Claiming and deleting ───────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(
+        self, tx: Transaction, worker: str, *, agent: str, limit: int, max_attempts: int, now: int
+    ) -> list[Claimed]:
+        """Take ready runs, highest priority first, then oldest."""
+        execute, sql = tx.execute, self._sql
+        tx.add_now()
+        execute(sql["fall_due"], (now,))
+        claimed: list[Claimed] = []
+        ready: list[Any] = execute(sql["ready"], (agent, limit)).fetchall()
+        for num, run_id, attempts in ready:
+            if attempts >= max_attempts:
+                execute(sql["block"], (f"claimed {attempts} times without progress", num))
+                continue
+            if execute(sql["take"], (worker, True, num)).get is None:
+                continue
+            try:
+                entries = self._reading.entries(tx, run_id, 0)
+            except EntryDamagedError as error:
+                execute(sql["block"], (str(error), num))
+                execute(sql["release"], (None, None, False, num))
+                continue
+            row = self._reading.run(tx, run_id)
+            claimed.append(Claimed(row, entries, self._reading.controls(tx, run_id, 0, limit)))
+        return claimed
+
+    def delete(self, tx: Transaction, run_id: str) -> bool:
+        """Delete an ended run with all that only it has; False for one that is not there, or still live."""
+        execute, sql = tx.execute, self._sql
+        tx.add_now()
+        run: Any = execute(sql["delete_run"], (run_id,)).get
+        if run is None:
+            return False
+        execute(sql["delete_journal"], (run,))
+        execute(sql["delete_controls"], (run,))
+        execute(sql["delete_pauses"], (run_id,))
+        for (body,) in execute(sql["delete_names"], (run,)).fetchall():
+            execute(sql["delete_body"], (body,))
+        return True

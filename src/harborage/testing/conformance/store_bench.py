@@ -1,0 +1,89 @@
+"""What the suites over a store of record share: a fresh store, a second way into it, and commits to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
+
+from harborage.identity import Identity
+from harborage.store import Change, Claimed, Commit, Guard, Lease, NewRun, RunQuery, RunRow, SendControl, Status, Store
+from harborage.testing.conformance.checks import expect_equal
+
+__all__ = [
+    "ME",
+    "OTHERS",
+    "OpenStoreBench",
+    "StoreBench",
+    "claim",
+    "finish",
+    "row",
+    "send",
+    "start",
+    "step",
+]
+
+ME = Identity("tenant", "user", "session")
+OTHERS = (
+    Identity("tenant2", "user", "session"),
+    Identity("tenant", "user2", "session"),
+    Identity("tenant", "user", "session2"),
+)
+"""Identities that differ from `ME` in one part each."""
+
+
+class StoreBench(Protocol):
+    """A fresh, empty store, and what a scenario needs around it."""
+
+    store: Store
+
+    async def another(self) -> Store:
+        """The same rows as another process would have them; the same store where there is only one."""
+        ...
+
+    def later(self, seconds: float) -> None:
+        """Let so much time pass."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close everything that was opened."""
+        ...
+
+
+OpenStoreBench: TypeAlias = Callable[[], Awaitable[StoreBench]]
+
+
+async def start(store: Store, run_id: str, *, who: Identity = ME, worker: str = "", **more: Any) -> Lease:
+    """Start a run with one entry; the lease is of use if a worker is named."""
+    new = NewRun(run_id=run_id, who=who, entries=(b"started",), worker=worker, **more)
+    await store.commit(Commit(starts=(new,)))
+    return Lease(run_id, worker, 1)
+
+
+async def row(store: Store, run_id: str) -> RunRow:
+    """The row of a run that is there."""
+    page = await store.runs(RunQuery(run_ids=(run_id,)))
+    expect_equal([found.run_id for found in page.rows], [run_id], f"the row of run {run_id}")
+    return page.rows[0]
+
+
+async def claim(store: Store, worker: str, *run_ids: str) -> list[Claimed]:
+    """Claim what is ready, which must be exactly these runs."""
+    claimed = await store.claim(worker)
+    expect_equal([one.row.run_id for one in claimed], list(run_ids), f"what {worker} claims")
+    return claimed
+
+
+def step(lease: Lease, position: int, *entries: bytes, **more: Any) -> Commit:
+    """The commit of a worker's step."""
+    return Commit(guard=Guard(lease=lease, position=position), entries=entries, **more)
+
+
+async def finish(store: Store, lease: Lease, position: int = 1, status: Status = Status.COMPLETE) -> None:
+    """End a run."""
+    await store.commit(step(lease, position, b"ended", change=Change(status=status)))
+
+
+async def send(store: Store, run_id: str, event_id: str, *, limit: int = 0, take: str = "") -> bool:
+    """Send a control to a run; whether it is new."""
+    control = SendControl(run_id=run_id, event_id=event_id, type="USER_MESSAGE", data=b"{}", limit=limit)
+    return (await store.commit(Commit(sends=(control,), take=take))).sent[0]

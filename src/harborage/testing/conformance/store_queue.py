@@ -1,0 +1,170 @@
+"""Scenarios of the store suite: which worker executes which run, and when a run is ready."""
+
+from __future__ import annotations
+
+import asyncio
+
+from harborage.store import Change, Commit, NewPause, Status
+from harborage.store.errors import LeaseLostError, WorkerKnownError
+from harborage.store.port import MAX_ATTEMPTS
+from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
+from harborage.testing.conformance.store_bench import ME, StoreBench, claim, row, send, start, step
+
+__all__ = ["SCENARIOS"]
+
+
+async def a_claim_gives_all_that_a_worker_needs(bench: StoreBench) -> None:
+    """Row, journal and unread controls come with the claim; the run is running under a new fence."""
+    store = bench.store
+    await store.join("one")
+    await start(store, "r")
+    await send(store, "r", "c")
+    (claimed,) = await claim(store, "one", "r")
+    expect_equal(claimed.entries, [b"started"], "the journal")
+    expect_equal([control.event_id for control in claimed.controls], ["c"], "the controls")
+    expect_equal(claimed.row, await row(store, "r"), "the row")
+    expect_equal((claimed.row.owner, claimed.row.fence, claimed.row.status), ("one", 1, Status.RUNNING), "the row")
+    await claim(store, "one")
+
+
+async def every_run_is_claimed_by_one_worker(bench: StoreBench) -> None:
+    """Workers that claim at the same moment share the runs without overlap."""
+    one, two = bench.store, await bench.another()
+    await one.join("one")
+    await two.join("two")
+    for number in range(40):
+        await start(one, f"r{number:02}")
+    rounds = await asyncio.gather(
+        *(store.claim(worker, limit=3) for _ in range(14) for store, worker in ((one, "one"), (two, "two")))
+    )
+    got = sorted(claimed.row.run_id for claims in rounds for claimed in claims)
+    expect_equal(got, [f"r{number:02}" for number in range(40)], "the runs that were claimed")
+
+
+async def priority_comes_first_then_age(bench: StoreBench) -> None:
+    """Among ready runs the highest priority is claimed first, and of equals the oldest."""
+    store = bench.store
+    await store.join("one")
+    for run_id, priority in (("low", -1), ("first", 0), ("second", 0), ("high", 9)):
+        await start(store, run_id, priority=priority)
+    (high,) = await store.claim("one", limit=1)
+    expect_equal(high.row.run_id, "high", "the first claim")
+    await claim(store, "one", "first", "second", "low")
+
+
+async def an_agent_claims_its_own_runs(bench: StoreBench) -> None:
+    """With an agent only its runs are claimed, and those that name none."""
+    store = bench.store
+    await store.join("one")
+    for run_id, agent in (("mine", "a"), ("other", "b"), ("any", "")):
+        await start(store, run_id, agent=agent)
+    got = {claimed.row.run_id for claimed in await store.claim("one", agent="a")}
+    expect_equal(got, {"mine", "any"}, "what agent a claims")
+    await claim(store, "one", "other")
+
+
+async def a_time_makes_a_run_ready(bench: StoreBench) -> None:
+    """A run that waits for a time is ready once it has come, and not before."""
+    store = bench.store
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    now = (await row(store, "r")).created_at
+    wait = Change(status=Status.PAUSED, release=True, wake_at=now + 10_000_000)
+    await store.commit(step(lease, 1, b"w", change=wait))
+    await claim(store, "one")
+    expect_equal(await store.next_due(), now + 10_000_000, "when the next run is due")
+    bench.later(11)
+    (claimed,) = await claim(store, "one", "r")
+    expect_equal((claimed.row.wake_at, await store.next_due()), (None, None), "what is due after the claim")
+
+
+async def a_new_claim_ends_the_old_lease(bench: StoreBench) -> None:
+    """What a worker gave back and another claimed cannot be written under the old lease."""
+    store = bench.store
+    await store.join("one")
+    await store.join("two")
+    old = await start(store, "r", worker="one")
+    await store.commit(step(old, 1, change=Change(release=True, is_ready=True)))
+    (claimed,) = await claim(store, "two", "r")
+    await expect_raises(LeaseLostError, store.commit(step(old, 1, b"late")), "a step under the old lease")
+    opens = (NewPause(token="t", run_id="r", who=ME, reason="await_input"),)
+    await expect_raises(LeaseLostError, store.commit(step(old, 1, opens=opens)), "a pause under the old lease")
+    await store.commit(step(claimed.row.lease, 1, b"new"))
+
+
+async def a_worker_that_leaves_frees_its_runs(bench: StoreBench) -> None:
+    """Runs of a worker that left are ready for the next, whatever they waited for."""
+    store = bench.store
+    await store.join("one")
+    await store.join("two")
+    await start(store, "a", worker="one")
+    await store.leave("one")
+    (claimed,) = await claim(store, "two", "a")
+    expect_equal(claimed.row.fence, 2, "the fence")
+
+
+async def a_name_is_one_workers(bench: StoreBench) -> None:
+    """A second worker cannot have the name of one that is at work."""
+    one, two = bench.store, await bench.another()
+    await one.join("one")
+    await expect_raises(WorkerKnownError, two.join("one"), "a second worker of that name")
+
+
+async def a_run_without_progress_is_blocked(bench: StoreBench) -> None:
+    """A run that is claimed again and again without progress is not claimed for ever; it can be unblocked."""
+    store = bench.store
+    await store.join("one")
+    await start(store, "r")
+    for _ in range(MAX_ATTEMPTS):
+        (claimed,) = await claim(store, "one", "r")
+        await store.commit(step(claimed.row.lease, 1, change=Change(release=True, is_ready=True)))
+    await claim(store, "one")
+    expect("progress" in (await row(store, "r")).blocked, "a blocked run says why")
+    expect_equal(await store.unblock(["r", "unknown"]), 1, "how many were blocked")
+    (claimed,) = await claim(store, "one", "r")
+    progress = Change(progress=True, release=True, is_ready=True)
+    await store.commit(step(claimed.row.lease, 1, b"more", change=progress))
+    expect_equal((await row(store, "r")).attempts, 0, "attempts after progress")
+
+
+async def a_blocked_run_is_left_alone(bench: StoreBench) -> None:
+    """A run that its worker blocked keeps what it is sent and is not claimed until it is unblocked."""
+    store = bench.store
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    await store.commit(step(lease, 1, change=Change(blocked="other code", release=True)))
+    await send(store, "r", "c")
+    await claim(store, "one")
+    await store.unblock(["r"])
+    (claimed,) = await claim(store, "one", "r")
+    expect_equal(([one.event_id for one in claimed.controls], claimed.row.blocked), (["c"], ""), "the claimed run")
+
+
+async def listeners_hear_of_commits(bench: StoreBench) -> None:
+    """A listener is called after a commit of this process, until it is taken off."""
+    store = bench.store
+    heard = asyncio.Event()
+    stop = store.on_change(heard.set)
+    await store.commit(Commit(wakes=("nobody",)))
+    async with asyncio.timeout(20):
+        await heard.wait()
+    stop()
+    heard.clear()
+    await start(store, "r")
+    await asyncio.sleep(0)
+    expect(not heard.is_set(), "a listener that was taken off is not called")
+
+
+SCENARIOS = (
+    a_claim_gives_all_that_a_worker_needs,
+    every_run_is_claimed_by_one_worker,
+    priority_comes_first_then_age,
+    an_agent_claims_its_own_runs,
+    a_time_makes_a_run_ready,
+    a_new_claim_ends_the_old_lease,
+    a_worker_that_leaves_frees_its_runs,
+    a_name_is_one_workers,
+    a_run_without_progress_is_blocked,
+    a_blocked_run_is_left_alone,
+    listeners_hear_of_commits,
+)

@@ -1,0 +1,208 @@
+"""Scenarios of the store suite: lists, counts and pages, each within the identity that they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from harborage.store import (
+    Change,
+    Commit,
+    EventQuery,
+    NewEvent,
+    NewPause,
+    Orphan,
+    PauseQuery,
+    PauseStatus,
+    RunQuery,
+    SessionQuery,
+    SettlePause,
+    Status,
+    Store,
+)
+from harborage.testing.conformance.checks import expect_equal
+from harborage.testing.conformance.store_bench import ME, OTHERS, StoreBench, finish, row, start, step
+
+__all__ = ["SCENARIOS"]
+
+MINE = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
+
+
+async def found(store: Store, query: RunQuery) -> list[str]:
+    """The ids of the runs that a query finds."""
+    return [found.run_id for found in (await store.runs(query)).rows]
+
+
+async def populate(bench: StoreBench) -> None:
+    """Runs of four sessions: of each one live, one complete and one failed; a moment lies between any two."""
+    store = bench.store
+    await store.join("one")
+    for number, who in enumerate((ME, *OTHERS)):
+        for name, status in (("live", None), ("done", Status.COMPLETE), ("bad", Status.FAILED)):
+            run_id = f"{name}{number}"
+            lease = await start(
+                store, run_id, who=who, worker="one", agent=f"agent{number % 2}", kind="foreground", goal=f"Say {name}"
+            )
+            if status is not None:
+                await store.commit(step(lease, 1, b"end", change=Change(status=status, reason="code")))
+            bench.later(1)
+
+
+async def lists_stay_within_their_identity(bench: StoreBench) -> None:
+    """Each part of an identity that a query names narrows it; newest come first."""
+    await populate(bench)
+    store = bench.store
+    expect_equal(await found(store, MINE), ["bad0", "done0", "live0"], "of a session")
+    expect_equal(
+        await found(store, RunQuery(tenant=ME.tenant_id, user=ME.user_id)),
+        ["bad3", "done3", "live3", "bad0", "done0", "live0"],
+        "of a user",
+    )
+    expect_equal(len(await found(store, RunQuery(tenant=ME.tenant_id))), 9, "of a tenant")
+    expect_equal(len(await found(store, RunQuery())), 12, "of all tenants")
+    nobody = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session="unknown")
+    expect_equal(await found(store, nobody), [], "of a session that is not there")
+
+
+def narrow() -> Iterator[tuple[RunQuery, list[str]]]:
+    """Queries within one session, and what they find."""
+    yield replace(MINE, statuses=(Status.FAILED,)), ["bad0"]
+    yield replace(MINE, statuses=(Status.COMPLETE, Status.PENDING)), ["done0", "live0"]
+    yield replace(MINE, reasons=("code",)), ["bad0"]
+    yield replace(MINE, reasons=("other",)), []
+    yield replace(MINE, kinds=("background",)), []
+    yield replace(MINE, agent="agent1"), []
+    yield replace(MINE, agent="agent0", text="SAY D"), ["done0"]
+    yield replace(MINE, run_ids=("live0", "live1")), ["live0"]
+    yield RunQuery(tenant=ME.tenant_id, statuses=(Status.PENDING,), oldest_first=True), ["live0", "live2", "live3"]
+    yield RunQuery(tenant=ME.tenant_id, user=ME.user_id, statuses=(Status.FAILED,)), ["bad3", "bad0"]
+    yield RunQuery(tenant=ME.tenant_id, agent="agent1"), ["bad3", "done3", "live3"]
+
+
+async def filters_narrow_a_list(bench: StoreBench) -> None:
+    """A list finds what fits all of its filters, and a count says how many those are."""
+    await populate(bench)
+    for query, wanted in narrow():
+        expect_equal(await found(bench.store, query), wanted, f"{query}")
+        counts = await bench.store.count_runs(query)
+        expect_equal((counts.total, counts.is_capped), (len(wanted), False), f"the count of {query}")
+    made = (await row(bench.store, "done0")).created_at
+    expect_equal(await found(bench.store, replace(MINE, since=made)), ["bad0", "done0"], "since")
+    expect_equal(await found(bench.store, replace(MINE, until=made)), ["done0", "live0"], "until")
+    by_status = (await bench.store.count_runs(RunQuery(tenant=ME.tenant_id))).by_status
+    expect_equal((by_status[Status.PENDING], by_status[Status.CANCELLED]), (3, 0), "counts by status")
+
+
+async def pages_go_through_a_list_once(bench: StoreBench) -> None:
+    """Page by page a list gives every run once, in its order, also while runs are added."""
+    await populate(bench)
+    store = bench.store
+    for oldest_first in (False, True):
+        query = RunQuery(tenant=ME.tenant_id, oldest_first=oldest_first, limit=4)
+        whole = await found(store, replace(query, limit=100))
+        seen: list[str] = []
+        while True:
+            page = await store.runs(query)
+            seen += [one.run_id for one in page.rows]
+            if page.cursor is None:
+                break
+            query = replace(query, after=page.cursor)
+            if not oldest_first:
+                await start(store, f"more{len(seen)}")
+        expect_equal(seen, whole, f"the pages, oldest first: {oldest_first}")
+
+
+async def pauses_are_listed_by_who_may_answer_them(bench: StoreBench) -> None:
+    """Pauses of a user, open ones of a tenant, of a run and by token; settled ones stay readable."""
+    store = bench.store
+    for number, who in enumerate((ME, *OTHERS)):
+        for name in ("open", "settled"):
+            token = f"{name}{number}"
+            pause = NewPause(token=token, run_id=f"r{number}", who=who, reason="approval_required")
+            await store.commit(Commit(opens=(pause,)))
+            bench.later(1)
+            if name == "settled":
+                await store.commit(Commit(settles=(SettlePause(token=token, status=PauseStatus.REJECTED, by="boss"),)))
+
+    async def tokens(query: PauseQuery) -> list[str]:
+        return [one.token for one in (await store.pauses(query)).rows]
+
+    mine = PauseQuery(tenant=ME.tenant_id, user=ME.user_id)
+    expect_equal(await tokens(mine), ["settled3", "open3", "settled0", "open0"], "of a user")
+    expect_equal(await tokens(replace(mine, session=ME.session_id)), ["settled0", "open0"], "of a session")
+    only_open = PauseQuery(tenant=ME.tenant_id, statuses=(PauseStatus.OPEN,))
+    expect_equal(await tokens(only_open), ["open3", "open2", "open0"], "the open ones of a tenant")
+    expect_equal(await tokens(PauseQuery(run_ids=("r1",))), ["settled1", "open1"], "of a run")
+    expect_equal(await tokens(PauseQuery(tokens=("open2", "unknown"))), ["open2"], "by token")
+    expect_equal(await tokens(replace(mine, reasons=("await_input",))), [], "of another reason")
+    page = await store.pauses(replace(mine, limit=3))
+    rest = await store.pauses(replace(mine, limit=3, after=page.cursor))
+    expect_equal(([one.token for one in rest.rows], rest.cursor), (["open0"], None), "the last page")
+
+
+async def events_are_found_by_whose_they_are(bench: StoreBench) -> None:
+    """Events of a session, a tenant, a run, a type and a time."""
+    store = bench.store
+    for number, who in enumerate((ME, *OTHERS)):
+        events = tuple(NewEvent(type=kind, data=b"{}", run_id=f"r{number}", at=number * 100 + 1) for kind in "ab")
+        await store.commit(Commit(who=who, events=events))
+
+    async def runs(query: EventQuery) -> list[str]:
+        return [f"{event.type}{event.run_id}" for event in await store.events(query)]
+
+    expect_equal(await runs(EventQuery(tenant=ME.tenant_id, types=("a",))), ["ar0", "ar2", "ar3"], "of a tenant")
+    mine = EventQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
+    expect_equal(await runs(mine), ["ar0", "br0"], "of a session")
+    expect_equal(await runs(replace(mine, run_ids=("r1",))), [], "of a run that is not in it")
+    expect_equal(await runs(EventQuery(run_ids=("r1",))), ["ar1", "br1"], "of a run")
+    expect_equal(await runs(EventQuery(since=101, until=201)), ["ar1", "br1", "ar2", "br2"], "of a time")
+
+
+async def sessions_are_listed_and_closed(bench: StoreBench) -> None:
+    """Sessions of a tenant, last opened first; a closed one is listed only on request, and closes once."""
+    store = bench.store
+    for who in (ME, *OTHERS):
+        await store.commit(Commit(who=who, events=(NewEvent(type="e", data=b"{}"),)))
+        bench.later(1)
+    mine = SessionQuery(tenant=ME.tenant_id)
+    expect_equal([one.who for one in (await store.sessions(mine)).rows], [OTHERS[2], OTHERS[1], ME], "of a tenant")
+    expect_equal([await store.close_session(ME, "done") for _ in range(2)], [True, False], "closing")
+    expect_equal(await store.close_session(replace(ME, session_id="unknown"), ""), False, "one that is not there")
+    expect_equal([one.who for one in (await store.sessions(mine)).rows], [OTHERS[2], OTHERS[1]], "the open ones")
+    (closed,) = (await store.sessions(replace(mine, user=ME.user_id, session="session", include_closed=True))).rows
+    expect_equal((closed.close_reason, closed.events, closed.closed_at is not None), ("done", 1, True), "a closed one")
+    page = await store.sessions(replace(mine, limit=1))
+    rest = await store.sessions(replace(mine, after=page.cursor))
+    expect_equal([one.who for one in rest.rows], [OTHERS[1]], "the page behind the first")
+
+
+async def orphans_are_what_nothing_would_move(bench: StoreBench) -> None:
+    """A paused run that waits for nothing, and a live child of a run that has ended, are found; others are not."""
+    store = bench.store
+    await store.join("one")
+    park = Change(status=Status.PAUSED, release=True)
+    for run_id, opens in (("asks", True), ("stuck", False)):
+        lease = await start(store, run_id, worker="one")
+        pauses = (NewPause(token="t", run_id=run_id, who=ME, reason="await_input"),) if opens else ()
+        await store.commit(step(lease, 1, b"p", opens=pauses, change=park))
+    parent = await start(store, "parent", worker="one")
+    await start(store, "child", parent="parent", root="parent")
+    await start(store, "free", parent="parent", root="parent", is_cascading=False)
+    expect_equal(
+        await store.orphans(), [Orphan(kind="paused_for_nothing", subject="stuck", run_id="stuck")], "while it lives"
+    )
+    await finish(store, parent)
+    kinds = {(one.kind, one.subject) for one in await store.orphans()}
+    expect_equal(kinds, {("paused_for_nothing", "stuck"), ("parent_ended", "child")}, "after the parent's end")
+
+
+SCENARIOS = (
+    lists_stay_within_their_identity,
+    filters_narrow_a_list,
+    pages_go_through_a_list_once,
+    pauses_are_listed_by_who_may_answer_them,
+    events_are_found_by_whose_they_are,
+    sessions_are_listed_and_closed,
+    orphans_are_what_nothing_would_move,
+)

@@ -1,0 +1,78 @@
+"""What every store of record must do. Hand in a function that opens a `StoreBench` over a fresh store:
+
+    await run_conformance(open_bench)
+
+or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_bench)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
+
+from harborage.store import Commit, EventQuery, PauseQuery, RunQuery, SessionQuery, Store
+from harborage.store.errors import StoreClosedError
+from harborage.testing.conformance import store_commits, store_queue, store_views
+from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
+from harborage.testing.conformance.store_bench import ME, OpenStoreBench, StoreBench
+
+__all__ = ["SCENARIOS", "OpenStoreBench", "Scenario", "StoreBench", "check", "run_conformance"]
+
+Scenario: TypeAlias = Callable[[StoreBench], Awaitable[None]]
+
+
+def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
+    """Each call of the port once, by name."""
+    yield "commit", store.commit(Commit())
+    yield "entries", store.entries("r")
+    yield "body", store.body("r", "digest")
+    yield "controls", store.controls("r")
+    yield "join", store.join("one")
+    yield "beat", store.beat("one")
+    yield "claim", store.claim("one")
+    yield "next_due", store.next_due()
+    yield "runs", store.runs(RunQuery())
+    yield "count_runs", store.count_runs(RunQuery())
+    yield "pauses", store.pauses(PauseQuery())
+    yield "events", store.events(EventQuery())
+    yield "sessions", store.sessions(SessionQuery())
+    yield "group", store.group("g", who=ME)
+    yield "orphans", store.orphans()
+    yield "close_session", store.close_session(ME, "")
+    yield "unblock", store.unblock(["r"])
+    yield "delete", store.delete(["r"])
+    yield "patch", store.patch("p", who=ME)
+
+
+async def a_closed_store_says_so(bench: StoreBench) -> None:
+    """After close every call is refused as closed; closing twice is fine."""
+    for _ in range(2):
+        await bench.store.aclose()
+    for name, call in calls(bench.store):
+        await expect_raises(StoreClosedError, call, f"{name} after close")
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *store_commits.SCENARIOS,
+    *store_queue.SCENARIOS,
+    *store_views.SCENARIOS,
+    a_closed_store_says_so,
+)
+
+
+async def check(scenario: Scenario, open_bench: OpenStoreBench) -> None:
+    """Run one scenario against a fresh store.
+
+    Raises:
+        ConformanceError: the store breaks a promise.
+    """
+    await check_scenario(scenario, open_bench)
+
+
+async def run_conformance(open_bench: OpenStoreBench) -> None:
+    """Run every scenario, each against a fresh store.
+
+    Raises:
+        ExceptionGroup: one error for each promise that is broken.
+    """
+    await run_scenarios(SCENARIOS, open_bench)
