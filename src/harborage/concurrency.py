@@ -19,6 +19,8 @@ from harborage.crashes import WorkCrashedError, contained
 
 __all__ = [
     "CANCEL_GRACE_S",
+    "CLOSE_GRACE_S",
+    "FOREIGN_GRACE_S",
     "STOP",
     "CancelScope",
     "Crew",
@@ -33,11 +35,17 @@ __all__ = [
 T = TypeVar("T")
 
 CANCEL_GRACE_S = 0.2
-_FOREIGN_GRACE_S = 2.0
+"""Seconds that cancelled work gets to end before its caller goes on without it."""
+
+CLOSE_GRACE_S = 1.0
+"""Seconds that work which outlived its caller gets to end when its owner is closed."""
+
+FOREIGN_GRACE_S = 2.0
+"""The same where no keeper of a run asked for the cancellation: it may be a time limit that the work has set itself."""
+
 STOP = "asked to stop"
 """The message of a cancellation that a run's keeper asks for. Code that sets itself a time limit with `asyncio.timeout`
 is cancelled in the same way, and goes on afterwards as it should; its cancellation has no message."""
-"""Seconds that cancelled work gets to end before its caller goes on without it."""
 
 
 def is_cancelled() -> bool:
@@ -386,7 +394,7 @@ class _Watch:
         if self._timer is not None:
             self._timer.cancel()
         self._is_asked = is_asked
-        grace_s = self._grace_s if is_asked else max(self._grace_s, _FOREIGN_GRACE_S)
+        grace_s = self._grace_s if is_asked else max(self._grace_s, FOREIGN_GRACE_S)
         self._timer = self._clock.call_later(grace_s, self._expire)
 
     def _expire(self) -> None:

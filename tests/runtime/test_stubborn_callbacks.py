@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harborage.concurrency import CANCEL_GRACE_S
+from harborage.concurrency import CANCEL_GRACE_S, CLOSE_GRACE_S
 from harborage.events import MemoryEventBus, PatternRedactor
 from harborage.identity import Quadruple
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, Trajectory
@@ -21,7 +21,7 @@ from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlEvent, ControlType, InboxRegistry, RunLoop, RunSpec, Scope
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
-from harborage.tools import CLOSE_GRACE_S, ToolCatalog, tool
+from harborage.tools import ToolCatalog, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 from harborage.identity import Quadruple
-from harborage.testing.clock import FakeClock, settle
+from harborage.testing.clock import FakeClock
 from harborage.tools import (
     CallContext,
     Invoker,
@@ -543,16 +543,17 @@ class TestThreads:
 
     async def test_a_slow_thread_is_left_at_its_deadline(self) -> None:
         """The call ends with the deadline although the thread goes on."""
-        clock, release, ended = FakeClock(), threading.Event(), threading.Event()
+        clock, began, release, ended = FakeClock(), threading.Event(), threading.Event(), threading.Event()
 
         def slow() -> None:
+            began.set()
             release.wait(10)
             ended.set()
 
         descriptor = tool(slow, policy=ToolPolicy(timeout_ms=50, retry_on=()))
         async with asyncio.TaskGroup() as group:
             call = group.create_task(_failure(Invoker(clock=clock).invoke(descriptor, b"{}", CALL)))
-            await settle()
+            await asyncio.to_thread(began.wait, 10)
             clock.advance(0.05)
             assert isinstance(await call, ToolTimeoutError)
         assert not ended.is_set()

@@ -23,7 +23,7 @@ from harborage.tools.errors import (
 )
 from harborage.tools.function import ToolOptions, register_function, tool
 from harborage.tools.index import MemoryToolSearch
-from harborage.tools.invoke import CLOSE_GRACE_S, Invoker, OnAttempt, run_with_policy
+from harborage.tools.invoke import Invoker, OnAttempt, run_with_policy
 from harborage.tools.model import (
     CallContext,
     Probed,
@@ -39,7 +39,6 @@ from harborage.tools.policy import EffectivePolicy, ToolPolicy, classify
 from harborage.tools.validators import describe_tool, schema_validator
 
 __all__ = [
-    "CLOSE_GRACE_S",
     "CallContext",
     "CatalogFilter",
     "CatalogView",

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
-from harborage.concurrency import Crew, detachable
-from harborage.crashes import WorkCrashedError
+from harborage.concurrency import CANCEL_GRACE_S, CancelScope, leavable
+from harborage.crashes import is_order_to_stop
 from harborage.errors import error_reason, error_summary
 from harborage.events import (
     Event,
@@ -50,8 +50,6 @@ OnAttempt = Callable[[int, Exception | None], None]
 """Told after every attempt: its index from 0, and what it failed with or None."""
 
 MAX_MESSAGE_CHARS = 1024
-CLOSE_GRACE_S = 1.0
-"""Seconds that calls which outlived their caller get to end when their Invoker is closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,13 +64,11 @@ async def run_with_policy(
     random: Callable[[], float] = randomness.random,
     on_attempt: OnAttempt | None = None,
     is_guarded: bool = False,
-    crew: Crew | None = None,
     name: str = "attempt",
 ) -> T:
     """What `attempt` gives, tried as often as `policy` allows, each time under the policy's deadline.
 
-    An attempt that ignores its cancellation is left to `crew` under `name` after a short grace; without a crew it is
-    waited for to its end.
+    An attempt that ignores its cancellation is ended after a short grace, which is logged under `name`.
 
     Input is checked once before, the output once after the successful attempt. `is_guarded` forbids another attempt
     when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
@@ -88,7 +84,7 @@ async def run_with_policy(
     index = 0
     while True:
         try:
-            result = await _attempt(attempt, effective.timeout_s, clock, crew, name)
+            result = await _attempt(attempt, effective.timeout_s, clock, name)
         except Exception as error:
             if on_attempt is not None:
                 on_attempt(index, error)
@@ -109,42 +105,29 @@ async def run_with_policy(
         await sleep(clock, backoff_ms(effective, index, random()) / 1000)
 
 
-async def _attempt(
-    attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, crew: Crew | None, name: str
-) -> T:
+async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, name: str) -> T:
     """One attempt under its deadline; what would end the process becomes an ordinary error."""
-    began = clock.monotonic()
-    owner = Crew(_ended_late) if crew is None else crew
+    task, began = asyncio.current_task(), clock.monotonic()
+    left = partial(_was_left, name)
     try:
-        return await detachable(attempt, clock=clock, crew=owner, name=name, seconds=timeout_s)
-    except Exception as error:
-        if isinstance(error, WorkCrashedError):
-            crash = error.__cause__ or error
-            what = "tried to end the process" if isinstance(crash, SystemExit) else f"raised {error_summary(crash)}"
-            raise ToolCrashedError(f"the tool {what}") from crash
+        if timeout_s is None:
+            return await leavable(attempt(), clock=clock, on_left=left)
+        with CancelScope(clock, timeout_s, owner=task):
+            return await leavable(attempt(), clock=clock, on_left=left)
+    except BaseException as error:
         # A tool may turn the interruption into an error of its own; it is late all the same.
-        if timeout_s is not None and clock.monotonic() - began >= timeout_s:
+        if isinstance(error, Exception) and timeout_s is not None and clock.monotonic() - began >= timeout_s:
             raise ToolTimeoutError(timeout_s * 1000) from error
-        raise
-    finally:
-        if crew is None and len(owner):
-            await _outlast(owner)
+        if isinstance(error, Exception) or is_order_to_stop(error, task):
+            raise
+        what = "tried to end the process" if isinstance(error, SystemExit) else f"raised {error_summary(error)}"
+        raise ToolCrashedError(f"the tool {what}") from error
+    raise ToolTimeoutError(timeout_s * 1000) from TimeoutError()
 
 
-async def _outlast(crew: Crew) -> None:
-    """Wait until no task is left; a cancellation that comes meanwhile is passed on afterwards."""
-    request: asyncio.CancelledError | None = None
-    while len(crew):
-        try:
-            await crew.join()
-        except asyncio.CancelledError as cancelled:
-            request = cancelled
-    if request is not None:
-        raise request
-
-
-def _ended_late(name: str, error: BaseException) -> None:
-    _log.info("%s ended late: %s", name, error_reason(error))
+def _was_left(name: str, problem: BaseException | None) -> None:
+    why = "" if problem is None else f", and could not be closed: {error_reason(problem)}"
+    _log.warning("%s was left: it ignored its cancellation for %g s%s", name, CANCEL_GRACE_S, why)
 
 
 def _is_retried(error: Exception, policy: EffectivePolicy, is_guarded: bool) -> bool:
@@ -201,7 +184,6 @@ class Invoker:
         self._clock = SharedTimers(clock)
         self._random = random
         self._redactor = redactor
-        self._stragglers = Crew(_ended_late)
 
     def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> Awaitable[ToolResult]:
         """What the tool gives for `args`, the argument bytes exactly as they came.
@@ -233,16 +215,8 @@ class Invoker:
             random=self._random,
             on_attempt=on_attempt,
             is_guarded=descriptor.is_guarded,
-            crew=self._stragglers,
             name=f"call of {descriptor.tool.name}",
         )
-
-    async def aclose(self) -> tuple[str, ...]:
-        """End the calls that outlived their caller; returns the names of those that ignore this, too."""
-        left = await self._stragglers.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
-        if left:
-            _log.warning("abandoned, ignoring their cancellation: %s", ", ".join(left))
-        return left
 
     async def _run_told(
         self, descriptor: ToolDescriptor, args: bytes, call: CallContext, emit: Callable[[Event], object]

@@ -19,7 +19,7 @@ import msgspec
 from harborage import codec
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.concurrency import Crew, is_cancelled
+from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import Event, EventBus
 from harborage.identity import Quadruple
@@ -68,7 +68,6 @@ from harborage.runtime.parallel import race
 from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
 from harborage.tasks import TaskRegistry
 from harborage.tools import (
-    CLOSE_GRACE_S,
     CallContext,
     HandleUnknownError,
     Invoker,
@@ -212,7 +211,6 @@ class CatalogToolExecutor:
     async def aclose(self) -> None:
         """End calls and branches that outlived their caller because they ignore cancellation; what ignores this, too,
         is logged and left behind."""
-        await self._invoker.aclose()
         left = await self._stragglers.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
         if left:
             self._logger.warning("abandoned, ignoring their cancellation: %s", ", ".join(left))
@@ -314,9 +312,7 @@ class CatalogToolExecutor:
         context = self._context(who, call, key, tool_context)
         ask = partial(descriptor.probe, call.args, context)
         try:
-            probed = await run_with_policy(
-                descriptor.policy, ask, clock=self._clock, crew=self._stragglers, name=f"probe of {call.tool}"
-            )
+            probed = await run_with_policy(descriptor.policy, ask, clock=self._clock, name=f"probe of {call.tool}")
             if probed.acted is None:
                 return unknown(call.tool, "its probe cannot tell")
             if not probed.acted:

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from harborage.clock import Timers
-from harborage.concurrency import Crew, is_cancelled
+from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.crashes import WorkCrashedError, contained
 from harborage.errors import error_reason, error_text
 from harborage.identity import bound
@@ -26,7 +26,6 @@ from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
 from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.inbox import Inbox
-from harborage.tools import CLOSE_GRACE_S
 
 __all__ = ["Carriage", "Passenger", "failure_of"]
 

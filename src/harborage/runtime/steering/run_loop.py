@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
-from harborage.concurrency import Crew
+from harborage.concurrency import CLOSE_GRACE_S, Crew
 from harborage.errors import error_reason, one_of
 from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
@@ -44,7 +44,6 @@ from harborage.runtime.steering.loop import Dispatch, run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS, RunSpec
 from harborage.runtime.steering.state import ControlErrors, RunState
 from harborage.tasks import TaskRegistry
-from harborage.tools import CLOSE_GRACE_S
 
 __all__ = ["RunLoop"]
 
