@@ -7,8 +7,9 @@ import a room.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.app import Agent as Agent
@@ -63,77 +64,33 @@ if TYPE_CHECKING:
     from harborage.tools import ToolPolicy as ToolPolicy
     from harborage.tools import ToolResult as ToolResult
     from harborage.tools import tool as tool
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.app": "Agent",
+            "harborage.artifacts": "ArtifactRef",
+            "harborage.errors": "HarborageError",
+            "harborage.events": "Event EventBus EventType Filter",
+            "harborage.identity": "Identity Quadruple",
+            "harborage.llm": "ConfigSnapshot",
+            "harborage.memory": "Memory",
+            "harborage.planner": (
+                "AwaitTask CallParallel CallTool Decision Finish FinishReason JoinKind JoinSpec PauseReason Planner "
+                "PlannerConfig RequestPause RunContext SpawnSpec SpawnTask Step Trajectory"
+            ),
+            "harborage.planner.deterministic": "DeterministicPlanner",
+            "harborage.planner.finish": "FinishPlanner",
+            "harborage.runtime.approval": "ApprovalGate",
+            "harborage.runtime.context": "Context ContextProvider ContextRequest ContextSource",
+            "harborage.runtime.host": "Run Runtime",
+            "harborage.runtime.limits": "Limits",
+            "harborage.runtime.options": "RuntimeOptions",
+            "harborage.runtime.pauses": "Pause PauseDecision",
+            "harborage.runtime.steering": "ControlType RunLoop Scope",
+            "harborage.tasks": "TaskKind",
+            "harborage.tools": "CallContext SideEffect Tool ToolCatalog ToolPolicy ToolResult tool",
+        },
+    )
 
 __version__ = "0.1.0"
-
-_EXPORTS: dict[str, str] = {
-    "Agent": "harborage.app",
-    "ApprovalGate": "harborage.runtime.approval",
-    "ArtifactRef": "harborage.artifacts",
-    "AwaitTask": "harborage.planner",
-    "CallContext": "harborage.tools",
-    "CallParallel": "harborage.planner",
-    "CallTool": "harborage.planner",
-    "ConfigSnapshot": "harborage.llm",
-    "Context": "harborage.runtime.context",
-    "ContextProvider": "harborage.runtime.context",
-    "ContextRequest": "harborage.runtime.context",
-    "ContextSource": "harborage.runtime.context",
-    "ControlType": "harborage.runtime.steering",
-    "Decision": "harborage.planner",
-    "DeterministicPlanner": "harborage.planner.deterministic",
-    "Event": "harborage.events",
-    "EventBus": "harborage.events",
-    "EventType": "harborage.events",
-    "Filter": "harborage.events",
-    "Finish": "harborage.planner",
-    "FinishPlanner": "harborage.planner.finish",
-    "FinishReason": "harborage.planner",
-    "HarborageError": "harborage.errors",
-    "Identity": "harborage.identity",
-    "JoinKind": "harborage.planner",
-    "JoinSpec": "harborage.planner",
-    "Limits": "harborage.runtime.limits",
-    "Memory": "harborage.memory",
-    "Pause": "harborage.runtime.pauses",
-    "PauseDecision": "harborage.runtime.pauses",
-    "PauseReason": "harborage.planner",
-    "Planner": "harborage.planner",
-    "PlannerConfig": "harborage.planner",
-    "Quadruple": "harborage.identity",
-    "RequestPause": "harborage.planner",
-    "Run": "harborage.runtime.host",
-    "RunContext": "harborage.planner",
-    "RunLoop": "harborage.runtime.steering",
-    "Runtime": "harborage.runtime.host",
-    "RuntimeOptions": "harborage.runtime.options",
-    "Scope": "harborage.runtime.steering",
-    "SideEffect": "harborage.tools",
-    "SpawnSpec": "harborage.planner",
-    "SpawnTask": "harborage.planner",
-    "Step": "harborage.planner",
-    "TaskKind": "harborage.tasks",
-    "Tool": "harborage.tools",
-    "ToolCatalog": "harborage.tools",
-    "ToolPolicy": "harborage.tools",
-    "ToolResult": "harborage.tools",
-    "Trajectory": "harborage.planner",
-    "tool": "harborage.tools",
-}
-
-__all__ = sorted(_EXPORTS)  # noqa: PLE0605 - the table is the one list; a test holds it against the imports above
-
-
-def __getattr__(name: str) -> object:
-    """The public name, imported from its room on first use."""
-    room = _EXPORTS.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(room), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Every public name, loaded or not, besides what the module itself holds."""
-    return sorted({*globals(), *_EXPORTS})

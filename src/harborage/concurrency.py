@@ -12,10 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType, coroutine
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.clock import Timer, Timers
 from harborage.crashes import WorkCrashedError, contained
+
+if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
 
 __all__ = [
     "CANCEL_GRACE_S",

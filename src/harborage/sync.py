@@ -13,16 +13,18 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.errors import HarborageError, error_reason
-from harborage.events import Event
-from harborage.identity import Identity
-from harborage.planner import Finish
 from harborage.runtime import host
-from harborage.runtime.durable import RunStatus
-from harborage.runtime.pauses import Pause
 from harborage.runtime.steering.controls import Scope
+
+if TYPE_CHECKING:
+    from harborage.events import Event
+    from harborage.identity import Identity
+    from harborage.planner import Finish
+    from harborage.runtime.durable import RunStatus
+    from harborage.runtime.pauses import Pause
 
 __all__ = ["BlockingCallError", "Run", "Runtime"]
 

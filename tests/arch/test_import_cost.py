@@ -8,8 +8,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
+import msgspec
 import pytest
+
+# Structs that hold live objects and are never read from bytes: what some of their fields name is above them.
+NEVER_READ = frozenset({"Aboard", "CallContext", "RunContext"})
 
 # Network, database, provider, server, terminal: each belongs to one driver or one front and loads when that is used.
 HEAVY = frozenset(
@@ -55,7 +63,7 @@ def test_the_package_itself_is_nearly_free() -> None:
     loaded = loaded_by("import harborage")
     assert "harborage" in loaded
     assert not loaded & (HEAVY | WAITING)
-    assert not {name for name in loaded if name.startswith("harborage.")}
+    assert {name for name in loaded if name.startswith("harborage.")} == {"harborage.exports"}
 
 
 def test_every_public_name_together_is_light() -> None:
@@ -79,3 +87,30 @@ def test_a_room_loads_nothing_above_it(room: str, above: set[str]) -> None:
     loaded = loaded_by(f"import {room}")
     assert room in loaded
     assert not loaded & (above | HEAVY)
+
+
+def importable(modules: Mapping[Path, object]) -> Iterator[ModuleType]:
+    """Every module of the package whose third-party library is installed."""
+    for path in modules:
+        name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        if path.name == "__main__.py":
+            continue
+        try:
+            yield import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("harborage"):
+                raise
+
+
+def test_a_struct_can_be_read_whatever_is_imported_for_types_alone(modules: Mapping[Path, object]) -> None:
+    """The types of a struct's fields are imported where it is defined, not under TYPE_CHECKING."""
+    missing = []
+    for module in importable(modules):
+        for name, value in vars(module).items():
+            is_own = getattr(value, "__module__", "") == module.__name__ and name not in NEVER_READ
+            if is_own and isinstance(value, type) and issubclass(value, msgspec.Struct):
+                try:
+                    msgspec.structs.fields(value)
+                except NameError as error:
+                    missing.append(f"{module.__name__}.{name}: {error}")
+    assert not missing, "\n".join(missing)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -53,13 +55,44 @@ def test_the_list_is_the_surface() -> None:
     assert list(harborage.__all__) == PUBLIC
 
 
-def test_type_checkers_see_the_same_surface() -> None:
-    """The imports for type checkers and the table of lazy names say the same, name for name and room for room."""
-    tree = ast.parse(inspect.getsource(harborage))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    seen = {alias.asname: node.module for node in imports for alias in node.names}
-    assert seen == harborage._EXPORTS
+class Face(NamedTuple):
+    """What one `__init__.py` offers: name → module, once as type checkers see it and once as `lazy_exports` gets it."""
+
+    package: str
+    checked: dict[str, str]
+    loaded: dict[str, str]
+
+
+def faces(modules: Mapping[Path, ast.Module]) -> Iterator[Face]:
+    """Every package of the library that imports its names on first use."""
+    for path, tree in modules.items():
+        for node in tree.body:
+            match node:
+                case ast.If(test=ast.Name("TYPE_CHECKING"), orelse=[ast.Assign(value=ast.Call() as call)]):
+                    imports = [one for one in node.body if isinstance(one, ast.ImportFrom)]
+                    checked = {str(alias.asname): str(one.module) for one in imports for alias in one.names}
+                    table: dict[str, str] = ast.literal_eval(call.args[1])
+                    loaded = {name: module for module, names in table.items() for name in names.split()}
+                    yield Face(".".join(path.parent.parts), checked, loaded)
+                case _:
+                    pass
+
+
+def test_type_checkers_see_the_same_surface(modules: Mapping[Path, ast.Module]) -> None:
+    """The imports for type checkers and the table of lazy names say the same, name for name and module for module."""
+    found = list(faces(modules))
+    assert {"harborage", "harborage.events", "harborage.runtime.steering"} <= {face.package for face in found}
+    assert not [face.package for face in found if face.checked != face.loaded]
+
+
+def test_every_name_of_a_package_is_there(modules: Mapping[Path, ast.Module]) -> None:
+    """Each name that a package offers is what its module defines, also when a module of the same name is loaded."""
+    for face in faces(modules):
+        package = import_module(face.package)
+        for name, module in face.loaded.items():
+            assert getattr(package, name) is getattr(import_module(module), name), f"{face.package}.{name}"
+        hidden = {name for name in face.loaded if find_spec(f"{face.package}.{name}")}
+        assert not hidden, f"{face.package}: {sorted(hidden)} are modules too, which take the place of the name"
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -18,7 +18,7 @@ Modules = Mapping[Path, ast.Module]
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
-        {"callables", "identity", "errors", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
+        {"callables", "identity", "errors", "exports", "ids", "clock", "concurrency", "crashes", "codec", "drivers"}
     ),  # words
     frozenset({"events", "state", "store", "artifacts"}),  # record
     frozenset({"llm", "tools", "tasks", "memory", "skills", "sessions", "governance", "telemetry"}),  # hands

@@ -17,6 +17,7 @@ ALLOWED = {
     "drivers",
     "errors",
     "events",
+    "exports",
     "identity",
     "ids",
     "llm",

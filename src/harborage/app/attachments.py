@@ -9,17 +9,19 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage.app.agent import Agent
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.errors import HarborageError
-from harborage.identity import Identity
 from harborage.llm import ConfigSnapshot, ModelProfile
 from harborage.llm.media import image_type
 from harborage.runtime.model import is_own_planner
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
+    from harborage.identity import Identity
 
 __all__ = ["Attachment", "AttachmentError", "attach", "check_attachments", "read_attachment", "readable"]
 

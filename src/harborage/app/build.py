@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from harborage.app.agent import Agent
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Journal
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
+    from harborage.runtime.journal import Journal
 
 __all__ = ["open_runtime"]
 

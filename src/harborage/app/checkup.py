@@ -9,13 +9,12 @@ import os
 import shutil
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from harborage.errors import HarborageError
 from harborage.events.stored import decode_event
-from harborage.identity import Identity
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import JournalCorruptError
 from harborage.sessions.rows import Rows
@@ -23,6 +22,9 @@ from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunStoreError
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks.shelf import Shelf
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
 
 __all__ = ["Finding", "check_storage"]
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from harborage.app.agent import Agent
 from harborage.app.target import AgentNotReadyError
 from harborage.llm.providers import ModelRef, config_for
 from harborage.runtime.model import is_own_planner
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
 
 __all__ = ["ChosenModel", "ask_ollama", "choose_model", "has_embedded", "ollama_address", "with_model"]
 

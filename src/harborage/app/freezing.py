@@ -12,17 +12,19 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
 from harborage.errors import HarborageError
-from harborage.identity import Quadruple
 from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
 from harborage.runtime.exchanges import Prompt
 from harborage.runtime.history import RunHistory, history_of
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = [
     "Attached",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
-from harborage.identity import Identity
 from harborage.runtime.history import all_runs
 from harborage.state.runs import RunFilter, RunStore, Stand
 
 if TYPE_CHECKING:
+    from harborage.identity import Identity
     from harborage.runtime.host import Runtime
 
 __all__ = ["bring_artifacts", "close_own", "is_own", "own_session"]

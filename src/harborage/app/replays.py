@@ -9,25 +9,27 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harborage.app.agent import Agent
 from harborage.app.assistant import assistant
 from harborage.app.attachments import readable
 from harborage.app.target import importable, load_agent
-from harborage.artifacts import ArtifactStore
 from harborage.llm import CompleteRequest, CompleteResponse, LLMError
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import read_value
-from harborage.runtime.exchanges import Prompt
-from harborage.runtime.history import Replayed
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Started, decode_entry
 from harborage.runtime.model import is_own_planner
 from harborage.runtime.options import RuntimeOptions
-from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.app.agent import Agent
+    from harborage.artifacts import ArtifactStore
+    from harborage.runtime.exchanges import Prompt
+    from harborage.runtime.history import Replayed
+    from harborage.state.storage import Storage
 
 __all__ = ["as_it_ran", "has_attachments", "open_kept", "recorded_agent", "replay_agent", "with_artifacts"]
 

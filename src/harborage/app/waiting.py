@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import DurableEventBus
@@ -15,8 +16,10 @@ from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.survey import Places, Settled, settle, survey
 from harborage.runtime.waits import Party, Wait, WaitKind
 from harborage.sessions import SessionPolicy, SessionRegistry
-from harborage.state.storage import Storage
 from harborage.tasks import InProcessTaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = ["Party", "Settled", "Wait", "WaitKind", "settle_orphans", "waiting"]
 

@@ -12,14 +12,16 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.artifacts.digest import sha256_hex
-from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope
+
+if TYPE_CHECKING:
+    from harborage.artifacts.drivers import ArtifactConfig
 
 __all__ = ["FileArtifactStore", "make"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import builtins
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage.artifacts.digest import sha256_of
-from harborage.artifacts.drivers import ArtifactConfig
 from harborage.artifacts.errors import StoreClosedError
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import (
@@ -24,7 +23,10 @@ from harborage.artifacts.values import (
     require_scope,
     sort_key,
 )
-from harborage.identity import Identity
+
+if TYPE_CHECKING:
+    from harborage.artifacts.drivers import ArtifactConfig
+    from harborage.identity import Identity
 
 __all__ = ["MemoryArtifactStore", "make"]
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from harborage.artifacts.errors import UnsafePathError
-from harborage.artifacts.values import ArtifactScope
+
+if TYPE_CHECKING:
+    from harborage.artifacts.values import ArtifactScope
 
 __all__ = ["META_SUFFIX", "TEMP_FOLDER", "TEMP_PREFIX", "namespace_of", "scope_parts", "segment"]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.artifacts.errors import ArtifactError, ScopeMismatchError
-from harborage.artifacts.store import ArtifactStore
 from harborage.artifacts.values import ArtifactRef, ArtifactScope, covers, require_scope
+
+if TYPE_CHECKING:
+    from harborage.artifacts.store import ArtifactStore
 
 __all__ = ["ScopedArtifacts"]
 

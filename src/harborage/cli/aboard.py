@@ -22,12 +22,12 @@ from harborage.cli.standing import is_put_off
 from harborage.identity import Identity
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner
-from harborage.runtime.steering.controls import Scope
 from harborage.state.runs import RunRecord
 from harborage.state.storage import open_storage
 
 if TYPE_CHECKING:
     from harborage.runtime.host import Run, Runtime
+    from harborage.runtime.steering.controls import Scope
 
 __all__ = ["Aboard", "Wishes", "aboard", "taken_up"]
 

@@ -10,12 +10,11 @@ import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 from rich.text import Text
 
-from harborage.app import Change, Preview
 from harborage.cli.answers import (
     HELP,
     Again,
@@ -41,13 +40,10 @@ from harborage.cli.answers import (
     meaning,
 )
 from harborage.cli.editor import EditorError, edit_text, editor_command
-from harborage.cli.keyboard import Keyboard
-from harborage.cli.live import Screen
 from harborage.cli.questions import Desk, Question, announced_args, is_doubt, is_gate, put, put_again, question_of
 from harborage.cli.seen import View, run_of
 from harborage.cli.text import compact, one_line, plural, pretty
 from harborage.cli.view import doing
-from harborage.clock import Clock
 from harborage.errors import HarborageError
 from harborage.events import (
     BusDroppedPayload,
@@ -59,9 +55,15 @@ from harborage.events import (
     ToolApprovedPayload,
     ToolRejectedPayload,
 )
-from harborage.identity import Quadruple
-from harborage.runtime.host import Run, Runtime
 from harborage.runtime.pauses import PauseFilter
+
+if TYPE_CHECKING:
+    from harborage.app import Change, Preview
+    from harborage.cli.keyboard import Keyboard
+    from harborage.cli.live import Screen
+    from harborage.clock import Clock
+    from harborage.identity import Quadruple
+    from harborage.runtime.host import Run, Runtime
 
 __all__ = ["Conversation"]
 

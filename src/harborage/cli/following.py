@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from harborage import codec
-from harborage.cli.recording import WatchedRuns
 from harborage.cli.records import Recorded
-from harborage.identity import Identity
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.history import all_runs
 from harborage.runtime.journal import Done, Entry
 from harborage.state.runs import RunFilter, RunRecord
+
+if TYPE_CHECKING:
+    from harborage.cli.recording import WatchedRuns
+    from harborage.identity import Identity
 
 __all__ = ["Following"]
 

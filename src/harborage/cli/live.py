@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from harborage.cli.outlet import Outlet
+if TYPE_CHECKING:
+    from harborage.cli.outlet import Outlet
 
 __all__ = ["LiveScreen", "PlainScreen", "Region", "Screen"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from difflib import unified_diff
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
@@ -16,7 +16,9 @@ from harborage.cli.answers import Mode
 from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.agent.doubts import QUESTION
-from harborage.runtime.pauses import Pause
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses import Pause
 
 __all__ = [
     "Desk",

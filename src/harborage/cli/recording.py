@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from harborage.runtime.engines.bodies import filled
 from harborage.runtime.journal import Entry, decode_entry
-from harborage.state.runs import Lease, RunFilter, RunRecord, RunStore, Write
 from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.state.runs import Lease, RunFilter, RunRecord, RunStore, Write
 
 __all__ = ["OnEntries", "WatchedRuns", "watched"]
 

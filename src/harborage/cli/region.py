@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from harborage.cli.answers import Mode
-from harborage.cli.lineedit import LineEditor
-from harborage.cli.questions import Desk
-from harborage.cli.seen import View
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.cli.view import doing
+
+if TYPE_CHECKING:
+    from harborage.cli.lineedit import LineEditor
+    from harborage.cli.questions import Desk
+    from harborage.cli.seen import View
 
 __all__ = ["region", "window"]
 

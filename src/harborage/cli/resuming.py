@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.text import Text
@@ -23,7 +24,6 @@ from harborage.cli.aboard import Wishes
 from harborage.cli.consent import allow_agent
 from harborage.cli.execute import carry, fault
 from harborage.cli.following import Following
-from harborage.cli.live import Screen
 from harborage.cli.outcome import WRONG_USE, Ending, ending_of, failed
 from harborage.cli.place import absolute
 from harborage.cli.recording import watched
@@ -40,7 +40,10 @@ from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import all_runs, read_run
 from harborage.runtime.journal import Ended
 from harborage.state.runs import RunFilter, RunRecord, Stand
-from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.cli.live import Screen
+    from harborage.state.storage import Storage
 
 __all__ = ["Resumed", "chosen", "go_on"]
 

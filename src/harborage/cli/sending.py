@@ -9,7 +9,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.console import Console
@@ -28,7 +28,9 @@ from harborage.runtime.pauses import Coordinator, Pause, PauseDecision
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
-from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = [
     "Addressed",

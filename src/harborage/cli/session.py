@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 import msgspec
 from rich.text import Text
@@ -40,9 +40,11 @@ from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus, Event, Filter, Subscription, typed_event
 from harborage.runtime.durable import RunBlockedError, RunFailedError, RunPhase
-from harborage.runtime.host import Run, Runtime
 from harborage.runtime.journal import Entry
 from harborage.runtime.steering.controls import Scope
+
+if TYPE_CHECKING:
+    from harborage.runtime.host import Run, Runtime
 
 __all__ = ["Session", "Stage", "Wishes"]
 
@@ -163,20 +165,15 @@ class Session:
         screen.show(summary(view, ending, seconds, kept, is_kept=self._wishes.is_kept))
         return ending
 
-    async def _run(self, runtime: Runtime, began: datetime, artifacts: Sequence[str]) -> Run:
+    async def _run(self, runtime: Runtime, began: datetime, files: Sequence[str]) -> Run:
         wishes = self._wishes
         # Whoever sits at the terminal owns the database as well, so the whole keyboard works, priorities included.
         scope = Scope.ADMIN
         if wishes.record is not None:
             return await taken_up(runtime, wishes.record, scope)
-        deadline = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
+        until = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
         return await runtime.start(
-            wishes.goal,
-            who=wishes.who,
-            deadline=deadline,
-            input_artifacts=artifacts,
-            max_steps=wishes.max_steps,
-            scope=scope,
+            wishes.goal, who=wishes.who, deadline=until, input_artifacts=files, max_steps=wishes.max_steps, scope=scope
         )
 
     def _open(

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.text import Text
 
-from harborage.app import ChosenModel
-from harborage.artifacts import ArtifactRef
-from harborage.cli.outcome import Ending
 from harborage.cli.records import Recorded, fold_entry
 from harborage.cli.seen import RunSeen, View, line, run_of
 from harborage.cli.text import duration, one_line, plural, shortened, size
 from harborage.events import Event, EventType, RedactedMap
-from harborage.identity import Quadruple
 from harborage.planner import ChunkKind, FinishReason, PauseReason
+
+if TYPE_CHECKING:
+    from harborage.app import ChosenModel
+    from harborage.artifacts import ArtifactRef
+    from harborage.cli.outcome import Ending
+    from harborage.identity import Quadruple
 
 __all__ = ["Fact", "doing", "fold", "fold_past", "header", "summary", "totals"]
 

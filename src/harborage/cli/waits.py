@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
 from harborage import codec
-from harborage.app.checkup import Finding
 from harborage.app.keeping import Origin
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.state.runs import PROVIDER_UNAVAILABLE
+
+if TYPE_CHECKING:
+    from harborage.app.checkup import Finding
 
 __all__ = ["findings_lines", "needs_person", "report", "settled_lines", "waits_lines"]
 

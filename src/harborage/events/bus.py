@@ -5,7 +5,7 @@ Publishing is synchronous inside and never waits for a reader. No background tas
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events.errors import BusClosedError
@@ -15,8 +15,10 @@ from harborage.events.filters import Cursor, Filter, matches, require_scope
 from harborage.events.intake import admin_audit, redacted
 from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.ring import Ring
-from harborage.events.subscription import Subscription
-from harborage.identity import Identity, Quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.subscription import Subscription
+    from harborage.identity import Identity, Quadruple
 
 __all__ = ["BusConfig", "EventBus", "MemoryEventBus"]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from harborage.drivers import DriverTable
-from harborage.events.bus import EventBus
-from harborage.events.redaction import Redactor
+
+if TYPE_CHECKING:
+    from harborage.events.bus import EventBus
+    from harborage.events.redaction import Redactor
 
 __all__ = ["BUS_DRIVERS", "REDACTOR_DRIVERS"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers
 from harborage.concurrency import Crew
@@ -19,12 +20,14 @@ from harborage.events.fanout import BusConfig, FanOut
 from harborage.events.filters import Cursor, Filter, matches
 from harborage.events.intake import admin_audit, redacted
 from harborage.events.keeper import Keeper
-from harborage.events.log import EventLog
 from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.stored import decode_event, encode_event
-from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
 from harborage.identity import Identity, Quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.log import EventLog
+    from harborage.events.subscription import Subscription
 
 __all__ = ["UNKEPT", "DurableEventBus", "make"]
 

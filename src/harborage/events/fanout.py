@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from harborage.clock import Timer, Timers
 from harborage.events.errors import BusConfigError, SubscriberLimitReachedError
 from harborage.events.event import Event
 from harborage.events.filters import Filter, require_scope
 from harborage.events.payloads.runtime import BusSubscriptionIdleClosedPayload
 from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
+
+if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
 
 __all__ = ["BusConfig", "FanOut", "SessionKey"]
 

@@ -6,11 +6,15 @@ tenants, users, sessions, a time range) is turned into such a filter by `harbora
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from harborage.events.errors import IdentityScopeRequiredError
-from harborage.events.event import Event
 from harborage.identity import Identity, Quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.event import Event
 
 __all__ = ["Cursor", "Filter", "matches", "require_scope"]
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from harborage.events.errors import RedactionFailedError
 from harborage.events.event import Event, Principal, RedactedMap, SafePayload, Triple
-from harborage.events.filters import Filter
 from harborage.events.payloads import (
     AuditAdminScopeUsedPayload,
     AuditRedactionFailedPayload,
@@ -28,9 +27,12 @@ from harborage.events.payloads import (
     TopologyNode,
     TopologyProjection,
 )
-from harborage.events.redaction import Redactor
 from harborage.events.types import EventType
 from harborage.identity import Identity, Quadruple, effective_quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.filters import Filter
+    from harborage.events.redaction import Redactor
 
 __all__ = ["FIXED", "admin_audit", "redacted"]
 

@@ -11,15 +11,18 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from harborage.clock import Timer, Timers
 from harborage.concurrency import Crew
 from harborage.events.errors import BusBacklogError, BusStalledError, EventCorruptError, SequenceTakenError
 from harborage.events.event import Event
-from harborage.events.fanout import SessionKey
 from harborage.events.log import EventLog, Logged
 from harborage.events.stored import decode_event
 from harborage.identity import Identity, Quadruple
+
+if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
+    from harborage.events.fanout import SessionKey
 
 __all__ = ["Keeper"]
 

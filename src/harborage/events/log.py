@@ -7,9 +7,10 @@ refuses every call with LogClosedError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from harborage.identity import Identity
+if TYPE_CHECKING:
+    from harborage.identity import Identity
 
 __all__ = ["EventLog", "Logged"]
 

@@ -7,13 +7,16 @@ user or session needs a scope; the bus then answers as for an admin, and `select
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage.events.errors import AdminScopeRequiredError
-from harborage.events.event import Event
 from harborage.events.filters import Filter
-from harborage.identity import Identity, Quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.event import Event
+    from harborage.identity import Identity, Quadruple
 
 __all__ = ["ADMIN_SCOPES", "EventQuery", "bus_filter", "needs_admin", "selects"]
 

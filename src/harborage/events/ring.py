@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from harborage.events.errors import CursorTooOldError, ReplayUnavailableError
-from harborage.events.event import Event
+
+if TYPE_CHECKING:
+    from harborage.events.event import Event
 
 __all__ = ["Ring"]
 

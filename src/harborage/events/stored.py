@@ -6,15 +6,17 @@ The log itself knows the session and the number, so neither is in the bytes. Pur
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
 from harborage.events.errors import EventCorruptError
 from harborage.events.event import Event, Payload, RedactedMap, SafePayload, unix_ns
-from harborage.events.log import Logged
 from harborage.events.payloads import PAYLOADS
+
+if TYPE_CHECKING:
+    from harborage.events.log import Logged
 
 __all__ = ["decode_event", "encode_event", "typed_event"]
 

@@ -11,15 +11,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from harborage.events.event import Event
-from harborage.events.filters import Filter
 from harborage.events.payloads.runtime import BusDroppedPayload
 from harborage.events.types import EventType
 from harborage.identity import Quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.filters import Filter
 
 __all__ = ["Lost", "Subscription"]
 

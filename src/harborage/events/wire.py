@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from harborage import codec
 from harborage.events.errors import InvalidEventError
-from harborage.events.event import Event
+
+if TYPE_CHECKING:
+    from harborage.events.event import Event
 
 __all__ = ["KEEPALIVE_FRAME", "comment_frame", "encode_wire", "event_frame", "retry_frame", "to_wire", "wire_time"]
 

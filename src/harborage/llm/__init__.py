@@ -2,185 +2,136 @@
 
 from __future__ import annotations
 
-from harborage.llm.account import (
-    Account,
-    CallEstimate,
-    LimitReachedError,
-    PriceUnknownError,
-    accounting,
-    current_account,
-)
-from harborage.llm.client import (
-    ChatMessage,
-    CompleteRequest,
-    CompleteResponse,
-    Cost,
-    LLMClient,
-    OnDelta,
-    ReasoningEffort,
-    ResponseFormat,
-    ResponseFormatKind,
-    Role,
-    ToolCallStructured,
-    ToolChoice,
-    ToolDeclaration,
-    Usage,
-    Validator,
-    check_message,
-)
-from harborage.llm.config import ConfigSnapshot, Deps, DriverFactory, TransportPolicy
-from harborage.llm.content import (
-    ArtifactStub,
-    AudioPart,
-    Content,
-    FetchHint,
-    FilePart,
-    ImagePart,
-    Part,
-    TextPart,
-    check_content,
-)
-from harborage.llm.drivers import LLM_DRIVERS
-from harborage.llm.errors import (
-    AuthenticationFailedError,
-    BadRequestError,
-    ClientClosedError,
-    ConnectionFailedError,
-    ContextLeakError,
-    ContextOverflowError,
-    ContextWindowExceededError,
-    DowngradeExhaustedError,
-    IdentityMissingError,
-    IncompleteAnswerError,
-    InvalidConfigError,
-    InvalidContentError,
-    InvalidJSONSchemaError,
-    LLMError,
-    MalformedAnswerError,
-    MissingAPIKeyError,
-    ModelNotFoundError,
-    OrphanToolCallError,
-    ProviderError,
-    ProviderTimeoutError,
-    ProviderUnavailableError,
-    QuotaExceededError,
-    RateLimitedError,
-    ReasoningBudgetTooLowError,
-    Retry,
-    RetryExhaustedError,
-    ToolsUnsupportedError,
-    UnknownDriverError,
-    UnknownModelStringError,
-    UnsupportedModelError,
-    ValidationFailedError,
-)
-from harborage.llm.governor import Governor
-from harborage.llm.keys import resolve_key
-from harborage.llm.models import known_profile, profile_for
-from harborage.llm.opening import open_llm
-from harborage.llm.posture import Posture, PostureDesk, posture
-from harborage.llm.profile import (
-    CorrectionsProfile,
-    CostOverrides,
-    MessageOrdering,
-    ModelProfile,
-    OutputMode,
-    ReasoningRouting,
-    ResponseShape,
-    SchemaSanitising,
-)
-from harborage.llm.providers import PROVIDERS, ModelRef, Provider, config_for, parse_model, with_providers
-from harborage.llm.streaming import AnswerBuilder
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LLM_DRIVERS",
-    "PROVIDERS",
-    "Account",
-    "AnswerBuilder",
-    "ArtifactStub",
-    "AudioPart",
-    "AuthenticationFailedError",
-    "BadRequestError",
-    "CallEstimate",
-    "ChatMessage",
-    "ClientClosedError",
-    "CompleteRequest",
-    "CompleteResponse",
-    "ConfigSnapshot",
-    "ConnectionFailedError",
-    "Content",
-    "ContextLeakError",
-    "ContextOverflowError",
-    "ContextWindowExceededError",
-    "CorrectionsProfile",
-    "Cost",
-    "CostOverrides",
-    "Deps",
-    "DowngradeExhaustedError",
-    "DriverFactory",
-    "FetchHint",
-    "FilePart",
-    "Governor",
-    "IdentityMissingError",
-    "ImagePart",
-    "IncompleteAnswerError",
-    "InvalidConfigError",
-    "InvalidContentError",
-    "InvalidJSONSchemaError",
-    "LLMClient",
-    "LLMError",
-    "LimitReachedError",
-    "MalformedAnswerError",
-    "MessageOrdering",
-    "MissingAPIKeyError",
-    "ModelNotFoundError",
-    "ModelProfile",
-    "ModelRef",
-    "OnDelta",
-    "OrphanToolCallError",
-    "OutputMode",
-    "Part",
-    "Posture",
-    "PostureDesk",
-    "PriceUnknownError",
-    "Provider",
-    "ProviderError",
-    "ProviderTimeoutError",
-    "ProviderUnavailableError",
-    "QuotaExceededError",
-    "RateLimitedError",
-    "ReasoningBudgetTooLowError",
-    "ReasoningEffort",
-    "ReasoningRouting",
-    "ResponseFormat",
-    "ResponseFormatKind",
-    "ResponseShape",
-    "Retry",
-    "RetryExhaustedError",
-    "Role",
-    "SchemaSanitising",
-    "TextPart",
-    "ToolCallStructured",
-    "ToolChoice",
-    "ToolDeclaration",
-    "ToolsUnsupportedError",
-    "TransportPolicy",
-    "UnknownDriverError",
-    "UnknownModelStringError",
-    "UnsupportedModelError",
-    "Usage",
-    "ValidationFailedError",
-    "Validator",
-    "accounting",
-    "check_content",
-    "check_message",
-    "config_for",
-    "current_account",
-    "known_profile",
-    "open_llm",
-    "parse_model",
-    "posture",
-    "profile_for",
-    "resolve_key",
-    "with_providers",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.llm.account import Account as Account
+    from harborage.llm.account import CallEstimate as CallEstimate
+    from harborage.llm.account import LimitReachedError as LimitReachedError
+    from harborage.llm.account import PriceUnknownError as PriceUnknownError
+    from harborage.llm.account import accounting as accounting
+    from harborage.llm.account import current_account as current_account
+    from harborage.llm.client import ChatMessage as ChatMessage
+    from harborage.llm.client import CompleteRequest as CompleteRequest
+    from harborage.llm.client import CompleteResponse as CompleteResponse
+    from harborage.llm.client import Cost as Cost
+    from harborage.llm.client import LLMClient as LLMClient
+    from harborage.llm.client import OnDelta as OnDelta
+    from harborage.llm.client import ReasoningEffort as ReasoningEffort
+    from harborage.llm.client import ResponseFormat as ResponseFormat
+    from harborage.llm.client import ResponseFormatKind as ResponseFormatKind
+    from harborage.llm.client import Role as Role
+    from harborage.llm.client import ToolCallStructured as ToolCallStructured
+    from harborage.llm.client import ToolChoice as ToolChoice
+    from harborage.llm.client import ToolDeclaration as ToolDeclaration
+    from harborage.llm.client import Usage as Usage
+    from harborage.llm.client import Validator as Validator
+    from harborage.llm.client import check_message as check_message
+    from harborage.llm.config import ConfigSnapshot as ConfigSnapshot
+    from harborage.llm.config import Deps as Deps
+    from harborage.llm.config import DriverFactory as DriverFactory
+    from harborage.llm.config import TransportPolicy as TransportPolicy
+    from harborage.llm.content import ArtifactStub as ArtifactStub
+    from harborage.llm.content import AudioPart as AudioPart
+    from harborage.llm.content import Content as Content
+    from harborage.llm.content import FetchHint as FetchHint
+    from harborage.llm.content import FilePart as FilePart
+    from harborage.llm.content import ImagePart as ImagePart
+    from harborage.llm.content import Part as Part
+    from harborage.llm.content import TextPart as TextPart
+    from harborage.llm.content import check_content as check_content
+    from harborage.llm.drivers import LLM_DRIVERS as LLM_DRIVERS
+    from harborage.llm.errors import AuthenticationFailedError as AuthenticationFailedError
+    from harborage.llm.errors import BadRequestError as BadRequestError
+    from harborage.llm.errors import ClientClosedError as ClientClosedError
+    from harborage.llm.errors import ConnectionFailedError as ConnectionFailedError
+    from harborage.llm.errors import ContextLeakError as ContextLeakError
+    from harborage.llm.errors import ContextOverflowError as ContextOverflowError
+    from harborage.llm.errors import ContextWindowExceededError as ContextWindowExceededError
+    from harborage.llm.errors import DowngradeExhaustedError as DowngradeExhaustedError
+    from harborage.llm.errors import IdentityMissingError as IdentityMissingError
+    from harborage.llm.errors import IncompleteAnswerError as IncompleteAnswerError
+    from harborage.llm.errors import InvalidConfigError as InvalidConfigError
+    from harborage.llm.errors import InvalidContentError as InvalidContentError
+    from harborage.llm.errors import InvalidJSONSchemaError as InvalidJSONSchemaError
+    from harborage.llm.errors import LLMError as LLMError
+    from harborage.llm.errors import MalformedAnswerError as MalformedAnswerError
+    from harborage.llm.errors import MissingAPIKeyError as MissingAPIKeyError
+    from harborage.llm.errors import ModelNotFoundError as ModelNotFoundError
+    from harborage.llm.errors import OrphanToolCallError as OrphanToolCallError
+    from harborage.llm.errors import ProviderError as ProviderError
+    from harborage.llm.errors import ProviderTimeoutError as ProviderTimeoutError
+    from harborage.llm.errors import ProviderUnavailableError as ProviderUnavailableError
+    from harborage.llm.errors import QuotaExceededError as QuotaExceededError
+    from harborage.llm.errors import RateLimitedError as RateLimitedError
+    from harborage.llm.errors import ReasoningBudgetTooLowError as ReasoningBudgetTooLowError
+    from harborage.llm.errors import Retry as Retry
+    from harborage.llm.errors import RetryExhaustedError as RetryExhaustedError
+    from harborage.llm.errors import ToolsUnsupportedError as ToolsUnsupportedError
+    from harborage.llm.errors import UnknownDriverError as UnknownDriverError
+    from harborage.llm.errors import UnknownModelStringError as UnknownModelStringError
+    from harborage.llm.errors import UnsupportedModelError as UnsupportedModelError
+    from harborage.llm.errors import ValidationFailedError as ValidationFailedError
+    from harborage.llm.governor import Governor as Governor
+    from harborage.llm.keys import resolve_key as resolve_key
+    from harborage.llm.models import known_profile as known_profile
+    from harborage.llm.models import profile_for as profile_for
+    from harborage.llm.opening import open_llm as open_llm
+    from harborage.llm.postures import Posture as Posture
+    from harborage.llm.postures import PostureDesk as PostureDesk
+    from harborage.llm.postures import posture as posture
+    from harborage.llm.profile import CorrectionsProfile as CorrectionsProfile
+    from harborage.llm.profile import CostOverrides as CostOverrides
+    from harborage.llm.profile import MessageOrdering as MessageOrdering
+    from harborage.llm.profile import ModelProfile as ModelProfile
+    from harborage.llm.profile import OutputMode as OutputMode
+    from harborage.llm.profile import ReasoningRouting as ReasoningRouting
+    from harborage.llm.profile import ResponseShape as ResponseShape
+    from harborage.llm.profile import SchemaSanitising as SchemaSanitising
+    from harborage.llm.providers import PROVIDERS as PROVIDERS
+    from harborage.llm.providers import ModelRef as ModelRef
+    from harborage.llm.providers import Provider as Provider
+    from harborage.llm.providers import config_for as config_for
+    from harborage.llm.providers import parse_model as parse_model
+    from harborage.llm.providers import with_providers as with_providers
+    from harborage.llm.streaming import AnswerBuilder as AnswerBuilder
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.llm.account": (
+                "Account CallEstimate LimitReachedError PriceUnknownError accounting current_account"
+            ),
+            "harborage.llm.client": (
+                "ChatMessage CompleteRequest CompleteResponse Cost LLMClient OnDelta ReasoningEffort ResponseFormat "
+                "ResponseFormatKind Role ToolCallStructured ToolChoice ToolDeclaration Usage Validator check_message"
+            ),
+            "harborage.llm.config": "ConfigSnapshot Deps DriverFactory TransportPolicy",
+            "harborage.llm.content": (
+                "ArtifactStub AudioPart Content FetchHint FilePart ImagePart Part TextPart check_content"
+            ),
+            "harborage.llm.drivers": "LLM_DRIVERS",
+            "harborage.llm.errors": (
+                "AuthenticationFailedError BadRequestError ClientClosedError ConnectionFailedError ContextLeakError "
+                "ContextOverflowError ContextWindowExceededError DowngradeExhaustedError IdentityMissingError "
+                "IncompleteAnswerError InvalidConfigError InvalidContentError InvalidJSONSchemaError LLMError "
+                "MalformedAnswerError MissingAPIKeyError ModelNotFoundError OrphanToolCallError ProviderError "
+                "ProviderTimeoutError ProviderUnavailableError QuotaExceededError RateLimitedError "
+                "ReasoningBudgetTooLowError Retry RetryExhaustedError ToolsUnsupportedError UnknownDriverError "
+                "UnknownModelStringError UnsupportedModelError ValidationFailedError"
+            ),
+            "harborage.llm.governor": "Governor",
+            "harborage.llm.keys": "resolve_key",
+            "harborage.llm.models": "known_profile profile_for",
+            "harborage.llm.opening": "open_llm",
+            "harborage.llm.postures": "Posture PostureDesk posture",
+            "harborage.llm.profile": (
+                "CorrectionsProfile CostOverrides MessageOrdering ModelProfile OutputMode ReasoningRouting "
+                "ResponseShape SchemaSanitising"
+            ),
+            "harborage.llm.providers": "PROVIDERS ModelRef Provider config_for parse_model with_providers",
+            "harborage.llm.streaming": "AnswerBuilder",
+        },
+    )

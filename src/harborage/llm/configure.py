@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from harborage.llm.config import ConfigSnapshot
 from harborage.llm.providers import config_for, parse_model
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot
 
 __all__ = ["configure"]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage.drivers import DriverTable
-from harborage.llm.config import DriverFactory
+
+if TYPE_CHECKING:
+    from harborage.llm.config import DriverFactory
 
 __all__ = ["LLM_DRIVERS", "UNMETERED"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from harborage.llm.client import CompleteRequest, CompleteResponse
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
 
 __all__ = ["Governor"]
 

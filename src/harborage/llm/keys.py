@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from harborage.llm.config import ConfigSnapshot
 from harborage.llm.errors import InvalidConfigError, MissingAPIKeyError
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot
 
 __all__ = ["key_variable", "resolve_key"]
 

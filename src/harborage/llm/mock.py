@@ -6,7 +6,7 @@ It is never chosen by itself: a missing key stays an error. Nothing is sent anyw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,10 +14,12 @@ from harborage.clock import sleep
 from harborage.identity import Quadruple
 from harborage.llm.chain.announce import caller
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, Role, Usage
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.content import Content, TextPart
 from harborage.llm.errors import ClientClosedError, InvalidConfigError
 from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["MockLLM", "MockOptions", "make"]
 

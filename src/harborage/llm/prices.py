@@ -11,11 +11,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from harborage.llm.client import Cost, Usage
 from harborage.llm.rates import Rate, Rates, cost_at
+
+if TYPE_CHECKING:
+    from harborage.llm.client import Cost, Usage
 
 __all__ = ["Prices"]
 

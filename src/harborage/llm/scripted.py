@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,10 +29,12 @@ from harborage.llm.client import (
     ToolCallStructured,
     Usage,
 )
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.content import TextPart
 from harborage.llm.errors import ClientClosedError, InvalidConfigError, InvalidJSONSchemaError, LLMError, ProviderError
 from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = [
     "DEMO_MODEL",

@@ -6,11 +6,10 @@ Opening a client starts here; the layers read settings that are complete and che
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage.llm.config import ConfigSnapshot, TransportPolicy
 from harborage.llm.errors import InvalidConfigError
 from harborage.llm.models import known_profile, served_defaults
 from harborage.llm.profile import (
@@ -23,6 +22,9 @@ from harborage.llm.profile import (
     SchemaSanitising,
 )
 from harborage.llm.providers import PROVIDERS
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, TransportPolicy
 
 __all__ = [
     "DEFAULT_DRIVER",

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from harborage.memory.errors import (
-    InvalidSnapshotError,
-    MemoryClosedError,
-    MemoryConfigError,
-    MemoryCorruptError,
-    MemoryHealthError,
-    MemoryIdentityError,
-    SessionMemoryError,
-)
-from harborage.memory.health import HealthReason
-from harborage.memory.store import STATE_KIND, ConversationSummariser, SessionMemory
-from harborage.memory.values import (
-    VERBATIM_TURNS,
-    Memory,
-    MemoryHealth,
-    MemoryPatch,
-    MemorySnapshot,
-    MemoryStrategy,
-    Turn,
-    TurnDigest,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "STATE_KIND",
-    "VERBATIM_TURNS",
-    "ConversationSummariser",
-    "HealthReason",
-    "InvalidSnapshotError",
-    "Memory",
-    "MemoryClosedError",
-    "MemoryConfigError",
-    "MemoryCorruptError",
-    "MemoryHealth",
-    "MemoryHealthError",
-    "MemoryIdentityError",
-    "MemoryPatch",
-    "MemorySnapshot",
-    "MemoryStrategy",
-    "SessionMemory",
-    "SessionMemoryError",
-    "Turn",
-    "TurnDigest",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.memory.errors import InvalidSnapshotError as InvalidSnapshotError
+    from harborage.memory.errors import MemoryClosedError as MemoryClosedError
+    from harborage.memory.errors import MemoryConfigError as MemoryConfigError
+    from harborage.memory.errors import MemoryCorruptError as MemoryCorruptError
+    from harborage.memory.errors import MemoryHealthError as MemoryHealthError
+    from harborage.memory.errors import MemoryIdentityError as MemoryIdentityError
+    from harborage.memory.errors import SessionMemoryError as SessionMemoryError
+    from harborage.memory.health import HealthReason as HealthReason
+    from harborage.memory.store import STATE_KIND as STATE_KIND
+    from harborage.memory.store import ConversationSummariser as ConversationSummariser
+    from harborage.memory.store import SessionMemory as SessionMemory
+    from harborage.memory.values import VERBATIM_TURNS as VERBATIM_TURNS
+    from harborage.memory.values import Memory as Memory
+    from harborage.memory.values import MemoryHealth as MemoryHealth
+    from harborage.memory.values import MemoryPatch as MemoryPatch
+    from harborage.memory.values import MemorySnapshot as MemorySnapshot
+    from harborage.memory.values import MemoryStrategy as MemoryStrategy
+    from harborage.memory.values import Turn as Turn
+    from harborage.memory.values import TurnDigest as TurnDigest
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.memory.errors": (
+                "InvalidSnapshotError MemoryClosedError MemoryConfigError MemoryCorruptError MemoryHealthError "
+                "MemoryIdentityError SessionMemoryError"
+            ),
+            "harborage.memory.health": "HealthReason",
+            "harborage.memory.store": "STATE_KIND ConversationSummariser SessionMemory",
+            "harborage.memory.values": (
+                "VERBATIM_TURNS Memory MemoryHealth MemoryPatch MemorySnapshot MemoryStrategy Turn TurnDigest"
+            ),
+        },
+    )

@@ -6,266 +6,194 @@ built-in planner may import, a third-party one may import too.
 
 from __future__ import annotations
 
-from harborage.events import (
-    ActionExtraFieldDroppedPayload,
-    DecisionPayload,
-    MaxStepsExceededPayload,
-    PlannerErrorPayload,
-    PlannerFinishPayload,
-    RepairExhaustedPayload,
-    RepairGuidanceInjectedPayload,
-    TrajectoryCompressedPayload,
-    TrajectoryCompressionFailedPayload,
-)
-from harborage.planner.answer import (
-    TASK_ERROR_CANCELLED,
-    TASK_ERROR_RUN_LOOP,
-    AnswerEnvelope,
-    extract_answer,
-    task_error_code_for_finish,
-)
-from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.compression import CompressionRunner, Summariser, TokenEstimator, default_token_estimator
-from harborage.planner.config import (
-    OperatorPlannerConfig,
-    OperatorPlanningHints,
-    PlannerConfig,
-    check_config,
-    check_operator_config,
-    config_from_operator,
-)
-from harborage.planner.context import (
-    Budget,
-    ControlSignals,
-    OnChunk,
-    Planner,
-    RepairCounters,
-    RunContext,
-    effective_reasoning_replay,
-    ends_at_step_limit,
-)
-from harborage.planner.decisions import (
-    ABSOLUTE_MAX_PARALLEL,
-    DECISION_KINDS,
-    AwaitTask,
-    CallParallel,
-    CallTool,
-    Decision,
-    Finish,
-    JoinSpec,
-    ParallelBranchObservation,
-    ParallelObservation,
-    RequestPause,
-    SpawnSpec,
-    SpawnTask,
-    check_decision,
-    decision_kind,
-    parallel_observation,
-)
-from harborage.planner.emission import publish
-from harborage.planner.enums import (
-    ChunkKind,
-    FinishReason,
-    JoinKind,
-    PauseReason,
-    ReasoningReplayMode,
-    SourceKind,
-    WakeMode,
-)
-from harborage.planner.errors import (
-    DeterministicStepError,
-    DriverDuplicateError,
-    DriverEmptyNameError,
-    DriverNilFactoryError,
-    DriverUnknownError,
-    EmptySummaryError,
-    IdentityMissingError,
-    IdentityRequiredError,
-    InvalidConfigError,
-    InvalidDecisionError,
-    MemoryBlockUnserializableError,
-    NilTrajectoryError,
-    ParallelBranchInvalidArgsError,
-    ParallelCapExceededError,
-    ParallelError,
-    ParallelInvalidJoinError,
-    ParallelPauseUnsupportedError,
-    ParallelThresholdUnmetError,
-    PlannerClosedError,
-    PlannerError,
-    RepairExhaustedError,
-    ToolContextLostError,
-    TrajectoryCorruptError,
-    UnserializableError,
-)
-from harborage.planner.folding import mechanical_fold
-from harborage.planner.handles import HandleRegistry, ProcessLocalHandleRegistry
-from harborage.planner.hints import BudgetHints, PlanningHints, PlanningNudges, hints_from_config
-from harborage.planner.manifest import build_artifact_manifest, resolve_provenance
-from harborage.planner.multimodal import materialize_input_content
-from harborage.planner.registry import (
-    PLANNERS,
-    Factory,
-    FactoryDeps,
-    check_planner,
-    register,
-    registered_drivers,
-    resolve,
-)
-from harborage.planner.summarising import TrajectorySummariser
-from harborage.planner.trajectory import (
-    INVALID_ARGS_CODE,
-    UNSET_TIME,
-    BackgroundMemberOutcome,
-    BackgroundResult,
-    FailureRecord,
-    HandleID,
-    ResumeHint,
-    Source,
-    SteeringInjection,
-    Step,
-    StreamChunk,
-    ToolContext,
-    Trajectory,
-    TrajectorySummary,
-)
-from harborage.planner.views import (
-    ArtifactManifestEntry,
-    InputArtifactView,
-    MemoryBlocks,
-    MemoryView,
-    Skill,
-    SkillLookup,
-    SkillResult,
-    ToolCallDeferred,
-    ToolCatalogView,
-)
-from harborage.planner.wake import RegistryAware, WakeAware, resolve_wake_mode
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ABSOLUTE_MAX_PARALLEL",
-    "DECISION_KINDS",
-    "INVALID_ARGS_CODE",
-    "PLANNERS",
-    "TASK_ERROR_CANCELLED",
-    "TASK_ERROR_RUN_LOOP",
-    "UNSET_TIME",
-    "ActionExtraFieldDroppedPayload",
-    "AnswerEnvelope",
-    "ArtifactManifestEntry",
-    "AwaitTask",
-    "BackgroundMemberOutcome",
-    "BackgroundResult",
-    "Budget",
-    "BudgetHints",
-    "CallParallel",
-    "CallTool",
-    "ChunkKind",
-    "CompressionRunner",
-    "ControlSignals",
-    "Decision",
-    "DecisionPayload",
-    "DeterministicStepError",
-    "DriverDuplicateError",
-    "DriverEmptyNameError",
-    "DriverNilFactoryError",
-    "DriverUnknownError",
-    "EmptySummaryError",
-    "Factory",
-    "FactoryDeps",
-    "FailureRecord",
-    "Finish",
-    "FinishReason",
-    "HandleID",
-    "HandleRegistry",
-    "IdentityMissingError",
-    "IdentityRequiredError",
-    "InputArtifactView",
-    "InvalidConfigError",
-    "InvalidDecisionError",
-    "JoinKind",
-    "JoinSpec",
-    "MaxStepsExceededPayload",
-    "MemoryBlockUnserializableError",
-    "MemoryBlocks",
-    "MemoryView",
-    "NilTrajectoryError",
-    "OnChunk",
-    "OperatorPlannerConfig",
-    "OperatorPlanningHints",
-    "ParallelBranchInvalidArgsError",
-    "ParallelBranchObservation",
-    "ParallelCapExceededError",
-    "ParallelError",
-    "ParallelInvalidJoinError",
-    "ParallelObservation",
-    "ParallelPauseUnsupportedError",
-    "ParallelThresholdUnmetError",
-    "PauseReason",
-    "Planner",
-    "PlannerClosedError",
-    "PlannerConfig",
-    "PlannerError",
-    "PlannerErrorPayload",
-    "PlannerFinishPayload",
-    "PlanningHints",
-    "PlanningNudges",
-    "ProcessLocalHandleRegistry",
-    "ReasoningReplayMode",
-    "RegistryAware",
-    "RepairCounters",
-    "RepairExhaustedError",
-    "RepairExhaustedPayload",
-    "RepairGuidanceInjectedPayload",
-    "RequestPause",
-    "ResumeHint",
-    "RunContext",
-    "Skill",
-    "SkillLookup",
-    "SkillResult",
-    "Source",
-    "SourceKind",
-    "SpawnSpec",
-    "SpawnTask",
-    "SteeringInjection",
-    "Step",
-    "StreamChunk",
-    "Summariser",
-    "TokenEstimator",
-    "ToolCallDeferred",
-    "ToolCatalogView",
-    "ToolContext",
-    "ToolContextLostError",
-    "Trajectory",
-    "TrajectoryCompressedPayload",
-    "TrajectoryCompressionFailedPayload",
-    "TrajectoryCorruptError",
-    "TrajectorySummariser",
-    "TrajectorySummary",
-    "UnserializableError",
-    "WakeAware",
-    "WakeMode",
-    "build_artifact_manifest",
-    "check_config",
-    "check_decision",
-    "check_operator_config",
-    "check_planner",
-    "config_from_operator",
-    "decision_kind",
-    "default_token_estimator",
-    "effective_reasoning_replay",
-    "ends_at_step_limit",
-    "extract_answer",
-    "hints_from_config",
-    "materialize_input_content",
-    "mechanical_fold",
-    "parallel_observation",
-    "publish",
-    "raise_if_cancelled",
-    "register",
-    "registered_drivers",
-    "resolve",
-    "resolve_provenance",
-    "resolve_wake_mode",
-    "task_error_code_for_finish",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.events.payloads.planner import ActionExtraFieldDroppedPayload as ActionExtraFieldDroppedPayload
+    from harborage.events.payloads.planner import DecisionPayload as DecisionPayload
+    from harborage.events.payloads.planner import MaxStepsExceededPayload as MaxStepsExceededPayload
+    from harborage.events.payloads.planner import PlannerErrorPayload as PlannerErrorPayload
+    from harborage.events.payloads.planner import PlannerFinishPayload as PlannerFinishPayload
+    from harborage.events.payloads.planner import RepairExhaustedPayload as RepairExhaustedPayload
+    from harborage.events.payloads.planner import RepairGuidanceInjectedPayload as RepairGuidanceInjectedPayload
+    from harborage.events.payloads.planner import TrajectoryCompressedPayload as TrajectoryCompressedPayload
+    from harborage.events.payloads.planner import (
+        TrajectoryCompressionFailedPayload as TrajectoryCompressionFailedPayload,
+    )
+    from harborage.planner.answer import TASK_ERROR_CANCELLED as TASK_ERROR_CANCELLED
+    from harborage.planner.answer import TASK_ERROR_RUN_LOOP as TASK_ERROR_RUN_LOOP
+    from harborage.planner.answer import AnswerEnvelope as AnswerEnvelope
+    from harborage.planner.answer import extract_answer as extract_answer
+    from harborage.planner.answer import task_error_code_for_finish as task_error_code_for_finish
+    from harborage.planner.cancellation import raise_if_cancelled as raise_if_cancelled
+    from harborage.planner.compression import CompressionRunner as CompressionRunner
+    from harborage.planner.compression import Summariser as Summariser
+    from harborage.planner.compression import TokenEstimator as TokenEstimator
+    from harborage.planner.compression import default_token_estimator as default_token_estimator
+    from harborage.planner.config import OperatorPlannerConfig as OperatorPlannerConfig
+    from harborage.planner.config import OperatorPlanningHints as OperatorPlanningHints
+    from harborage.planner.config import PlannerConfig as PlannerConfig
+    from harborage.planner.config import check_config as check_config
+    from harborage.planner.config import check_operator_config as check_operator_config
+    from harborage.planner.config import config_from_operator as config_from_operator
+    from harborage.planner.context import Budget as Budget
+    from harborage.planner.context import ControlSignals as ControlSignals
+    from harborage.planner.context import OnChunk as OnChunk
+    from harborage.planner.context import Planner as Planner
+    from harborage.planner.context import RepairCounters as RepairCounters
+    from harborage.planner.context import RunContext as RunContext
+    from harborage.planner.context import effective_reasoning_replay as effective_reasoning_replay
+    from harborage.planner.context import ends_at_step_limit as ends_at_step_limit
+    from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL as ABSOLUTE_MAX_PARALLEL
+    from harborage.planner.decisions import DECISION_KINDS as DECISION_KINDS
+    from harborage.planner.decisions import AwaitTask as AwaitTask
+    from harborage.planner.decisions import CallParallel as CallParallel
+    from harborage.planner.decisions import CallTool as CallTool
+    from harborage.planner.decisions import Decision as Decision
+    from harborage.planner.decisions import Finish as Finish
+    from harborage.planner.decisions import JoinSpec as JoinSpec
+    from harborage.planner.decisions import ParallelBranchObservation as ParallelBranchObservation
+    from harborage.planner.decisions import ParallelObservation as ParallelObservation
+    from harborage.planner.decisions import RequestPause as RequestPause
+    from harborage.planner.decisions import SpawnSpec as SpawnSpec
+    from harborage.planner.decisions import SpawnTask as SpawnTask
+    from harborage.planner.decisions import check_decision as check_decision
+    from harborage.planner.decisions import decision_kind as decision_kind
+    from harborage.planner.decisions import parallel_observation as parallel_observation
+    from harborage.planner.emission import publish as publish
+    from harborage.planner.enums import ChunkKind as ChunkKind
+    from harborage.planner.enums import FinishReason as FinishReason
+    from harborage.planner.enums import JoinKind as JoinKind
+    from harborage.planner.enums import PauseReason as PauseReason
+    from harborage.planner.enums import ReasoningReplayMode as ReasoningReplayMode
+    from harborage.planner.enums import SourceKind as SourceKind
+    from harborage.planner.enums import WakeMode as WakeMode
+    from harborage.planner.errors import DeterministicStepError as DeterministicStepError
+    from harborage.planner.errors import DriverDuplicateError as DriverDuplicateError
+    from harborage.planner.errors import DriverEmptyNameError as DriverEmptyNameError
+    from harborage.planner.errors import DriverNilFactoryError as DriverNilFactoryError
+    from harborage.planner.errors import DriverUnknownError as DriverUnknownError
+    from harborage.planner.errors import EmptySummaryError as EmptySummaryError
+    from harborage.planner.errors import IdentityMissingError as IdentityMissingError
+    from harborage.planner.errors import IdentityRequiredError as IdentityRequiredError
+    from harborage.planner.errors import InvalidConfigError as InvalidConfigError
+    from harborage.planner.errors import InvalidDecisionError as InvalidDecisionError
+    from harborage.planner.errors import MemoryBlockUnserializableError as MemoryBlockUnserializableError
+    from harborage.planner.errors import NilTrajectoryError as NilTrajectoryError
+    from harborage.planner.errors import ParallelBranchInvalidArgsError as ParallelBranchInvalidArgsError
+    from harborage.planner.errors import ParallelCapExceededError as ParallelCapExceededError
+    from harborage.planner.errors import ParallelError as ParallelError
+    from harborage.planner.errors import ParallelInvalidJoinError as ParallelInvalidJoinError
+    from harborage.planner.errors import ParallelPauseUnsupportedError as ParallelPauseUnsupportedError
+    from harborage.planner.errors import ParallelThresholdUnmetError as ParallelThresholdUnmetError
+    from harborage.planner.errors import PlannerClosedError as PlannerClosedError
+    from harborage.planner.errors import PlannerError as PlannerError
+    from harborage.planner.errors import RepairExhaustedError as RepairExhaustedError
+    from harborage.planner.errors import ToolContextLostError as ToolContextLostError
+    from harborage.planner.errors import TrajectoryCorruptError as TrajectoryCorruptError
+    from harborage.planner.errors import UnserializableError as UnserializableError
+    from harborage.planner.folding import mechanical_fold as mechanical_fold
+    from harborage.planner.handles import HandleRegistry as HandleRegistry
+    from harborage.planner.handles import ProcessLocalHandleRegistry as ProcessLocalHandleRegistry
+    from harborage.planner.hints import BudgetHints as BudgetHints
+    from harborage.planner.hints import PlanningHints as PlanningHints
+    from harborage.planner.hints import PlanningNudges as PlanningNudges
+    from harborage.planner.hints import hints_from_config as hints_from_config
+    from harborage.planner.manifest import build_artifact_manifest as build_artifact_manifest
+    from harborage.planner.manifest import resolve_provenance as resolve_provenance
+    from harborage.planner.multimodal import materialize_input_content as materialize_input_content
+    from harborage.planner.registry import PLANNERS as PLANNERS
+    from harborage.planner.registry import Factory as Factory
+    from harborage.planner.registry import FactoryDeps as FactoryDeps
+    from harborage.planner.registry import check_planner as check_planner
+    from harborage.planner.registry import register as register
+    from harborage.planner.registry import registered_drivers as registered_drivers
+    from harborage.planner.registry import resolve as resolve
+    from harborage.planner.summarising import TrajectorySummariser as TrajectorySummariser
+    from harborage.planner.trajectory import INVALID_ARGS_CODE as INVALID_ARGS_CODE
+    from harborage.planner.trajectory import UNSET_TIME as UNSET_TIME
+    from harborage.planner.trajectory import BackgroundMemberOutcome as BackgroundMemberOutcome
+    from harborage.planner.trajectory import BackgroundResult as BackgroundResult
+    from harborage.planner.trajectory import FailureRecord as FailureRecord
+    from harborage.planner.trajectory import HandleID as HandleID
+    from harborage.planner.trajectory import ResumeHint as ResumeHint
+    from harborage.planner.trajectory import Source as Source
+    from harborage.planner.trajectory import SteeringInjection as SteeringInjection
+    from harborage.planner.trajectory import Step as Step
+    from harborage.planner.trajectory import StreamChunk as StreamChunk
+    from harborage.planner.trajectory import ToolContext as ToolContext
+    from harborage.planner.trajectory import Trajectory as Trajectory
+    from harborage.planner.trajectory import TrajectorySummary as TrajectorySummary
+    from harborage.planner.views import ArtifactManifestEntry as ArtifactManifestEntry
+    from harborage.planner.views import InputArtifactView as InputArtifactView
+    from harborage.planner.views import MemoryBlocks as MemoryBlocks
+    from harborage.planner.views import MemoryView as MemoryView
+    from harborage.planner.views import Skill as Skill
+    from harborage.planner.views import SkillLookup as SkillLookup
+    from harborage.planner.views import SkillResult as SkillResult
+    from harborage.planner.views import ToolCallDeferred as ToolCallDeferred
+    from harborage.planner.views import ToolCatalogView as ToolCatalogView
+    from harborage.planner.wake import RegistryAware as RegistryAware
+    from harborage.planner.wake import WakeAware as WakeAware
+    from harborage.planner.wake import resolve_wake_mode as resolve_wake_mode
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.events.payloads.planner": (
+                "ActionExtraFieldDroppedPayload DecisionPayload MaxStepsExceededPayload PlannerErrorPayload "
+                "PlannerFinishPayload RepairExhaustedPayload RepairGuidanceInjectedPayload "
+                "TrajectoryCompressedPayload TrajectoryCompressionFailedPayload"
+            ),
+            "harborage.planner.answer": (
+                "TASK_ERROR_CANCELLED TASK_ERROR_RUN_LOOP AnswerEnvelope extract_answer task_error_code_for_finish"
+            ),
+            "harborage.planner.cancellation": "raise_if_cancelled",
+            "harborage.planner.compression": "CompressionRunner Summariser TokenEstimator default_token_estimator",
+            "harborage.planner.config": (
+                "OperatorPlannerConfig OperatorPlanningHints PlannerConfig check_config check_operator_config "
+                "config_from_operator"
+            ),
+            "harborage.planner.context": (
+                "Budget ControlSignals OnChunk Planner RepairCounters RunContext effective_reasoning_replay "
+                "ends_at_step_limit"
+            ),
+            "harborage.planner.decisions": (
+                "ABSOLUTE_MAX_PARALLEL DECISION_KINDS AwaitTask CallParallel CallTool Decision Finish JoinSpec "
+                "ParallelBranchObservation ParallelObservation RequestPause SpawnSpec SpawnTask check_decision "
+                "decision_kind parallel_observation"
+            ),
+            "harborage.planner.emission": "publish",
+            "harborage.planner.enums": (
+                "ChunkKind FinishReason JoinKind PauseReason ReasoningReplayMode SourceKind WakeMode"
+            ),
+            "harborage.planner.errors": (
+                "DeterministicStepError DriverDuplicateError DriverEmptyNameError DriverNilFactoryError "
+                "DriverUnknownError EmptySummaryError IdentityMissingError IdentityRequiredError InvalidConfigError "
+                "InvalidDecisionError MemoryBlockUnserializableError NilTrajectoryError "
+                "ParallelBranchInvalidArgsError ParallelCapExceededError ParallelError ParallelInvalidJoinError "
+                "ParallelPauseUnsupportedError ParallelThresholdUnmetError PlannerClosedError PlannerError "
+                "RepairExhaustedError ToolContextLostError TrajectoryCorruptError UnserializableError"
+            ),
+            "harborage.planner.folding": "mechanical_fold",
+            "harborage.planner.handles": "HandleRegistry ProcessLocalHandleRegistry",
+            "harborage.planner.hints": "BudgetHints PlanningHints PlanningNudges hints_from_config",
+            "harborage.planner.manifest": "build_artifact_manifest resolve_provenance",
+            "harborage.planner.multimodal": "materialize_input_content",
+            "harborage.planner.registry": (
+                "PLANNERS Factory FactoryDeps check_planner register registered_drivers resolve"
+            ),
+            "harborage.planner.summarising": "TrajectorySummariser",
+            "harborage.planner.trajectory": (
+                "INVALID_ARGS_CODE UNSET_TIME BackgroundMemberOutcome BackgroundResult FailureRecord HandleID "
+                "ResumeHint Source SteeringInjection Step StreamChunk ToolContext Trajectory TrajectorySummary"
+            ),
+            "harborage.planner.views": (
+                "ArtifactManifestEntry InputArtifactView MemoryBlocks MemoryView Skill SkillLookup SkillResult "
+                "ToolCallDeferred ToolCatalogView"
+            ),
+            "harborage.planner.wake": "RegistryAware WakeAware resolve_wake_mode",
+        },
+    )

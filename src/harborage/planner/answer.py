@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from harborage import codec
-from harborage.planner.decisions import Finish
-from harborage.planner.enums import FinishReason
+
+if TYPE_CHECKING:
+    from harborage.planner.decisions import Finish
+    from harborage.planner.enums import FinishReason
 
 __all__ = [
     "TASK_ERROR_CANCELLED",

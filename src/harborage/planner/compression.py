@@ -7,17 +7,19 @@ could not be made is an event and an error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from harborage.callables import require_async, require_sync
 from harborage.errors import error_text
 from harborage.events import EventType, TrajectoryCompressedPayload, TrajectoryCompressionFailedPayload
 from harborage.identity import missing_parts
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.context import RunContext
 from harborage.planner.emission import clipped, publish
 from harborage.planner.errors import EmptySummaryError, IdentityMissingError, InvalidConfigError, NilTrajectoryError
 from harborage.planner.trajectory import Trajectory, TrajectorySummary
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
 
 __all__ = ["CompressionRunner", "Summariser", "TokenEstimator", "default_token_estimator", "stamp"]
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from harborage.identity import Quadruple
-from harborage.planner.decisions import Decision
 from harborage.planner.enums import ChunkKind, ReasoningReplayMode
 from harborage.planner.hints import PlanningHints, PlanningNudges
 from harborage.planner.trajectory import ToolContext, Trajectory
@@ -31,6 +30,7 @@ from harborage.planner.views import (
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events import Event
+    from harborage.planner.decisions import Decision
 
 __all__ = [
     "Budget",

@@ -7,7 +7,7 @@ the tool context and its handles are never in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,7 +20,9 @@ from harborage.planner.decisions import (
     decision_kind,
     parallel_observation,
 )
-from harborage.planner.trajectory import SteeringInjection, Step, Trajectory, TrajectorySummary
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import SteeringInjection, Step, Trajectory, TrajectorySummary
 
 __all__ = ["digest"]
 

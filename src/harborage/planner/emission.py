@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from harborage.events import Event, EventType, Payload
-from harborage.planner.context import RunContext
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
 
 __all__ = ["clipped", "publish"]
 

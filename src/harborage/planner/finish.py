@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.config import PlannerConfig
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import Finish
 from harborage.planner.enums import FinishReason
 from harborage.planner.errors import InvalidConfigError
-from harborage.planner.registry import FactoryDeps
+
+if TYPE_CHECKING:
+    from harborage.planner.config import PlannerConfig
+    from harborage.planner.context import RunContext
+    from harborage.planner.registry import FactoryDeps
 
 __all__ = ["FinishPlanner", "make"]
 

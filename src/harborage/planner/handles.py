@@ -5,10 +5,12 @@ A trajectory carries the names; the objects stay in the process that made them. 
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from harborage.planner.errors import ToolContextLostError
-from harborage.planner.trajectory import HandleID
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import HandleID
 
 __all__ = ["HandleRegistry", "ProcessLocalHandleRegistry"]
 

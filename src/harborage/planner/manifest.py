@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.artifacts import ArtifactRef
 from harborage.planner.views import ArtifactManifestEntry
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactRef
 
 __all__ = ["build_artifact_manifest", "resolve_provenance"]
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harborage.llm import ArtifactStub, AudioPart, Content, FetchHint, FilePart, ImagePart, TextPart
-from harborage.llm.content import Part
-from harborage.planner.views import InputArtifactView, ToolCatalogView
+
+if TYPE_CHECKING:
+    from harborage.llm.content import Part
+    from harborage.planner.views import InputArtifactView, ToolCatalogView
 
 __all__ = ["materialize_input_content"]
 

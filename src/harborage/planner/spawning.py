@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner.config import DEFAULT_SPAWN_DEPTH_CAP
-from harborage.planner.decisions import SpawnTask
 from harborage.planner.errors import PlannerError
 from harborage.tasks import NotFoundError, SpawnRequest, TaskKind, TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.planner.decisions import SpawnTask
 
 __all__ = [
     "DEFAULT_SPAWN_DEPTH_CAP",

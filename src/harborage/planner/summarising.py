@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,10 +29,12 @@ from harborage.llm import (
 )
 from harborage.llm.pieces import in_pieces
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.context import RunContext
 from harborage.planner.digest import digest
 from harborage.planner.errors import IdentityMissingError, InvalidConfigError, NilTrajectoryError
 from harborage.planner.trajectory import Trajectory, TrajectorySummary
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
 
 __all__ = ["PROMPT_VERSION", "TrajectorySummariser", "parse_summary"]
 

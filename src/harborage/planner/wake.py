@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from harborage.callables import require_sync
 from harborage.planner.enums import WakeMode
 from harborage.planner.errors import InvalidConfigError
-from harborage.tasks import TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.tasks import TaskRegistry
 
 __all__ = ["RegistryAware", "WakeAware", "resolve_wake_mode"]
 

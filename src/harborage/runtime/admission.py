@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from harborage.identity import Quadruple
 from harborage.tasks import TaskLimitError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["Admission", "CountRuns"]
 

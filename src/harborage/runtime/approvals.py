@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harborage.clock import Timers
 from harborage.errors import HarborageError
-from harborage.events import EventBus, Redactor
 from harborage.identity import Quadruple
 from harborage.runtime.approval import (
     AlwaysApprove,
@@ -20,8 +18,12 @@ from harborage.runtime.approval import (
     Tagged,
 )
 from harborage.runtime.durable import GatedTools
-from harborage.runtime.pauses import PauseCoordinator
-from harborage.tools import Tool, ToolCatalog
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.events import EventBus, Redactor
+    from harborage.runtime.pauses import PauseCoordinator
+    from harborage.tools import Tool, ToolCatalog
 
 __all__ = ["NO_GATE", "GatedToolUnknownError", "Gates", "approval_gates"]
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,7 +41,6 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.outages import KEPT_PATIENCE, MEMORY_PATIENCE
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.session_memory import ModelConversationSummariser
-from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.runtime.survey import KeptTasks, Places
@@ -50,10 +49,13 @@ from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
 from harborage.state.runs import RunFilter, RunQueue, Stand
 from harborage.state.storage import Storage, open_storage
-from harborage.state.store import StateStore
 from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.builtin.names import ARTIFACT_FETCH
+
+if TYPE_CHECKING:
+    from harborage.runtime.steering.controls import ControlEvent
+    from harborage.state.store import StateStore
 
 __all__ = ["Assembly", "Setup", "assemble"]
 

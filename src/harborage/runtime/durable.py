@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,11 +18,13 @@ from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner import Finish, JoinSpec
 from harborage.runtime.context import Context
-from harborage.runtime.effects import EffectTable
 from harborage.runtime.limits import Limits
-from harborage.runtime.parallel import BranchOutcome
-from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
-from harborage.runtime.steering.controls import ControlEvent
+
+if TYPE_CHECKING:
+    from harborage.runtime.effects import EffectTable
+    from harborage.runtime.parallel import BranchOutcome
+    from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
+    from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = [
     "ControlUnreadableError",

@@ -15,42 +15,42 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from harborage.artifacts import ArtifactStore
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason
-from harborage.events import EventBus
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.memory import Memory, MemoryStrategy, SessionMemory
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.admission import Admission
 from harborage.runtime.agent.contexts import checked_inputs
-from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import read_entries, request_of
-from harborage.runtime.journal import Journal
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
 from harborage.runtime.options import RuntimeOptions, check_start, with_operator
-from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
-from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunFilter, Stand
-from harborage.state.storage import Storage
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
-from harborage.tools import ToolCatalog, ToolDescriptor
 
 if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.events import EventBus
+    from harborage.memory import Memory, MemoryStrategy, SessionMemory
+    from harborage.runtime.approval import ApprovalPolicy
     from harborage.runtime.exchanges import Prompt
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
+    from harborage.runtime.journal import Journal
+    from harborage.runtime.pauses import PauseCoordinator
+    from harborage.sessions import SessionRegistry
+    from harborage.state.storage import Storage
+    from harborage.tools import ToolCatalog, ToolDescriptor
 
 __all__ = ["Run", "Runtime", "RuntimeClosedError", "RuntimeOpenError"]
 

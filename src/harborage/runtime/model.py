@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from harborage.callables import require_sync
 from harborage.errors import HarborageError
-from harborage.events import Redactor
 from harborage.llm import ConfigSnapshot, Deps, LLMClient, ModelProfile, ToolsUnsupportedError
 from harborage.planner import (
     FactoryDeps,
@@ -32,8 +31,11 @@ from harborage.planner import (
     registered_drivers,
     resolve,
 )
-from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.reasoning import RedactingClient
+
+if TYPE_CHECKING:
+    from harborage.events import Redactor
+    from harborage.runtime.agent.hearing import Hearing
 
 __all__ = [
     "Mind",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage.errors import HarborageError, InvalidOptionError
-from harborage.planner import OperatorPlannerConfig
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
+
+if TYPE_CHECKING:
+    from harborage.planner import OperatorPlannerConfig
 
 __all__ = ["OptionsInvalidError", "RuntimeOptions", "check_start", "with_operator"]
 

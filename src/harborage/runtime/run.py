@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.errors import InvalidOptionError
-from harborage.events import Event, EventBus
-from harborage.identity import Quadruple
 from harborage.ids import new_id
-from harborage.planner import Finish
 from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
 from harborage.runtime.pauses import (
     AlreadyResumedError,
@@ -25,7 +22,12 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.steering.rejection import emit_rejection
 from harborage.runtime.steering.scopes import check_scope
-from harborage.tasks import TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.events import Event, EventBus
+    from harborage.identity import Quadruple
+    from harborage.planner import Finish
+    from harborage.tasks import TaskRegistry
 
 __all__ = ["Run"]
 

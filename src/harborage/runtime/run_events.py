@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -28,9 +29,11 @@ from harborage.events import (
     typed_event,
 )
 from harborage.events.payloads import TaskSpawnedPayload
-from harborage.identity import Quadruple
 from harborage.runtime.durable import Engine, EngineClosedError, RunFailedError, RunNotFoundError
 from harborage.tasks import TaskFilter, TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["RunEvents"]
 

@@ -6,15 +6,17 @@ adds to what was said.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.clock import Clock
 from harborage.identity import Identity, bound
 from harborage.llm import ChatMessage, CompleteRequest, Content, LLMClient, Role
 from harborage.llm.pieces import in_pieces
 from harborage.memory import MemoryConfigError, SessionMemory, Turn, TurnDigest
 from harborage.planner import CallParallel, CallTool, Finish, MemoryBlocks, Trajectory, extract_answer
 from harborage.runtime.context import Context, ContextRequest, ContextSource
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
 
 __all__ = ["PROMPT_VERSION", "MemoryProvider", "ModelConversationSummariser", "memory_source", "turn_of"]
 

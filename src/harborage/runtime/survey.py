@@ -10,13 +10,12 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar, assert_never, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never, runtime_checkable
 
 import msgspec
 
 from harborage.clock import Clock
 from harborage.errors import HarborageError
-from harborage.identity import Identity
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -39,6 +38,9 @@ from harborage.tasks import (
     TaskRegistry,
     TaskStatus,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
 
 __all__ = ["KeptTasks", "Places", "Settled", "settle", "survey"]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.planner import TASK_ERROR_CANCELLED
-from harborage.runtime.assembly import Assembly
 from harborage.runtime.durable import RunNotFoundError, RunStatus
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.sessions import SessionReopenForbiddenError
 from harborage.state.runs import RunFilter
-from harborage.state.storage import Storage
 from harborage.tasks import NotFoundError, Task, TaskFailure, TaskRegistry, TaskStatus
+
+if TYPE_CHECKING:
+    from harborage.runtime.assembly import Assembly
+    from harborage.state.storage import Storage
 
 __all__ = ["abandon", "cancel_run", "see_again", "wake_parent"]
 

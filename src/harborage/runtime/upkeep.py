@@ -9,13 +9,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from harborage.clock import Timers, sleep
 from harborage.errors import HarborageError, error_reason
-from harborage.runtime.pauses import Coordinator
 from harborage.runtime.survey import Places, settle
-from harborage.sessions import SessionRegistry
-from harborage.state.runs import RunQueue
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses import Coordinator
+    from harborage.sessions import SessionRegistry
+    from harborage.state.runs import RunQueue
 
 __all__ = ["Upkeep"]
 

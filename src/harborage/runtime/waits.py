@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason
-from harborage.runtime.pauses import Pause
-from harborage.sessions import Session, SessionPolicy
 from harborage.state.runs import PROVIDER_UNAVAILABLE, RunRecord, Stand
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses import Pause
+    from harborage.sessions import Session, SessionPolicy
 
 __all__ = ["GRACE", "Party", "Wait", "WaitKind", "circles", "of_group", "of_pause", "of_run", "of_session", "of_task"]
 

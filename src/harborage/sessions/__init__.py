@@ -5,55 +5,48 @@ Read `model` for the values and the rule of the sweeper, `registry` for the verb
 
 from __future__ import annotations
 
-from harborage.sessions.errors import (
-    SessionAlreadyOpenError,
-    SessionBusRequiredError,
-    SessionBusyError,
-    SessionClosedError,
-    SessionCorruptError,
-    SessionError,
-    SessionIDReuseError,
-    SessionMismatchError,
-    SessionNotFoundError,
-    SessionRegistryClosedError,
-    SessionReopenForbiddenError,
-    SessionScopeRequiredError,
-    SessionStoreRequiredError,
-)
-from harborage.sessions.model import (
-    Reaped,
-    Session,
-    SessionFilter,
-    SessionInspection,
-    SessionLimits,
-    SessionPolicy,
-    Sweep,
-)
-from harborage.sessions.registry import FLEET_SCOPES, SessionRegistry
-from harborage.sessions.rows import CATALOG_SESSION
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CATALOG_SESSION",
-    "FLEET_SCOPES",
-    "Reaped",
-    "Session",
-    "SessionAlreadyOpenError",
-    "SessionBusRequiredError",
-    "SessionBusyError",
-    "SessionClosedError",
-    "SessionCorruptError",
-    "SessionError",
-    "SessionFilter",
-    "SessionIDReuseError",
-    "SessionInspection",
-    "SessionLimits",
-    "SessionMismatchError",
-    "SessionNotFoundError",
-    "SessionPolicy",
-    "SessionRegistry",
-    "SessionRegistryClosedError",
-    "SessionReopenForbiddenError",
-    "SessionScopeRequiredError",
-    "SessionStoreRequiredError",
-    "Sweep",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.sessions.errors import SessionAlreadyOpenError as SessionAlreadyOpenError
+    from harborage.sessions.errors import SessionBusRequiredError as SessionBusRequiredError
+    from harborage.sessions.errors import SessionBusyError as SessionBusyError
+    from harborage.sessions.errors import SessionClosedError as SessionClosedError
+    from harborage.sessions.errors import SessionCorruptError as SessionCorruptError
+    from harborage.sessions.errors import SessionError as SessionError
+    from harborage.sessions.errors import SessionIDReuseError as SessionIDReuseError
+    from harborage.sessions.errors import SessionMismatchError as SessionMismatchError
+    from harborage.sessions.errors import SessionNotFoundError as SessionNotFoundError
+    from harborage.sessions.errors import SessionRegistryClosedError as SessionRegistryClosedError
+    from harborage.sessions.errors import SessionReopenForbiddenError as SessionReopenForbiddenError
+    from harborage.sessions.errors import SessionScopeRequiredError as SessionScopeRequiredError
+    from harborage.sessions.errors import SessionStoreRequiredError as SessionStoreRequiredError
+    from harborage.sessions.model import Reaped as Reaped
+    from harborage.sessions.model import Session as Session
+    from harborage.sessions.model import SessionFilter as SessionFilter
+    from harborage.sessions.model import SessionInspection as SessionInspection
+    from harborage.sessions.model import SessionLimits as SessionLimits
+    from harborage.sessions.model import SessionPolicy as SessionPolicy
+    from harborage.sessions.model import Sweep as Sweep
+    from harborage.sessions.registry import FLEET_SCOPES as FLEET_SCOPES
+    from harborage.sessions.registry import SessionRegistry as SessionRegistry
+    from harborage.sessions.rows import CATALOG_SESSION as CATALOG_SESSION
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.sessions.errors": (
+                "SessionAlreadyOpenError SessionBusRequiredError SessionBusyError SessionClosedError "
+                "SessionCorruptError SessionError SessionIDReuseError SessionMismatchError SessionNotFoundError "
+                "SessionRegistryClosedError SessionReopenForbiddenError SessionScopeRequiredError "
+                "SessionStoreRequiredError"
+            ),
+            "harborage.sessions.model": (
+                "Reaped Session SessionFilter SessionInspection SessionLimits SessionPolicy Sweep"
+            ),
+            "harborage.sessions.registry": "FLEET_SCOPES SessionRegistry",
+            "harborage.sessions.rows": "CATALOG_SESSION",
+        },
+    )

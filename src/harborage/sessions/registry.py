@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -56,8 +56,10 @@ from harborage.sessions.model import (
     reason_to_reap,
 )
 from harborage.sessions.rows import CATALOG_SESSION, Row, Rows
-from harborage.state import StateStore
 from harborage.state.directory import DirectoryCorruptError
+
+if TYPE_CHECKING:
+    from harborage.state import StateStore
 
 __all__ = ["FLEET_SCOPES", "Probe", "SessionRegistry", "Who"]
 

@@ -5,91 +5,73 @@
 
 from __future__ import annotations
 
-from harborage.state.drivers import STATE_DRIVERS, StateConfig, StateFactory, open_state
-from harborage.state.errors import (
-    DatabaseCorruptError,
-    DatabaseError,
-    DatabaseFullError,
-    DatabaseLockedError,
-    DatabaseReadOnlyError,
-    DatabaseUnreachableError,
-    IdempotencyConflictError,
-    IdentityRequiredError,
-    InvalidRecordError,
-    MigrationChangedError,
-    MigrationError,
-    NetworkFileSystemError,
-    NotFoundError,
-    SchemaNewerError,
-    StateError,
-    StorageUrlError,
-    StoreClosedError,
-)
-from harborage.state.memory import MemoryStateStore
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import (
-    BodyMismatchError,
-    Claim,
-    EntryMissingError,
-    Lease,
-    LeaseLostError,
-    RunFilter,
-    RunQueue,
-    RunRecord,
-    RunRecordNotFoundError,
-    RunStore,
-    RunStoreError,
-    Sent,
-    Stand,
-    Standing,
-    Write,
-)
-from harborage.state.storage import STORAGE_DRIVERS, Storage, StorageFactory, open_storage
-from harborage.state.store import StateRecord, StateStore
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "STATE_DRIVERS",
-    "STORAGE_DRIVERS",
-    "BodyMismatchError",
-    "Claim",
-    "DatabaseCorruptError",
-    "DatabaseError",
-    "DatabaseFullError",
-    "DatabaseLockedError",
-    "DatabaseReadOnlyError",
-    "DatabaseUnreachableError",
-    "EntryMissingError",
-    "IdempotencyConflictError",
-    "IdentityRequiredError",
-    "InvalidRecordError",
-    "Lease",
-    "LeaseLostError",
-    "MemoryRuns",
-    "MemoryStateStore",
-    "MigrationChangedError",
-    "MigrationError",
-    "NetworkFileSystemError",
-    "NotFoundError",
-    "RunFilter",
-    "RunQueue",
-    "RunRecord",
-    "RunRecordNotFoundError",
-    "RunStore",
-    "RunStoreError",
-    "SchemaNewerError",
-    "Sent",
-    "Stand",
-    "Standing",
-    "StateConfig",
-    "StateError",
-    "StateFactory",
-    "StateRecord",
-    "StateStore",
-    "Storage",
-    "StorageFactory",
-    "StorageUrlError",
-    "StoreClosedError",
-    "Write",
-    "open_state",
-    "open_storage",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.state.drivers import STATE_DRIVERS as STATE_DRIVERS
+    from harborage.state.drivers import StateConfig as StateConfig
+    from harborage.state.drivers import StateFactory as StateFactory
+    from harborage.state.drivers import open_state as open_state
+    from harborage.state.errors import DatabaseCorruptError as DatabaseCorruptError
+    from harborage.state.errors import DatabaseError as DatabaseError
+    from harborage.state.errors import DatabaseFullError as DatabaseFullError
+    from harborage.state.errors import DatabaseLockedError as DatabaseLockedError
+    from harborage.state.errors import DatabaseReadOnlyError as DatabaseReadOnlyError
+    from harborage.state.errors import DatabaseUnreachableError as DatabaseUnreachableError
+    from harborage.state.errors import IdempotencyConflictError as IdempotencyConflictError
+    from harborage.state.errors import IdentityRequiredError as IdentityRequiredError
+    from harborage.state.errors import InvalidRecordError as InvalidRecordError
+    from harborage.state.errors import MigrationChangedError as MigrationChangedError
+    from harborage.state.errors import MigrationError as MigrationError
+    from harborage.state.errors import NetworkFileSystemError as NetworkFileSystemError
+    from harborage.state.errors import NotFoundError as NotFoundError
+    from harborage.state.errors import SchemaNewerError as SchemaNewerError
+    from harborage.state.errors import StateError as StateError
+    from harborage.state.errors import StorageUrlError as StorageUrlError
+    from harborage.state.errors import StoreClosedError as StoreClosedError
+    from harborage.state.memory import MemoryStateStore as MemoryStateStore
+    from harborage.state.memory_runs import MemoryRuns as MemoryRuns
+    from harborage.state.runs import BodyMismatchError as BodyMismatchError
+    from harborage.state.runs import Claim as Claim
+    from harborage.state.runs import EntryMissingError as EntryMissingError
+    from harborage.state.runs import Lease as Lease
+    from harborage.state.runs import LeaseLostError as LeaseLostError
+    from harborage.state.runs import RunFilter as RunFilter
+    from harborage.state.runs import RunQueue as RunQueue
+    from harborage.state.runs import RunRecord as RunRecord
+    from harborage.state.runs import RunRecordNotFoundError as RunRecordNotFoundError
+    from harborage.state.runs import RunStore as RunStore
+    from harborage.state.runs import RunStoreError as RunStoreError
+    from harborage.state.runs import Sent as Sent
+    from harborage.state.runs import Stand as Stand
+    from harborage.state.runs import Standing as Standing
+    from harborage.state.runs import Write as Write
+    from harborage.state.storage import STORAGE_DRIVERS as STORAGE_DRIVERS
+    from harborage.state.storage import Storage as Storage
+    from harborage.state.storage import StorageFactory as StorageFactory
+    from harborage.state.storage import open_storage as open_storage
+    from harborage.state.store import StateRecord as StateRecord
+    from harborage.state.store import StateStore as StateStore
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
+            "harborage.state.errors": (
+                "DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError DatabaseReadOnlyError "
+                "DatabaseUnreachableError IdempotencyConflictError IdentityRequiredError InvalidRecordError "
+                "MigrationChangedError MigrationError NetworkFileSystemError NotFoundError SchemaNewerError "
+                "StateError StorageUrlError StoreClosedError"
+            ),
+            "harborage.state.memory": "MemoryStateStore",
+            "harborage.state.memory_runs": "MemoryRuns",
+            "harborage.state.runs": (
+                "BodyMismatchError Claim EntryMissingError Lease LeaseLostError RunFilter RunQueue RunRecord "
+                "RunRecordNotFoundError RunStore RunStoreError Sent Stand Standing Write"
+            ),
+            "harborage.state.storage": "STORAGE_DRIVERS Storage StorageFactory open_storage",
+            "harborage.state.store": "StateRecord StateStore",
+        },
+    )

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from harborage import codec
-from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.state.errors import IdempotencyConflictError, NotFoundError, StateError
 from harborage.state.store import StateRecord, StateStore
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["CHUNK", "Directory", "DirectoryCorruptError", "Entry", "batched"]
 

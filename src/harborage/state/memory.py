@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
-from harborage.state.drivers import StateConfig
 from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
 from harborage.state.store import StateRecord, StateStore, check_record, check_slot
+
+if TYPE_CHECKING:
+    from harborage.state.drivers import StateConfig
 
 __all__ = ["MemoryStateStore", "make"]
 

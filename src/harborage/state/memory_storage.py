@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.clock import Timers
 from harborage.events.memory_log import MemoryEventLog
 from harborage.state.errors import StorageUrlError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
 
 __all__ = ["open_memory"]
 

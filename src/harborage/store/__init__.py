@@ -7,75 +7,62 @@ the faces of a store, and each driver has a folder of its own.
 
 from __future__ import annotations
 
-from harborage.store.commit import (
-    Change,
-    ChangeGroup,
-    Commit,
-    Committed,
-    DecidePatch,
-    Guard,
-    Move,
-    NewEvent,
-    NewGroup,
-    NewPause,
-    NewRun,
-    SendControl,
-    SettlePause,
-)
-from harborage.store.port import Claimed, Queue, Records, Store, Upkeep, Views
-from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.rows import (
-    EVENT_STEP,
-    ControlRow,
-    EventRow,
-    GroupRow,
-    GroupStatus,
-    Lease,
-    PatchRow,
-    PauseRow,
-    PauseStatus,
-    RunRow,
-    SessionRow,
-    Status,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "EVENT_STEP",
-    "Change",
-    "ChangeGroup",
-    "Claimed",
-    "Commit",
-    "Committed",
-    "ControlRow",
-    "DecidePatch",
-    "EventQuery",
-    "EventRow",
-    "GroupRow",
-    "GroupStatus",
-    "Guard",
-    "Lease",
-    "Move",
-    "NewEvent",
-    "NewGroup",
-    "NewPause",
-    "NewRun",
-    "Orphan",
-    "Page",
-    "PatchRow",
-    "PauseQuery",
-    "PauseRow",
-    "PauseStatus",
-    "Queue",
-    "Records",
-    "RunCounts",
-    "RunQuery",
-    "RunRow",
-    "SendControl",
-    "SessionQuery",
-    "SessionRow",
-    "SettlePause",
-    "Status",
-    "Store",
-    "Upkeep",
-    "Views",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.store.commit import Change as Change
+    from harborage.store.commit import ChangeGroup as ChangeGroup
+    from harborage.store.commit import Commit as Commit
+    from harborage.store.commit import Committed as Committed
+    from harborage.store.commit import DecidePatch as DecidePatch
+    from harborage.store.commit import Guard as Guard
+    from harborage.store.commit import Move as Move
+    from harborage.store.commit import NewEvent as NewEvent
+    from harborage.store.commit import NewGroup as NewGroup
+    from harborage.store.commit import NewPause as NewPause
+    from harborage.store.commit import NewRun as NewRun
+    from harborage.store.commit import SendControl as SendControl
+    from harborage.store.commit import SettlePause as SettlePause
+    from harborage.store.port import Claimed as Claimed
+    from harborage.store.port import Queue as Queue
+    from harborage.store.port import Records as Records
+    from harborage.store.port import Store as Store
+    from harborage.store.port import Upkeep as Upkeep
+    from harborage.store.port import Views as Views
+    from harborage.store.queries import EventQuery as EventQuery
+    from harborage.store.queries import Orphan as Orphan
+    from harborage.store.queries import Page as Page
+    from harborage.store.queries import PauseQuery as PauseQuery
+    from harborage.store.queries import RunCounts as RunCounts
+    from harborage.store.queries import RunQuery as RunQuery
+    from harborage.store.queries import SessionQuery as SessionQuery
+    from harborage.store.rows import EVENT_STEP as EVENT_STEP
+    from harborage.store.rows import ControlRow as ControlRow
+    from harborage.store.rows import EventRow as EventRow
+    from harborage.store.rows import GroupRow as GroupRow
+    from harborage.store.rows import GroupStatus as GroupStatus
+    from harborage.store.rows import Lease as Lease
+    from harborage.store.rows import PatchRow as PatchRow
+    from harborage.store.rows import PauseRow as PauseRow
+    from harborage.store.rows import PauseStatus as PauseStatus
+    from harborage.store.rows import RunRow as RunRow
+    from harborage.store.rows import SessionRow as SessionRow
+    from harborage.store.rows import Status as Status
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.store.commit": (
+                "Change ChangeGroup Commit Committed DecidePatch Guard Move NewEvent NewGroup NewPause NewRun "
+                "SendControl SettlePause"
+            ),
+            "harborage.store.port": "Claimed Queue Records Store Upkeep Views",
+            "harborage.store.queries": "EventQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
+            "harborage.store.rows": (
+                "EVENT_STEP ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "
+                "SessionRow Status"
+            ),
+        },
+    )

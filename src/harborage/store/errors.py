@@ -22,9 +22,12 @@ StoreError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harborage.errors import HarborageError
-from harborage.store.rows import ControlRow, PauseRow, RunRow
+
+if TYPE_CHECKING:
+    from harborage.store.rows import ControlRow, PauseRow, RunRow
 
 __all__ = [
     "CommitInvalidError",

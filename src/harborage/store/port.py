@@ -8,12 +8,13 @@ call with `StoreClosedError`; a database that refuses raises `DatabaseError`, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from harborage.identity import Identity
-from harborage.store.commit import Commit, Committed
-from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.store.commit import Commit, Committed
+    from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+    from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
 __all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views"]
 

@@ -6,15 +6,17 @@ Pure. A task's events carry the task's own quadruple, those of groups and patche
 from __future__ import annotations
 
 from datetime import datetime
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
 from harborage.events import Event, EventType, Payload, Triple, unix_ns
 from harborage.events.payloads import tasks as payloads
-from harborage.identity import Identity
 from harborage.tasks.model import GroupCompletion, GroupStatus, MemberOutcome, PatchStatus, Task, TaskGroup, TaskPatch
 from harborage.tasks.transitions import Move
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
 
 __all__ = [
     "acknowledged",

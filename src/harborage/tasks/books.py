@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 import msgspec
 
-from harborage.clock import Clock
 from harborage.concurrency import Crew
 from harborage.events import Event, unix_ns
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
@@ -40,11 +39,14 @@ from harborage.tasks.ledger import (
     key_of,
 )
 from harborage.tasks.listeners import Listeners
-from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
-from harborage.tasks.port import Who
 from harborage.tasks.transitions import Move, target_of
 from harborage.tasks.waiting import MemoryWaits, Waits
-from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
+    from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
+    from harborage.tasks.port import Who
+    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["Books", "cancelled_task", "is_past"]
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harborage.concurrency import Crew, together
-from harborage.events import Event, EventBus
 from harborage.ids import new_id
 from harborage.state import IdempotencyConflictError, StateStore
 from harborage.tasks.errors import StaleChangeError
-from harborage.tasks.records import Write
+
+if TYPE_CHECKING:
+    from harborage.events import Event, EventBus
+    from harborage.tasks.records import Write
 
 __all__ = ["Writer", "to_the_end"]
 

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.events import Redactor
 from harborage.identity import Identity, IdentityRequiredError, require_triple
 from harborage.ids import new_id
 from harborage.tasks import announcements, records
-from harborage.tasks.books import Books
 from harborage.tasks.errors import GroupInvalidTransitionError, GroupNotFoundError
 from harborage.tasks.groups import check_resolvable, check_sealable
 from harborage.tasks.ledger import EndGroup, GroupState, SessionLedger, key_of
 from harborage.tasks.model import GroupAction, GroupRequest, GroupStatus, TaskGroup, TaskGroupID
-from harborage.tasks.port import Who
 from harborage.tasks.redaction import redacted_text
-from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+if TYPE_CHECKING:
+    from harborage.events import Redactor
+    from harborage.tasks.books import Books
+    from harborage.tasks.port import Who
+    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["ACTION_CANCEL_REASON", "GroupKeeper"]
 

@@ -12,11 +12,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from harborage.identity import Identity, Quadruple
 from harborage.tasks.errors import GroupNotFoundError, NotFoundError
 from harborage.tasks.groups import FailFast, GroupFacts, Resolve, failure_of, verdict
 from harborage.tasks.model import (
@@ -30,6 +29,9 @@ from harborage.tasks.model import (
     TaskPatch,
 )
 from harborage.tasks.watch import EndWaiters, GroupWatch, RetainTurnWaiter, Watch
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity, Quadruple
 
 __all__ = [
     "CancelTask",

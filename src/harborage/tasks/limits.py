@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from harborage.tasks.errors import InvalidRequestError
-from harborage.tasks.model import Task, TaskID
+
+if TYPE_CHECKING:
+    from harborage.tasks.model import Task, TaskID
 
 __all__ = ["DEFAULT_MAX_CHILDREN", "DEFAULT_MAX_TREE", "TaskLimits", "capped", "root_of"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from harborage.tasks.model import Task
+if TYPE_CHECKING:
+    from harborage.tasks.model import Task
 
 __all__ = ["Listeners"]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from harborage.identity import Identity, require_triple
 from harborage.tasks import announcements, records
-from harborage.tasks.books import Books
 from harborage.tasks.errors import GroupInvalidTransitionError, InvalidRequestError, PatchNotFoundError
-from harborage.tasks.ledger import SessionLedger
 from harborage.tasks.model import PatchAction, PatchStatus, TaskPatch
+
+if TYPE_CHECKING:
+    from harborage.tasks.books import Books
+    from harborage.tasks.ledger import SessionLedger
 
 __all__ = ["PatchKeeper"]
 

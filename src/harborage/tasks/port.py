@@ -6,7 +6,7 @@ Isolation is by (tenant, user, session): a task of another triple is not found, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from harborage.identity import Identity, Quadruple
 from harborage.tasks.model import (
@@ -25,7 +25,9 @@ from harborage.tasks.model import (
     TaskPatch,
     TaskSummary,
 )
-from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+if TYPE_CHECKING:
+    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["TaskListener", "TaskRegistry", "Who"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -24,8 +24,10 @@ from harborage.tasks.listing import (
     row_of,
     tenants_of,
 )
-from harborage.tasks.model import Task, TaskID
-from harborage.tasks.port import Who
+
+if TYPE_CHECKING:
+    from harborage.tasks.model import Task, TaskID
+    from harborage.tasks.port import Who
 
 __all__ = ["ADMIN_SCOPE", "TaskListing", "TaskReader"]
 

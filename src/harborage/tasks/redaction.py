@@ -6,11 +6,15 @@ that fails fails the operation: nothing unredacted is kept instead.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from harborage import codec
-from harborage.events import Redactor
 from harborage.tasks.model import TaskFailure
+
+if TYPE_CHECKING:
+    from harborage.events import Redactor
 
 __all__ = ["redacted_failure", "redacted_result", "redacted_text"]
 

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,11 +19,9 @@ from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import EventBus, Redactor, unix_ns
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
-from harborage.state import StateStore
 from harborage.tasks import announcements
 from harborage.tasks.books import Books, cancelled_task
 from harborage.tasks.commit import Writer
-from harborage.tasks.drivers import RegistryParts
 from harborage.tasks.errors import AcknowledgePublishError, InvalidRequestError, NotFoundError, TaskLimitError
 from harborage.tasks.group_keeper import GroupKeeper
 from harborage.tasks.groups import check_joinable
@@ -49,12 +47,16 @@ from harborage.tasks.model import (
     TaskSummary,
 )
 from harborage.tasks.patch_keeper import PatchKeeper
-from harborage.tasks.port import TaskListener, TaskRegistry, Who
 from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
 from harborage.tasks.stored_books import KEEP, RECHECK_S, StoredBooks
 from harborage.tasks.transitions import Move, target_of
 from harborage.tasks.waiting import begin_wait
-from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+if TYPE_CHECKING:
+    from harborage.state import StateStore
+    from harborage.tasks.drivers import RegistryParts
+    from harborage.tasks.port import TaskListener, TaskRegistry, Who
+    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["InProcessTaskRegistry", "make"]
 

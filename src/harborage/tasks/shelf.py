@@ -6,7 +6,7 @@ Records come and go whole; what they mean, and in which order a change becomes t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,8 +14,6 @@ from harborage.concurrency import together
 from harborage.identity import Identity, Quadruple
 from harborage.state import IdempotencyConflictError, NotFoundError, StateRecord, StateStore
 from harborage.state.directory import CHUNK, Directory, batched
-from harborage.tasks.ledger import FollowUp
-from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 from harborage.tasks.records import (
     AFTER_KIND,
     ENDED_KIND,
@@ -42,6 +40,10 @@ from harborage.tasks.records import (
     owner_record,
     wait_record,
 )
+
+if TYPE_CHECKING:
+    from harborage.tasks.ledger import FollowUp
+    from harborage.tasks.model import Task, TaskGroup, TaskGroupID, TaskID, TaskPatch
 
 __all__ = ["Shelf"]
 

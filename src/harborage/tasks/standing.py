@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from harborage.tasks.groups import completion_of
-from harborage.tasks.ledger import GroupState, Mark, SessionLedger
-from harborage.tasks.model import GroupCompletion, Task, TaskID
-from harborage.tasks.records import KeptTask, StoredGroup
+
+if TYPE_CHECKING:
+    from harborage.tasks.ledger import GroupState, Mark, SessionLedger
+    from harborage.tasks.model import GroupCompletion, Task, TaskID
+    from harborage.tasks.records import KeptTask, StoredGroup
 
 __all__ = ["counted", "drop", "is_needed", "is_older", "is_uncounted", "is_watched", "members_of", "told_completion"]
 

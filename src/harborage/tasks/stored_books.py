@@ -13,17 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from harborage.clock import Clock, Timer, timers_of
-from harborage.events import Event
-from harborage.identity import Identity
-from harborage.state import StateStore
 from harborage.tasks import announcements, records
 from harborage.tasks.books import Books, is_past
-from harborage.tasks.commit import Writer
 from harborage.tasks.errors import (
     GroupNotFoundError,
     IdempotencyConflictError,
@@ -43,7 +39,6 @@ from harborage.tasks.model import (
     TaskPatch,
     TaskStatus,
 )
-from harborage.tasks.port import Who
 from harborage.tasks.records import HeldKey, KeptTask, StoredGroup
 from harborage.tasks.shelf import Shelf
 from harborage.tasks.standing import (
@@ -56,7 +51,14 @@ from harborage.tasks.standing import (
     members_of,
     told_completion,
 )
-from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
+
+if TYPE_CHECKING:
+    from harborage.events import Event
+    from harborage.identity import Identity
+    from harborage.state import StateStore
+    from harborage.tasks.commit import Writer
+    from harborage.tasks.port import Who
+    from harborage.tasks.watch import GroupWatch, RetainTurnWaiter
 
 __all__ = ["KEEP", "RECHECK_S", "StoredBooks"]
 

@@ -8,12 +8,14 @@ A wait for what has ended is none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from harborage.identity import Identity
 from harborage.tasks.errors import GroupNotFoundError, NotFoundError, WaitCycleError
 from harborage.tasks.ledger import GroupState, SessionKey, SessionLedger, key_of
-from harborage.tasks.model import Task, TaskGroupID, TaskID
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.tasks.model import Task, TaskGroupID, TaskID
 
 __all__ = ["MemoryWaits", "Waits", "begin_wait"]
 

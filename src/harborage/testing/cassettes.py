@@ -10,9 +10,12 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harborage.llm import LLMClient
 from harborage.llm.cassette import RECORD_VARIABLE, CassetteError, Recording, Replaying, record, replay
+
+if TYPE_CHECKING:
+    from harborage.llm import LLMClient
 
 __all__ = ["cassette"]
 

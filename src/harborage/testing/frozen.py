@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harborage.app.freezing import FrozenRun, cleaner
 from harborage.app.replays import recorded_agent, replay_agent
-from harborage.runtime.history import Replayed
+
+if TYPE_CHECKING:
+    from harborage.runtime.history import Replayed
 
 __all__ = ["assert_replays", "replay_frozen"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.identity import Quadruple
 from harborage.planner import (
     Decision,
     Finish,
@@ -20,6 +19,9 @@ from harborage.planner import (
     raise_if_cancelled,
     resolve_wake_mode,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["Line", "PlannerCall", "RecordingPlanner", "ScriptExhaustedError", "ScriptedPlanner"]
 

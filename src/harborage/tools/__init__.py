@@ -2,87 +2,76 @@
 
 from __future__ import annotations
 
-from harborage.tools.catalog import CatalogFilter, CatalogView, ToolCatalog, ToolSearch
-from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
-from harborage.tools.errors import (
-    HandleUnknownError,
-    ToolCrashedError,
-    ToolDuplicateNameError,
-    ToolError,
-    ToolExampleInvalidError,
-    ToolFilterInvalidError,
-    ToolInvalidArgsError,
-    ToolMimeInvalidError,
-    ToolNameMismatchError,
-    ToolNotFoundError,
-    ToolPolicyExhaustedError,
-    ToolProbeMissingError,
-    ToolRejectedError,
-    ToolTimeoutError,
-    UnsupportedTypeError,
-)
-from harborage.tools.function import ToolOptions, register_function, tool
-from harborage.tools.index import MemoryToolSearch
-from harborage.tools.invoke import Invoker, OnAttempt, run_with_policy
-from harborage.tools.model import (
-    CallContext,
-    Probed,
-    Tool,
-    ToolBody,
-    ToolDescriptor,
-    ToolExample,
-    ToolProbe,
-    ToolResult,
-    mime_matches,
-)
-from harborage.tools.policy import EffectivePolicy, ToolPolicy, classify
-from harborage.tools.validators import describe_tool, schema_validator
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CallContext",
-    "CatalogFilter",
-    "CatalogView",
-    "EffectivePolicy",
-    "ErrorClass",
-    "HandleUnknownError",
-    "Invoker",
-    "Loading",
-    "MemoryToolSearch",
-    "OnAttempt",
-    "OnUnknown",
-    "Probed",
-    "SideEffect",
-    "Tool",
-    "ToolBody",
-    "ToolCatalog",
-    "ToolCrashedError",
-    "ToolDescriptor",
-    "ToolDuplicateNameError",
-    "ToolError",
-    "ToolExample",
-    "ToolExampleInvalidError",
-    "ToolFilterInvalidError",
-    "ToolInvalidArgsError",
-    "ToolMimeInvalidError",
-    "ToolNameMismatchError",
-    "ToolNotFoundError",
-    "ToolOptions",
-    "ToolPolicy",
-    "ToolPolicyExhaustedError",
-    "ToolProbe",
-    "ToolProbeMissingError",
-    "ToolRejectedError",
-    "ToolResult",
-    "ToolSearch",
-    "ToolTimeoutError",
-    "Transport",
-    "UnsupportedTypeError",
-    "ValidateMode",
-    "classify",
-    "describe_tool",
-    "mime_matches",
-    "register_function",
-    "run_with_policy",
-    "schema_validator",
-    "tool",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.tools.catalog import CatalogFilter as CatalogFilter
+    from harborage.tools.catalog import CatalogView as CatalogView
+    from harborage.tools.catalog import ToolCatalog as ToolCatalog
+    from harborage.tools.catalog import ToolSearch as ToolSearch
+    from harborage.tools.enums import ErrorClass as ErrorClass
+    from harborage.tools.enums import Loading as Loading
+    from harborage.tools.enums import OnUnknown as OnUnknown
+    from harborage.tools.enums import SideEffect as SideEffect
+    from harborage.tools.enums import Transport as Transport
+    from harborage.tools.enums import ValidateMode as ValidateMode
+    from harborage.tools.errors import HandleUnknownError as HandleUnknownError
+    from harborage.tools.errors import ToolCrashedError as ToolCrashedError
+    from harborage.tools.errors import ToolDuplicateNameError as ToolDuplicateNameError
+    from harborage.tools.errors import ToolError as ToolError
+    from harborage.tools.errors import ToolExampleInvalidError as ToolExampleInvalidError
+    from harborage.tools.errors import ToolFilterInvalidError as ToolFilterInvalidError
+    from harborage.tools.errors import ToolInvalidArgsError as ToolInvalidArgsError
+    from harborage.tools.errors import ToolMimeInvalidError as ToolMimeInvalidError
+    from harborage.tools.errors import ToolNameMismatchError as ToolNameMismatchError
+    from harborage.tools.errors import ToolNotFoundError as ToolNotFoundError
+    from harborage.tools.errors import ToolPolicyExhaustedError as ToolPolicyExhaustedError
+    from harborage.tools.errors import ToolProbeMissingError as ToolProbeMissingError
+    from harborage.tools.errors import ToolRejectedError as ToolRejectedError
+    from harborage.tools.errors import ToolTimeoutError as ToolTimeoutError
+    from harborage.tools.errors import UnsupportedTypeError as UnsupportedTypeError
+    from harborage.tools.function import ToolOptions as ToolOptions
+    from harborage.tools.function import register_function as register_function
+    from harborage.tools.function import tool as tool
+    from harborage.tools.index import MemoryToolSearch as MemoryToolSearch
+    from harborage.tools.invoke import Invoker as Invoker
+    from harborage.tools.invoke import OnAttempt as OnAttempt
+    from harborage.tools.invoke import run_with_policy as run_with_policy
+    from harborage.tools.model import CallContext as CallContext
+    from harborage.tools.model import Probed as Probed
+    from harborage.tools.model import Tool as Tool
+    from harborage.tools.model import ToolBody as ToolBody
+    from harborage.tools.model import ToolDescriptor as ToolDescriptor
+    from harborage.tools.model import ToolExample as ToolExample
+    from harborage.tools.model import ToolProbe as ToolProbe
+    from harborage.tools.model import ToolResult as ToolResult
+    from harborage.tools.model import mime_matches as mime_matches
+    from harborage.tools.policy import EffectivePolicy as EffectivePolicy
+    from harborage.tools.policy import ToolPolicy as ToolPolicy
+    from harborage.tools.policy import classify as classify
+    from harborage.tools.validators import describe_tool as describe_tool
+    from harborage.tools.validators import schema_validator as schema_validator
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.tools.catalog": "CatalogFilter CatalogView ToolCatalog ToolSearch",
+            "harborage.tools.enums": "ErrorClass Loading OnUnknown SideEffect Transport ValidateMode",
+            "harborage.tools.errors": (
+                "HandleUnknownError ToolCrashedError ToolDuplicateNameError ToolError ToolExampleInvalidError "
+                "ToolFilterInvalidError ToolInvalidArgsError ToolMimeInvalidError ToolNameMismatchError "
+                "ToolNotFoundError ToolPolicyExhaustedError ToolProbeMissingError ToolRejectedError ToolTimeoutError "
+                "UnsupportedTypeError"
+            ),
+            "harborage.tools.function": "ToolOptions register_function tool",
+            "harborage.tools.index": "MemoryToolSearch",
+            "harborage.tools.invoke": "Invoker OnAttempt run_with_policy",
+            "harborage.tools.model": (
+                "CallContext Probed Tool ToolBody ToolDescriptor ToolExample ToolProbe ToolResult mime_matches"
+            ),
+            "harborage.tools.policy": "EffectivePolicy ToolPolicy classify",
+            "harborage.tools.validators": "describe_tool schema_validator",
+        },
+    )

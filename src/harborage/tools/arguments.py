@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
-from harborage.tools.strict import Finder
+
+if TYPE_CHECKING:
+    from harborage.tools.strict import Finder
 
 __all__ = ["REQUIRED", "Argument", "argument_decoder", "invalid_args", "result_checker"]
 

@@ -21,11 +21,13 @@ and `had_no_effect = True` to promise that the call changed nothing, so that rep
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from harborage.errors import HarborageError
-from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = [
     "HandleUnknownError",

@@ -9,13 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from msgspec.structs import asdict, replace
 
 from harborage import codec
 from harborage.tools.arguments import argument_decoder, result_checker
-from harborage.tools.catalog import ToolCatalog
 from harborage.tools.enums import Loading, OnUnknown, SideEffect
 from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError, ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.model import (
@@ -31,6 +30,9 @@ from harborage.tools.model import (
 from harborage.tools.policy import ToolPolicy, resolve
 from harborage.tools.signature import Signature, read_signature
 from harborage.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from harborage.tools.catalog import ToolCatalog
 
 __all__ = ["ToolOptions", "register_function", "tool"]
 

@@ -12,7 +12,7 @@ import random as randomness
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
 from harborage.concurrency import CANCEL_GRACE_S, CancelScope, leavable
@@ -31,7 +31,6 @@ from harborage.events import (
     ToolPolicyExhaustedPayload,
     safe_excerpt,
 )
-from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass
 from harborage.tools.errors import (
     ToolCrashedError,
@@ -39,8 +38,11 @@ from harborage.tools.errors import (
     ToolPolicyExhaustedError,
     ToolTimeoutError,
 )
-from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
 from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, classify, may_repeat, resolve
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
 
 __all__ = ["Invoker", "OnAttempt", "run_with_policy"]
 

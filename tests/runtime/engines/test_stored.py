@@ -11,10 +11,11 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, PauseReason
-from harborage.runtime.durable import Durable, Engine, Hold, RunPhase, RunRequest
+from harborage.runtime.durable import Durable, Engine, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
+from harborage.runtime.steering.arrivals import Hold
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.runs import Claim
 from harborage.state.storage import Storage, open_storage

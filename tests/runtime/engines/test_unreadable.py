@@ -13,10 +13,11 @@ import pytest
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, PauseReason
-from harborage.runtime.durable import Durable, EngineStoppedError, Hold, RunPhase, RunRequest
+from harborage.runtime.durable import Durable, EngineStoppedError, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, PauseRequest
+from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.memory_runs import MemoryRuns
 from harborage.testing.clock import FakeClock, settle

@@ -6,373 +6,184 @@ several shapes; everything else has one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from harborage.events.event import Payload
-from harborage.events.payloads.agents import (
-    AgentCommandPayload,
-    AgentDeregisteredPayload,
-    AgentHealthPayload,
-    AgentRegisteredPayload,
-    AgentRestartedPayload,
-    ArtifactsUploadedPayload,
-    DevDraftCreatedPayload,
-    DevDraftDiscardedPayload,
-    DevDraftPreviewedPayload,
-    DevDraftSavedPayload,
-    DevDraftUpdatedPayload,
-    DevHotReloadCompletedPayload,
-    DevHotReloadTriggeredPayload,
-    FlowBudgetExceededPayload,
-    FlowsPageViewedPayload,
-    FlowsRunInvokedPayload,
-    NotificationIdentityRejectedPayload,
-    NotificationPayload,
-)
-from harborage.events.payloads.control import (
-    ControlLifecyclePayload,
-    ControlRejectedPayload,
-    PausePayloadArtifactRoutedPayload,
-    PauseRequestedPayload,
-    PauseResumedPayload,
-    RunsOverridesSetPayload,
-)
-from harborage.events.payloads.governance import (
-    GovernanceBudgetExceededPayload,
-    GovernanceMaxtokensExceededPayload,
-    GovernancePostureReadAdminPayload,
-    GovernanceRateLimitedPayload,
-)
-from harborage.events.payloads.llm import (
-    LLMCompletionChunkPayload,
-    LLMContextLeakPayload,
-    LLMContextWindowExceededPayload,
-    LLMCost,
-    LLMCostRecordedPayload,
-    LLMImageMaterializedPayload,
-    LLMModeDowngradedPayload,
-    LLMPostureReadAdminPayload,
-    LLMRetryWithFeedbackPayload,
-    LLMUsage,
-)
-from harborage.events.payloads.memory import (
-    MemoryHealthChangedPayload,
-    MemoryIdentityRejectedPayload,
-    MemoryRecoveryDroppedPayload,
-    SessionClosedPayload,
-    SessionGCReapedPayload,
-    SessionOpenedPayload,
-    SessionTouchedPayload,
-    SkillDeletedPayload,
-    SkillIdentityRejectedPayload,
-    SkillPackOverwriteRefusedPayload,
-    SkillProposedPayload,
-    SkillSearchExecutedPayload,
-    SkillUpsertedPayload,
-)
-from harborage.events.payloads.planner import (
-    ActionExtraFieldDroppedPayload,
-    DecisionPayload,
-    MaxStepsExceededPayload,
-    PlannerErrorPayload,
-    PlannerFinishPayload,
-    RepairExhaustedPayload,
-    RepairGuidanceInjectedPayload,
-    TrajectoryCompressedPayload,
-    TrajectoryCompressionFailedPayload,
-)
-from harborage.events.payloads.runtime import (
-    AdminActionPayload,
-    AdminTasksListedPayload,
-    AdminToolActionPayload,
-    AuditAdminScopeUsedPayload,
-    AuditRedactionFailedPayload,
-    AuthRejectedPayload,
-    BusDroppedPayload,
-    BusEnvelope,
-    BusSubscriptionIdleClosedPayload,
-    DistributedBusEnvelopePayload,
-    ImpersonationPayload,
-    RuntimeErrorPayload,
-    RuntimeRunCancelledPayload,
-    RuntimeWarningPayload,
-    TopologyChangedPayload,
-    TopologyEdge,
-    TopologyNode,
-    TopologyProjection,
-)
-from harborage.events.payloads.tasks import (
-    TaskBackgroundAcknowledgedPayload,
-    TaskCancelledPayload,
-    TaskCompletedPayload,
-    TaskError,
-    TaskFailedPayload,
-    TaskGroupCancelledPayload,
-    TaskGroupCompletion,
-    TaskGroupCreatedPayload,
-    TaskGroupMember,
-    TaskGroupResolvedPayload,
-    TaskGroupSealedPayload,
-    TaskPatchAppliedPayload,
-    TaskPatchRejectedPayload,
-    TaskPausedPayload,
-    TaskPrioritisedPayload,
-    TaskResumedPayload,
-    TaskSpawnedPayload,
-    TaskStartedPayload,
-)
-from harborage.events.payloads.tools import (
-    MCPRawHtmlTrustToggledPayload,
-    MCPResourceUpdatedPayload,
-    ToolApprovalRequestedPayload,
-    ToolApprovedPayload,
-    ToolAuthCompletedPayload,
-    ToolAuthRequiredPayload,
-    ToolCompletedPayload,
-    ToolFailedPayload,
-    ToolInterruptedPayload,
-    ToolInvalidArgsPayload,
-    ToolInvokedPayload,
-    ToolPolicyExhaustedPayload,
-    ToolRejectedPayload,
-)
-from harborage.events.types import EventType
+from harborage.exports import lazy_exports
 
-__all__ = [
-    "PAYLOADS",
-    "ActionExtraFieldDroppedPayload",
-    "AdminActionPayload",
-    "AdminTasksListedPayload",
-    "AdminToolActionPayload",
-    "AgentCommandPayload",
-    "AgentDeregisteredPayload",
-    "AgentHealthPayload",
-    "AgentRegisteredPayload",
-    "AgentRestartedPayload",
-    "ArtifactsUploadedPayload",
-    "AuditAdminScopeUsedPayload",
-    "AuditRedactionFailedPayload",
-    "AuthRejectedPayload",
-    "BusDroppedPayload",
-    "BusEnvelope",
-    "BusSubscriptionIdleClosedPayload",
-    "ControlLifecyclePayload",
-    "ControlRejectedPayload",
-    "DecisionPayload",
-    "DevDraftCreatedPayload",
-    "DevDraftDiscardedPayload",
-    "DevDraftPreviewedPayload",
-    "DevDraftSavedPayload",
-    "DevDraftUpdatedPayload",
-    "DevHotReloadCompletedPayload",
-    "DevHotReloadTriggeredPayload",
-    "DistributedBusEnvelopePayload",
-    "FlowBudgetExceededPayload",
-    "FlowsPageViewedPayload",
-    "FlowsRunInvokedPayload",
-    "GovernanceBudgetExceededPayload",
-    "GovernanceMaxtokensExceededPayload",
-    "GovernancePostureReadAdminPayload",
-    "GovernanceRateLimitedPayload",
-    "ImpersonationPayload",
-    "LLMCompletionChunkPayload",
-    "LLMContextLeakPayload",
-    "LLMContextWindowExceededPayload",
-    "LLMCost",
-    "LLMCostRecordedPayload",
-    "LLMImageMaterializedPayload",
-    "LLMModeDowngradedPayload",
-    "LLMPostureReadAdminPayload",
-    "LLMRetryWithFeedbackPayload",
-    "LLMUsage",
-    "MCPRawHtmlTrustToggledPayload",
-    "MCPResourceUpdatedPayload",
-    "MaxStepsExceededPayload",
-    "MemoryHealthChangedPayload",
-    "MemoryIdentityRejectedPayload",
-    "MemoryRecoveryDroppedPayload",
-    "NotificationIdentityRejectedPayload",
-    "NotificationPayload",
-    "PausePayloadArtifactRoutedPayload",
-    "PauseRequestedPayload",
-    "PauseResumedPayload",
-    "PlannerErrorPayload",
-    "PlannerFinishPayload",
-    "RepairExhaustedPayload",
-    "RepairGuidanceInjectedPayload",
-    "RunsOverridesSetPayload",
-    "RuntimeErrorPayload",
-    "RuntimeRunCancelledPayload",
-    "RuntimeWarningPayload",
-    "SessionClosedPayload",
-    "SessionGCReapedPayload",
-    "SessionOpenedPayload",
-    "SessionTouchedPayload",
-    "SkillDeletedPayload",
-    "SkillIdentityRejectedPayload",
-    "SkillPackOverwriteRefusedPayload",
-    "SkillProposedPayload",
-    "SkillSearchExecutedPayload",
-    "SkillUpsertedPayload",
-    "TaskBackgroundAcknowledgedPayload",
-    "TaskCancelledPayload",
-    "TaskCompletedPayload",
-    "TaskError",
-    "TaskFailedPayload",
-    "TaskGroupCancelledPayload",
-    "TaskGroupCompletion",
-    "TaskGroupCreatedPayload",
-    "TaskGroupMember",
-    "TaskGroupResolvedPayload",
-    "TaskGroupSealedPayload",
-    "TaskPatchAppliedPayload",
-    "TaskPatchRejectedPayload",
-    "TaskPausedPayload",
-    "TaskPrioritisedPayload",
-    "TaskResumedPayload",
-    "TaskSpawnedPayload",
-    "TaskStartedPayload",
-    "ToolApprovalRequestedPayload",
-    "ToolApprovedPayload",
-    "ToolAuthCompletedPayload",
-    "ToolAuthRequiredPayload",
-    "ToolCompletedPayload",
-    "ToolFailedPayload",
-    "ToolInterruptedPayload",
-    "ToolInvalidArgsPayload",
-    "ToolInvokedPayload",
-    "ToolPolicyExhaustedPayload",
-    "ToolRejectedPayload",
-    "TopologyChangedPayload",
-    "TopologyEdge",
-    "TopologyNode",
-    "TopologyProjection",
-    "TrajectoryCompressedPayload",
-    "TrajectoryCompressionFailedPayload",
-]
-
-PAYLOADS: Mapping[EventType, tuple[type[Payload], ...]] = MappingProxyType(
-    {
-        # Bus, runtime, audit
-        EventType.RUNTIME_ERROR: (RuntimeErrorPayload,),
-        EventType.RUNTIME_WARNING: (RuntimeWarningPayload,),
-        EventType.RUNTIME_RUN_CANCELLED: (RuntimeRunCancelledPayload,),
-        EventType.BUS_DROPPED: (BusDroppedPayload,),
-        EventType.BUS_SUBSCRIPTION_IDLE_CLOSED: (BusSubscriptionIdleClosedPayload,),
-        EventType.AUDIT_REDACTION_FAILED: (AuditRedactionFailedPayload,),
-        EventType.AUDIT_ADMIN_SCOPE_USED: (
-            AuditAdminScopeUsedPayload,
-            AdminTasksListedPayload,
-            AdminActionPayload,
-            AdminToolActionPayload,
-            ImpersonationPayload,
-        ),
-        EventType.AUTH_REJECTED: (AuthRejectedPayload,),
-        EventType.TOPOLOGY_CHANGED: (TopologyChangedPayload,),
-        EventType.DISTRIBUTED_BUS_ENVELOPE: (DistributedBusEnvelopePayload,),
-        # Steering, pause, run overrides
-        EventType.CONTROL_RECEIVED: (ControlLifecyclePayload,),
-        EventType.CONTROL_APPLIED: (ControlLifecyclePayload,),
-        EventType.CONTROL_REJECTED: (ControlRejectedPayload,),
-        EventType.PAUSE_REQUESTED: (PauseRequestedPayload,),
-        EventType.PAUSE_RESUMED: (PauseResumedPayload,),
-        EventType.PAUSE_PAYLOAD_ARTIFACT_ROUTED: (PausePayloadArtifactRoutedPayload,),
-        EventType.RUNS_OVERRIDES_SET: (RunsOverridesSetPayload,),
-        # Tasks
-        EventType.TASK_SPAWNED: (TaskSpawnedPayload,),
-        EventType.TASK_STARTED: (TaskStartedPayload,),
-        EventType.TASK_PAUSED: (TaskPausedPayload,),
-        EventType.TASK_RESUMED: (TaskResumedPayload,),
-        EventType.TASK_COMPLETED: (TaskCompletedPayload,),
-        EventType.TASK_FAILED: (TaskFailedPayload,),
-        EventType.TASK_CANCELLED: (TaskCancelledPayload,),
-        EventType.TASK_PRIORITISED: (TaskPrioritisedPayload,),
-        EventType.TASK_GROUP_CREATED: (TaskGroupCreatedPayload,),
-        EventType.TASK_GROUP_SEALED: (TaskGroupSealedPayload,),
-        EventType.TASK_GROUP_RESOLVED: (TaskGroupResolvedPayload,),
-        EventType.TASK_GROUP_CANCELLED: (TaskGroupCancelledPayload,),
-        EventType.TASK_PATCH_APPLIED: (TaskPatchAppliedPayload,),
-        EventType.TASK_PATCH_REJECTED: (TaskPatchRejectedPayload,),
-        EventType.TASK_BACKGROUND_ACKNOWLEDGED: (TaskBackgroundAcknowledgedPayload,),
-        # Tools, MCP
-        EventType.TOOL_INVOKED: (ToolInvokedPayload,),
-        EventType.TOOL_COMPLETED: (ToolCompletedPayload,),
-        EventType.TOOL_FAILED: (ToolFailedPayload,),
-        EventType.TOOL_INVALID_ARGS: (ToolInvalidArgsPayload,),
-        EventType.TOOL_POLICY_EXHAUSTED: (ToolPolicyExhaustedPayload,),
-        EventType.TOOL_INTERRUPTED: (ToolInterruptedPayload,),
-        EventType.TOOL_APPROVAL_REQUESTED: (ToolApprovalRequestedPayload,),
-        EventType.TOOL_APPROVED: (ToolApprovedPayload,),
-        EventType.TOOL_REJECTED: (ToolRejectedPayload,),
-        EventType.TOOL_AUTH_REQUIRED: (ToolAuthRequiredPayload,),
-        EventType.TOOL_AUTH_COMPLETED: (ToolAuthCompletedPayload,),
-        EventType.MCP_RESOURCE_UPDATED: (MCPResourceUpdatedPayload,),
-        EventType.MCP_RAW_HTML_TRUST_TOGGLED: (MCPRawHtmlTrustToggledPayload,),
-        # Planner, trajectory, LLM
-        EventType.PLANNER_DECISION: (DecisionPayload,),
-        EventType.PLANNER_MAX_STEPS_EXCEEDED: (MaxStepsExceededPayload,),
-        EventType.PLANNER_REPAIR_EXHAUSTED: (RepairExhaustedPayload,),
-        EventType.PLANNER_REPAIR_GUIDANCE_INJECTED: (RepairGuidanceInjectedPayload,),
-        EventType.PLANNER_ACTION_EXTRA_FIELD_DROPPED: (ActionExtraFieldDroppedPayload,),
-        EventType.PLANNER_FINISH: (PlannerFinishPayload,),
-        EventType.PLANNER_ERROR: (PlannerErrorPayload,),
-        EventType.TRAJECTORY_COMPRESSED: (TrajectoryCompressedPayload,),
-        EventType.TRAJECTORY_COMPRESSION_FAILED: (TrajectoryCompressionFailedPayload,),
-        EventType.LLM_COMPLETION_CHUNK: (LLMCompletionChunkPayload,),
-        EventType.LLM_COST_RECORDED: (LLMCostRecordedPayload,),
-        EventType.LLM_CONTEXT_LEAK: (LLMContextLeakPayload,),
-        EventType.LLM_CONTEXT_WINDOW_EXCEEDED: (LLMContextWindowExceededPayload,),
-        EventType.LLM_IMAGE_MATERIALIZED: (LLMImageMaterializedPayload,),
-        EventType.LLM_MODE_DOWNGRADED: (LLMModeDowngradedPayload,),
-        EventType.LLM_RETRY_WITH_FEEDBACK: (LLMRetryWithFeedbackPayload,),
-        EventType.LLM_POSTURE_READ_ADMIN: (LLMPostureReadAdminPayload,),
-        # Governance
-        EventType.GOVERNANCE_BUDGET_EXCEEDED: (GovernanceBudgetExceededPayload,),
-        EventType.GOVERNANCE_RATE_LIMITED: (GovernanceRateLimitedPayload,),
-        EventType.GOVERNANCE_MAXTOKENS_EXCEEDED: (GovernanceMaxtokensExceededPayload,),
-        EventType.GOVERNANCE_POSTURE_READ_ADMIN: (GovernancePostureReadAdminPayload,),
-        # Sessions, memory, skills
-        EventType.SESSION_OPENED: (SessionOpenedPayload,),
-        EventType.SESSION_TOUCHED: (SessionTouchedPayload,),
-        EventType.SESSION_CLOSED: (SessionClosedPayload,),
-        EventType.SESSION_GC_REAPED: (SessionGCReapedPayload,),
-        EventType.MEMORY_IDENTITY_REJECTED: (MemoryIdentityRejectedPayload,),
-        EventType.MEMORY_HEALTH_CHANGED: (MemoryHealthChangedPayload,),
-        EventType.MEMORY_RECOVERY_DROPPED: (MemoryRecoveryDroppedPayload,),
-        EventType.SKILL_UPSERTED: (SkillUpsertedPayload,),
-        EventType.SKILL_DELETED: (SkillDeletedPayload,),
-        EventType.SKILL_PACK_OVERWRITE_REFUSED: (SkillPackOverwriteRefusedPayload,),
-        EventType.SKILL_SEARCH_EXECUTED: (SkillSearchExecutedPayload,),
-        EventType.SKILL_IDENTITY_REJECTED: (SkillIdentityRejectedPayload,),
-        EventType.SKILL_PROPOSED: (SkillProposedPayload,),
-        # Agents, flows, artifacts, developer server
-        EventType.AGENT_REGISTERED: (AgentRegisteredPayload,),
-        EventType.AGENT_RESTARTED: (AgentRestartedPayload,),
-        EventType.AGENT_HEALTH: (AgentHealthPayload,),
-        EventType.AGENT_DEREGISTERED: (AgentDeregisteredPayload,),
-        EventType.AGENT_PAUSED: (AgentCommandPayload,),
-        EventType.AGENT_DRAINED: (AgentCommandPayload,),
-        EventType.AGENT_RESTART_REQUESTED: (AgentCommandPayload,),
-        EventType.AGENT_FORCE_STOPPED: (AgentCommandPayload,),
-        EventType.FLOW_BUDGET_EXCEEDED: (FlowBudgetExceededPayload,),
-        EventType.FLOWS_PAGE_VIEWED: (FlowsPageViewedPayload,),
-        EventType.FLOWS_RUN_INVOKED: (FlowsRunInvokedPayload,),
-        EventType.ARTIFACTS_UPLOADED: (ArtifactsUploadedPayload,),
-        EventType.DEV_DRAFT_CREATED: (DevDraftCreatedPayload,),
-        EventType.DEV_DRAFT_UPDATED: (DevDraftUpdatedPayload,),
-        EventType.DEV_DRAFT_PREVIEWED: (DevDraftPreviewedPayload,),
-        EventType.DEV_DRAFT_SAVED: (DevDraftSavedPayload,),
-        EventType.DEV_DRAFT_DISCARDED: (DevDraftDiscardedPayload,),
-        EventType.DEV_HOT_RELOAD_TRIGGERED: (DevHotReloadTriggeredPayload,),
-        EventType.DEV_HOT_RELOAD_COMPLETED: (DevHotReloadCompletedPayload,),
-        # Notifications
-        EventType.NOTIFICATION_TASK_FAILED: (NotificationPayload,),
-        EventType.NOTIFICATION_TOOL_APPROVAL_REQUESTED: (NotificationPayload,),
-        EventType.NOTIFICATION_GOVERNANCE_BUDGET_EXCEEDED: (NotificationPayload,),
-        EventType.NOTIFICATION_AUTH_REQUIRED: (NotificationPayload,),
-        EventType.NOTIFICATION_PAUSE_REQUESTED: (NotificationPayload,),
-        EventType.NOTIFICATION_IDENTITY_REJECTED: (NotificationIdentityRejectedPayload,),
-    }
-)
-"""The payload class, or classes, that events of each type carry."""
+if TYPE_CHECKING:
+    from harborage.events.payloads.agents import AgentCommandPayload as AgentCommandPayload
+    from harborage.events.payloads.agents import AgentDeregisteredPayload as AgentDeregisteredPayload
+    from harborage.events.payloads.agents import AgentHealthPayload as AgentHealthPayload
+    from harborage.events.payloads.agents import AgentRegisteredPayload as AgentRegisteredPayload
+    from harborage.events.payloads.agents import AgentRestartedPayload as AgentRestartedPayload
+    from harborage.events.payloads.agents import ArtifactsUploadedPayload as ArtifactsUploadedPayload
+    from harborage.events.payloads.agents import DevDraftCreatedPayload as DevDraftCreatedPayload
+    from harborage.events.payloads.agents import DevDraftDiscardedPayload as DevDraftDiscardedPayload
+    from harborage.events.payloads.agents import DevDraftPreviewedPayload as DevDraftPreviewedPayload
+    from harborage.events.payloads.agents import DevDraftSavedPayload as DevDraftSavedPayload
+    from harborage.events.payloads.agents import DevDraftUpdatedPayload as DevDraftUpdatedPayload
+    from harborage.events.payloads.agents import DevHotReloadCompletedPayload as DevHotReloadCompletedPayload
+    from harborage.events.payloads.agents import DevHotReloadTriggeredPayload as DevHotReloadTriggeredPayload
+    from harborage.events.payloads.agents import FlowBudgetExceededPayload as FlowBudgetExceededPayload
+    from harborage.events.payloads.agents import FlowsPageViewedPayload as FlowsPageViewedPayload
+    from harborage.events.payloads.agents import FlowsRunInvokedPayload as FlowsRunInvokedPayload
+    from harborage.events.payloads.agents import (
+        NotificationIdentityRejectedPayload as NotificationIdentityRejectedPayload,
+    )
+    from harborage.events.payloads.agents import NotificationPayload as NotificationPayload
+    from harborage.events.payloads.by_type import PAYLOADS as PAYLOADS
+    from harborage.events.payloads.control import ControlLifecyclePayload as ControlLifecyclePayload
+    from harborage.events.payloads.control import ControlRejectedPayload as ControlRejectedPayload
+    from harborage.events.payloads.control import PausePayloadArtifactRoutedPayload as PausePayloadArtifactRoutedPayload
+    from harborage.events.payloads.control import PauseRequestedPayload as PauseRequestedPayload
+    from harborage.events.payloads.control import PauseResumedPayload as PauseResumedPayload
+    from harborage.events.payloads.control import RunsOverridesSetPayload as RunsOverridesSetPayload
+    from harborage.events.payloads.governance import GovernanceBudgetExceededPayload as GovernanceBudgetExceededPayload
+    from harborage.events.payloads.governance import (
+        GovernanceMaxtokensExceededPayload as GovernanceMaxtokensExceededPayload,
+    )
+    from harborage.events.payloads.governance import (
+        GovernancePostureReadAdminPayload as GovernancePostureReadAdminPayload,
+    )
+    from harborage.events.payloads.governance import GovernanceRateLimitedPayload as GovernanceRateLimitedPayload
+    from harborage.events.payloads.llm import LLMCompletionChunkPayload as LLMCompletionChunkPayload
+    from harborage.events.payloads.llm import LLMContextLeakPayload as LLMContextLeakPayload
+    from harborage.events.payloads.llm import LLMContextWindowExceededPayload as LLMContextWindowExceededPayload
+    from harborage.events.payloads.llm import LLMCost as LLMCost
+    from harborage.events.payloads.llm import LLMCostRecordedPayload as LLMCostRecordedPayload
+    from harborage.events.payloads.llm import LLMImageMaterializedPayload as LLMImageMaterializedPayload
+    from harborage.events.payloads.llm import LLMModeDowngradedPayload as LLMModeDowngradedPayload
+    from harborage.events.payloads.llm import LLMPostureReadAdminPayload as LLMPostureReadAdminPayload
+    from harborage.events.payloads.llm import LLMRetryWithFeedbackPayload as LLMRetryWithFeedbackPayload
+    from harborage.events.payloads.llm import LLMUsage as LLMUsage
+    from harborage.events.payloads.memory import MemoryHealthChangedPayload as MemoryHealthChangedPayload
+    from harborage.events.payloads.memory import MemoryIdentityRejectedPayload as MemoryIdentityRejectedPayload
+    from harborage.events.payloads.memory import MemoryRecoveryDroppedPayload as MemoryRecoveryDroppedPayload
+    from harborage.events.payloads.memory import SessionClosedPayload as SessionClosedPayload
+    from harborage.events.payloads.memory import SessionGCReapedPayload as SessionGCReapedPayload
+    from harborage.events.payloads.memory import SessionOpenedPayload as SessionOpenedPayload
+    from harborage.events.payloads.memory import SessionTouchedPayload as SessionTouchedPayload
+    from harborage.events.payloads.memory import SkillDeletedPayload as SkillDeletedPayload
+    from harborage.events.payloads.memory import SkillIdentityRejectedPayload as SkillIdentityRejectedPayload
+    from harborage.events.payloads.memory import SkillPackOverwriteRefusedPayload as SkillPackOverwriteRefusedPayload
+    from harborage.events.payloads.memory import SkillProposedPayload as SkillProposedPayload
+    from harborage.events.payloads.memory import SkillSearchExecutedPayload as SkillSearchExecutedPayload
+    from harborage.events.payloads.memory import SkillUpsertedPayload as SkillUpsertedPayload
+    from harborage.events.payloads.planner import ActionExtraFieldDroppedPayload as ActionExtraFieldDroppedPayload
+    from harborage.events.payloads.planner import DecisionPayload as DecisionPayload
+    from harborage.events.payloads.planner import MaxStepsExceededPayload as MaxStepsExceededPayload
+    from harborage.events.payloads.planner import PlannerErrorPayload as PlannerErrorPayload
+    from harborage.events.payloads.planner import PlannerFinishPayload as PlannerFinishPayload
+    from harborage.events.payloads.planner import RepairExhaustedPayload as RepairExhaustedPayload
+    from harborage.events.payloads.planner import RepairGuidanceInjectedPayload as RepairGuidanceInjectedPayload
+    from harborage.events.payloads.planner import TrajectoryCompressedPayload as TrajectoryCompressedPayload
+    from harborage.events.payloads.planner import (
+        TrajectoryCompressionFailedPayload as TrajectoryCompressionFailedPayload,
+    )
+    from harborage.events.payloads.runtime import AdminActionPayload as AdminActionPayload
+    from harborage.events.payloads.runtime import AdminTasksListedPayload as AdminTasksListedPayload
+    from harborage.events.payloads.runtime import AdminToolActionPayload as AdminToolActionPayload
+    from harborage.events.payloads.runtime import AuditAdminScopeUsedPayload as AuditAdminScopeUsedPayload
+    from harborage.events.payloads.runtime import AuditRedactionFailedPayload as AuditRedactionFailedPayload
+    from harborage.events.payloads.runtime import AuthRejectedPayload as AuthRejectedPayload
+    from harborage.events.payloads.runtime import BusDroppedPayload as BusDroppedPayload
+    from harborage.events.payloads.runtime import BusEnvelope as BusEnvelope
+    from harborage.events.payloads.runtime import BusSubscriptionIdleClosedPayload as BusSubscriptionIdleClosedPayload
+    from harborage.events.payloads.runtime import DistributedBusEnvelopePayload as DistributedBusEnvelopePayload
+    from harborage.events.payloads.runtime import ImpersonationPayload as ImpersonationPayload
+    from harborage.events.payloads.runtime import RuntimeErrorPayload as RuntimeErrorPayload
+    from harborage.events.payloads.runtime import RuntimeRunCancelledPayload as RuntimeRunCancelledPayload
+    from harborage.events.payloads.runtime import RuntimeWarningPayload as RuntimeWarningPayload
+    from harborage.events.payloads.runtime import TopologyChangedPayload as TopologyChangedPayload
+    from harborage.events.payloads.runtime import TopologyEdge as TopologyEdge
+    from harborage.events.payloads.runtime import TopologyNode as TopologyNode
+    from harborage.events.payloads.runtime import TopologyProjection as TopologyProjection
+    from harborage.events.payloads.tasks import TaskBackgroundAcknowledgedPayload as TaskBackgroundAcknowledgedPayload
+    from harborage.events.payloads.tasks import TaskCancelledPayload as TaskCancelledPayload
+    from harborage.events.payloads.tasks import TaskCompletedPayload as TaskCompletedPayload
+    from harborage.events.payloads.tasks import TaskError as TaskError
+    from harborage.events.payloads.tasks import TaskFailedPayload as TaskFailedPayload
+    from harborage.events.payloads.tasks import TaskGroupCancelledPayload as TaskGroupCancelledPayload
+    from harborage.events.payloads.tasks import TaskGroupCompletion as TaskGroupCompletion
+    from harborage.events.payloads.tasks import TaskGroupCreatedPayload as TaskGroupCreatedPayload
+    from harborage.events.payloads.tasks import TaskGroupMember as TaskGroupMember
+    from harborage.events.payloads.tasks import TaskGroupResolvedPayload as TaskGroupResolvedPayload
+    from harborage.events.payloads.tasks import TaskGroupSealedPayload as TaskGroupSealedPayload
+    from harborage.events.payloads.tasks import TaskPatchAppliedPayload as TaskPatchAppliedPayload
+    from harborage.events.payloads.tasks import TaskPatchRejectedPayload as TaskPatchRejectedPayload
+    from harborage.events.payloads.tasks import TaskPausedPayload as TaskPausedPayload
+    from harborage.events.payloads.tasks import TaskPrioritisedPayload as TaskPrioritisedPayload
+    from harborage.events.payloads.tasks import TaskResumedPayload as TaskResumedPayload
+    from harborage.events.payloads.tasks import TaskSpawnedPayload as TaskSpawnedPayload
+    from harborage.events.payloads.tasks import TaskStartedPayload as TaskStartedPayload
+    from harborage.events.payloads.tools import MCPRawHtmlTrustToggledPayload as MCPRawHtmlTrustToggledPayload
+    from harborage.events.payloads.tools import MCPResourceUpdatedPayload as MCPResourceUpdatedPayload
+    from harborage.events.payloads.tools import ToolApprovalRequestedPayload as ToolApprovalRequestedPayload
+    from harborage.events.payloads.tools import ToolApprovedPayload as ToolApprovedPayload
+    from harborage.events.payloads.tools import ToolAuthCompletedPayload as ToolAuthCompletedPayload
+    from harborage.events.payloads.tools import ToolAuthRequiredPayload as ToolAuthRequiredPayload
+    from harborage.events.payloads.tools import ToolCompletedPayload as ToolCompletedPayload
+    from harborage.events.payloads.tools import ToolFailedPayload as ToolFailedPayload
+    from harborage.events.payloads.tools import ToolInterruptedPayload as ToolInterruptedPayload
+    from harborage.events.payloads.tools import ToolInvalidArgsPayload as ToolInvalidArgsPayload
+    from harborage.events.payloads.tools import ToolInvokedPayload as ToolInvokedPayload
+    from harborage.events.payloads.tools import ToolPolicyExhaustedPayload as ToolPolicyExhaustedPayload
+    from harborage.events.payloads.tools import ToolRejectedPayload as ToolRejectedPayload
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.events.payloads.agents": (
+                "AgentCommandPayload AgentDeregisteredPayload AgentHealthPayload AgentRegisteredPayload "
+                "AgentRestartedPayload ArtifactsUploadedPayload DevDraftCreatedPayload DevDraftDiscardedPayload "
+                "DevDraftPreviewedPayload DevDraftSavedPayload DevDraftUpdatedPayload DevHotReloadCompletedPayload "
+                "DevHotReloadTriggeredPayload FlowBudgetExceededPayload FlowsPageViewedPayload FlowsRunInvokedPayload "
+                "NotificationIdentityRejectedPayload NotificationPayload"
+            ),
+            "harborage.events.payloads.by_type": "PAYLOADS",
+            "harborage.events.payloads.control": (
+                "ControlLifecyclePayload ControlRejectedPayload PausePayloadArtifactRoutedPayload "
+                "PauseRequestedPayload PauseResumedPayload RunsOverridesSetPayload"
+            ),
+            "harborage.events.payloads.governance": (
+                "GovernanceBudgetExceededPayload GovernanceMaxtokensExceededPayload GovernancePostureReadAdminPayload "
+                "GovernanceRateLimitedPayload"
+            ),
+            "harborage.events.payloads.llm": (
+                "LLMCompletionChunkPayload LLMContextLeakPayload LLMContextWindowExceededPayload LLMCost "
+                "LLMCostRecordedPayload LLMImageMaterializedPayload LLMModeDowngradedPayload "
+                "LLMPostureReadAdminPayload LLMRetryWithFeedbackPayload LLMUsage"
+            ),
+            "harborage.events.payloads.memory": (
+                "MemoryHealthChangedPayload MemoryIdentityRejectedPayload MemoryRecoveryDroppedPayload "
+                "SessionClosedPayload SessionGCReapedPayload SessionOpenedPayload SessionTouchedPayload "
+                "SkillDeletedPayload SkillIdentityRejectedPayload SkillPackOverwriteRefusedPayload "
+                "SkillProposedPayload SkillSearchExecutedPayload SkillUpsertedPayload"
+            ),
+            "harborage.events.payloads.planner": (
+                "ActionExtraFieldDroppedPayload DecisionPayload MaxStepsExceededPayload PlannerErrorPayload "
+                "PlannerFinishPayload RepairExhaustedPayload RepairGuidanceInjectedPayload "
+                "TrajectoryCompressedPayload TrajectoryCompressionFailedPayload"
+            ),
+            "harborage.events.payloads.runtime": (
+                "AdminActionPayload AdminTasksListedPayload AdminToolActionPayload AuditAdminScopeUsedPayload "
+                "AuditRedactionFailedPayload AuthRejectedPayload BusDroppedPayload BusEnvelope "
+                "BusSubscriptionIdleClosedPayload DistributedBusEnvelopePayload ImpersonationPayload "
+                "RuntimeErrorPayload RuntimeRunCancelledPayload RuntimeWarningPayload TopologyChangedPayload "
+                "TopologyEdge TopologyNode TopologyProjection"
+            ),
+            "harborage.events.payloads.tasks": (
+                "TaskBackgroundAcknowledgedPayload TaskCancelledPayload TaskCompletedPayload TaskError "
+                "TaskFailedPayload TaskGroupCancelledPayload TaskGroupCompletion TaskGroupCreatedPayload "
+                "TaskGroupMember TaskGroupResolvedPayload TaskGroupSealedPayload TaskPatchAppliedPayload "
+                "TaskPatchRejectedPayload TaskPausedPayload TaskPrioritisedPayload TaskResumedPayload "
+                "TaskSpawnedPayload TaskStartedPayload"
+            ),
+            "harborage.events.payloads.tools": (
+                "MCPRawHtmlTrustToggledPayload MCPResourceUpdatedPayload ToolApprovalRequestedPayload "
+                "ToolApprovedPayload ToolAuthCompletedPayload ToolAuthRequiredPayload ToolCompletedPayload "
+                "ToolFailedPayload ToolInterruptedPayload ToolInvalidArgsPayload ToolInvokedPayload "
+                "ToolPolicyExhaustedPayload ToolRejectedPayload"
+            ),
+        },
+    )

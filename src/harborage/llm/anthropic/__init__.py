@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.llm.anthropic.reading import Reading
 from harborage.llm.anthropic.request import body_of
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.keys import resolve_key
 from harborage.llm.sdk.driver import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["AnthropicDriver", "make"]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
 from harborage.llm.anthropic.request import ANSWER_TOOL
 from harborage.llm.client import Usage, reported_usage, sum_of_counts
-from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["Reading"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage import codec
 from harborage.llm.anything.reading import answer_of, take_event
 from harborage.llm.anything.request import Asked, Words, asked_of
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import (
     ConnectionFailedError,
     IncompleteAnswerError,
@@ -28,6 +26,10 @@ from harborage.llm.keys import resolve_key
 from harborage.llm.sdk.driver import SDKDriver, import_sdk
 from harborage.llm.sdk.waits import Paced
 from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["AnythingDriver", "make"]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage import codec
 from harborage.llm.client import Cost, Usage, reported_usage
-from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["answer_of", "take_event"]
 

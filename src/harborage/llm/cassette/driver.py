@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -12,12 +12,14 @@ from harborage.llm.cassette.clients import Recording, Replaying
 from harborage.llm.cassette.errors import CassetteInvalidError
 from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
 from harborage.llm.cassette.tape import Cassette
-from harborage.llm.client import LLMClient
 from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.drivers import LLM_DRIVERS
 from harborage.llm.errors import LLMError
 from harborage.llm.models import profile_for
 from harborage.llm.providers import config_for, parse_model
+
+if TYPE_CHECKING:
+    from harborage.llm.client import LLMClient
 
 __all__ = ["RECORD_VARIABLE", "cassette_config", "make"]
 

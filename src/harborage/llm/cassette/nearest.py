@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
-from harborage.llm.cassette.normal import Asked
+
+if TYPE_CHECKING:
+    from harborage.llm.cassette.normal import Asked
 
 __all__ = ["difference", "nearest", "told"]
 

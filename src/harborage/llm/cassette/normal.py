@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
-from harborage.llm.cassette.scrubbing import Scrubber
 from harborage.llm.client import ChatMessage, CompleteRequest, Role
 from harborage.llm.content import Part, TextPart
+
+if TYPE_CHECKING:
+    from harborage.llm.cassette.scrubbing import Scrubber
 
 __all__ = ["Asked", "asked", "marked", "unmarked"]
 

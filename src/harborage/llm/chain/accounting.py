@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
 from harborage.llm.chain.conversation import read_conversation
 from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.tokens import message_tokens, tokens_beside_messages
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["Accounted", "PriceOf"]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from harborage.events import Event, EventType, SafePayload
 from harborage.identity import Quadruple, effective_quadruple
-from harborage.llm.config import Deps
 from harborage.llm.errors import IdentityMissingError
+
+if TYPE_CHECKING:
+    from harborage.llm.config import Deps
 
 __all__ = ["announce", "caller"]
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from harborage.concurrency import cancellations
-from harborage.llm.client import CompleteRequest, OnDelta
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, OnDelta
 
 __all__ = ["Attempts"]
 

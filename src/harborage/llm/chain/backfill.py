@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,7 +19,9 @@ from harborage.llm.client import (
 )
 from harborage.llm.content import TextPart
 from harborage.llm.memo import kept_with
-from harborage.llm.profile import CostOverrides
+
+if TYPE_CHECKING:
+    from harborage.llm.profile import CostOverrides
 
 __all__ = ["backfilled", "overridden_cost"]
 

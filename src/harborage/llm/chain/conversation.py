@@ -7,13 +7,15 @@ that answer, with the messages before it: where they are the same again, only wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from harborage.llm.chain.known import MessageFacts, facts_of
 from harborage.llm.chain.pairing import check_pairing
-from harborage.llm.client import ChatMessage
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ChatMessage
 
 __all__ = ["Conversation", "read_conversation"]
 

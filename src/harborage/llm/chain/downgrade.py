@@ -5,7 +5,7 @@ Nothing is remembered: the next call starts at the profile's mode again.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage.events import EventType, LLMModeDowngradedPayload
 from harborage.identity import Quadruple, effective_quadruple
@@ -17,7 +17,9 @@ from harborage.llm.chain.schema_errors import is_invalid_json_schema_error
 from harborage.llm.chain.wording import cut
 from harborage.llm.client import CompleteRequest, CompleteResponse, ResponseFormatKind
 from harborage.llm.errors import DowngradeExhaustedError
-from harborage.llm.profile import OutputMode
+
+if TYPE_CHECKING:
+    from harborage.llm.profile import OutputMode
 
 __all__ = ["Downgrading"]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from harborage.llm.chain.layer import Layer
-from harborage.llm.client import CompleteRequest, CompleteResponse
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
 
 __all__ = ["Governed"]
 

@@ -5,9 +5,13 @@ Closing lives here once. A layer holds nothing of a call: hundreds of them may b
 
 from __future__ import annotations
 
-from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient
-from harborage.llm.config import ConfigSnapshot, Deps
+from typing import TYPE_CHECKING
+
 from harborage.llm.errors import ClientClosedError, InvalidConfigError
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["Layer"]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage.llm.chain.data_urls import parse_data_url, utf8_size
-from harborage.llm.client import ChatMessage
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ChatMessage
 
 __all__ = ["Leak", "find_leak"]
 

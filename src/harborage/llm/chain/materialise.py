@@ -7,19 +7,21 @@ step, content that has been looked at is known again by its hash, and is neither
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from harborage.artifacts import ArtifactScope
 from harborage.events import EventType, LLMImageMaterializedPayload
-from harborage.identity import Quadruple
 from harborage.llm.chain.announce import announce
 from harborage.llm.chain.data_urls import DataURL, parse_data_url
-from harborage.llm.client import ChatMessage
-from harborage.llm.config import Deps
 from harborage.llm.content import ArtifactStub, AudioPart, FetchHint, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import InvalidContentError, LLMError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.llm.client import ChatMessage
+    from harborage.llm.config import Deps
 
 __all__ = ["FETCH_TOOL", "NAMESPACE", "Materialiser"]
 

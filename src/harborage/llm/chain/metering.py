@@ -7,6 +7,7 @@ of them are silent the cost stays zero.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +17,11 @@ from harborage.llm.chain.announce import announce
 from harborage.llm.chain.backfill import backfilled, overridden_cost
 from harborage.llm.chain.layer import Layer
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.prices import Prices
-from harborage.llm.profile import ModelProfile
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.profile import ModelProfile
 
 __all__ = ["Metered"]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from harborage.llm.chain.known import MessageFacts, facts_of
-from harborage.llm.client import ChatMessage
 from harborage.llm.errors import OrphanToolCallError
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ChatMessage
 
 __all__ = ["check_pairing"]
 

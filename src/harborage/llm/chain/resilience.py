@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage.clock import sleep
 from harborage.llm.chain.attempts import Attempts
 from harborage.llm.chain.layer import Layer
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import TransportPolicy
 from harborage.llm.errors import ProviderError, Retry
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import TransportPolicy
 
 __all__ = ["Resilient", "backoff_s", "wait_s"]
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage.concurrency import CancelScope
 from harborage.events import EventType, LLMContextLeakPayload, LLMContextWindowExceededPayload
-from harborage.identity import Quadruple
 from harborage.llm.chain.announce import announce, caller
-from harborage.llm.chain.conversation import Conversation
 from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.leaks import find_leak
 from harborage.llm.chain.materialise import Materialiser
 from harborage.llm.chain.structure import check_structure
 from harborage.llm.chain.tokens import tokens_beside_messages
-from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import (
     ContextLeakError,
     ContextWindowExceededError,
@@ -30,8 +27,14 @@ from harborage.llm.errors import (
     ToolsUnsupportedError,
     UnsupportedModelError,
 )
-from harborage.llm.profile import ModelProfile
 from harborage.llm.settings import DEFAULT_RESERVE, DEFAULT_THRESHOLD_BYTES, DEFAULT_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.llm.chain.conversation import Conversation
+    from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
+    from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.profile import ModelProfile
 
 __all__ = ["Safe"]
 

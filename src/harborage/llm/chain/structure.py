@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harborage.llm.chain.conversation import Conversation, read_conversation
-from harborage.llm.client import ChatMessage
 from harborage.llm.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ChatMessage
 
 __all__ = ["check_structure"]
 

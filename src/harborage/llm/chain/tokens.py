@@ -5,13 +5,15 @@ Estimates only: they guard a window, they are never billed. Nothing here is a to
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.llm.chain.data_urls import utf8_size
-from harborage.llm.client import ChatMessage, CompleteRequest, ToolDeclaration
 from harborage.llm.content import TextPart
 from harborage.llm.memo import kept_with
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ChatMessage, CompleteRequest, ToolDeclaration
 
 __all__ = ["message_tokens", "tokens_beside_messages"]
 

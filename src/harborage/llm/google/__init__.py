@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from harborage import codec
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import LLMError
 from harborage.llm.google.reading import Reading
 from harborage.llm.google.request import Call, call_of
@@ -24,6 +22,9 @@ from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
     import httpx2
+
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["GoogleDriver", "make"]
 

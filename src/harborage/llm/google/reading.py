@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage import codec
 from harborage.llm.client import Usage, reported_usage, sum_of_counts
 from harborage.llm.errors import MalformedAnswerError
-from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["Reading"]
 

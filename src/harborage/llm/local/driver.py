@@ -10,7 +10,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -25,13 +25,15 @@ from harborage.llm.client import (
     ToolChoice,
     Usage,
 )
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import ClientClosedError, ContextOverflowError, IdentityMissingError, MalformedAnswerError
 from harborage.llm.local.constrained import Turn, answering, constrained, is_constrained, unconstrained
 from harborage.llm.local.conversation import is_answerable, is_repeat
 from harborage.llm.local.decisions import Answer, AnswerStream, Call, CutOff, Decision
 from harborage.llm.local.server import LocalServer
 from harborage.llm.openai_compat import make as make_compatible
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["DEFAULT_CONTEXT_TOKENS", "PROVIDER", "LocalDriver"]
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
-from harborage.llm.client import ToolDeclaration
 from harborage.llm.local.decisions import written_answer, written_call
 from harborage.llm.local.schemas import simplified
+
+if TYPE_CHECKING:
+    from harborage.llm.client import ToolDeclaration
 
 __all__ = ["MOST_EXAMPLES", "Example", "example_of", "worked_examples"]
 

@@ -7,9 +7,10 @@ given an end. What the grammar does not hold a model to, the tool's own validati
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.llm.client import ToolDeclaration
+if TYPE_CHECKING:
+    from harborage.llm.client import ToolDeclaration
 
 __all__ = ["ANSWER", "TEXT", "answer_name", "decision_schema", "offered", "simplified"]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from harborage.llm.config import ConfigSnapshot, Deps
+from typing import TYPE_CHECKING
+
 from harborage.llm.keys import resolve_key
 from harborage.llm.openai_compat.connections import Server
 from harborage.llm.openai_compat.driver import OpenAICompatDriver
 from harborage.llm.providers import PROVIDERS
+
+if TYPE_CHECKING:
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["OpenAICompatDriver", "Server", "make"]
 

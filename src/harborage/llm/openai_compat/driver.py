@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from harborage import codec
 from harborage.identity import effective_quadruple
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import (
     ClientClosedError,
     IdentityMissingError,
@@ -27,6 +25,9 @@ from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
     import httpx2
+
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["OpenAICompatDriver"]
 

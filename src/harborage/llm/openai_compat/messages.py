@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -14,7 +14,9 @@ from harborage.llm.client import ChatMessage, Role, ToolCallStructured
 from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import InvalidContentError
 from harborage.llm.media import audio_format, inline
-from harborage.llm.openai_compat.habits import Habits
+
+if TYPE_CHECKING:
+    from harborage.llm.openai_compat.habits import Habits
 
 __all__ = ["encoded_messages", "wire_message"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage import codec
 from harborage.llm.errors import MalformedAnswerError
-from harborage.llm.http_errors import Refusal
 from harborage.llm.openai_compat.answers import (
     Block,
     Choice,
@@ -20,7 +20,10 @@ from harborage.llm.openai_compat.answers import (
     wire_cost,
     wire_usage,
 )
-from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.http_errors import Refusal
+    from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["AnswerReader"]
 

@@ -5,13 +5,17 @@ Nothing is stored with the provider: every call carries its whole history. Insta
 
 from __future__ import annotations
 
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
+from typing import TYPE_CHECKING
+
 from harborage.llm.keys import resolve_key
 from harborage.llm.openai_responses.reading import Reading
 from harborage.llm.openai_responses.request import body_of
 from harborage.llm.sdk.driver import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder
+
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["OpenAIResponsesDriver", "make"]
 

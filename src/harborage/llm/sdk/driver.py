@@ -18,8 +18,6 @@ import msgspec
 from harborage import codec
 from harborage.errors import MissingExtraError
 from harborage.identity import must_identity
-from harborage.llm.client import CompleteRequest, CompleteResponse
-from harborage.llm.config import ConfigSnapshot, Deps
 from harborage.llm.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -33,6 +31,9 @@ from harborage.llm.sdk.waits import Paced, Waits
 
 if TYPE_CHECKING:
     import httpx2
+
+    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.config import ConfigSnapshot, Deps
 
 __all__ = ["SDKDriver", "StainlessDriver", "http_client", "import_sdk"]
 

@@ -6,12 +6,14 @@ Nothing here knows a provider. A limit that passes cancels the read, which close
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from harborage.clock import SharedTimers
 from harborage.concurrency import CancelScope
-from harborage.llm.config import Deps, TransportPolicy
 from harborage.llm.errors import ProviderTimeoutError
+
+if TYPE_CHECKING:
+    from harborage.llm.config import Deps, TransportPolicy
 
 __all__ = ["Paced", "Waits"]
 

@@ -6,6 +6,8 @@ built once and kept beside the trajectory; nothing is kept on a planner.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage import codec
 from harborage.llm import ArtifactStub, ChatMessage, Content, Role
 from harborage.llm.content import Part, TextPart
@@ -17,7 +19,9 @@ from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME
 from harborage.planner.react.replay import Replay
 from harborage.planner.react.toolbox import tool_names
-from harborage.planner.trajectory import Trajectory, TrajectorySummary
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import Trajectory, TrajectorySummary
 
 __all__ = ["conversation", "has_media", "plain_text", "stub_text"]
 

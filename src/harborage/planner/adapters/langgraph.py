@@ -7,10 +7,9 @@ framework is imported when an agent is adapted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.callables import require_sync
-from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.langgraph_messages import as_messages, is_ours, text_of, thought_of
 from harborage.planner.adapters.langgraph_shape import TOOLS, Shape, read_shape
@@ -18,9 +17,12 @@ from harborage.planner.adapters.langgraph_tools import Calls
 from harborage.planner.adapters.model import Adapted, AdapterUnsupportedError, adapted, framework
 from harborage.planner.adapters.steps import last_results
 from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallTool, Finish
-from harborage.tools import ToolOptions
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner.context import RunContext
+    from harborage.tools import ToolOptions
 
 __all__ = ["adapt_langgraph"]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
-from harborage.identity import Quadruple
 from harborage.planner.adapters.langgraph_messages import text_of
-from harborage.planner.adapters.langgraph_shape import Shape
 from harborage.planner.adapters.model import AdapterToolError, framework
 from harborage.tools import CallContext, Tool, ToolBody, ToolInvalidArgsError, ToolResult
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner.adapters.langgraph_shape import Shape
 
 __all__ = ["Calls"]
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from harborage.errors import MissingExtraError
-from harborage.planner.context import Planner
 from harborage.planner.errors import InvalidConfigError, PlannerError
 from harborage.tools import (
     CallContext,
@@ -24,6 +23,9 @@ from harborage.tools import (
     ToolPolicy,
     ToolResult,
 )
+
+if TYPE_CHECKING:
+    from harborage.planner.context import Planner
 
 __all__ = [
     "Adapted",

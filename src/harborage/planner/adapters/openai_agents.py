@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.callables import require_sync
-from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.model import Adapted, adapted, framework
 from harborage.planner.adapters.openai_agents_messages import as_input
@@ -19,10 +18,13 @@ from harborage.planner.adapters.openai_agents_roster import Roster, read_roster
 from harborage.planner.adapters.openai_agents_tools import Calls
 from harborage.planner.adapters.steps import last_results
 from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallTool, Finish
 from harborage.planner.enums import FinishReason
-from harborage.tools import ToolOptions
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner.context import RunContext
+    from harborage.tools import ToolOptions
 
 __all__ = ["adapt_openai_agents"]
 

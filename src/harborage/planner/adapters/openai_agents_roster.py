@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage.planner.adapters.model import AdapterUnsupportedError, framework
 from harborage.planner.adapters.steps import results
-from harborage.planner.trajectory import Trajectory
-from harborage.planner.views import ToolCatalogView
-from harborage.tools import Tool
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import Trajectory
+    from harborage.planner.views import ToolCatalogView
+    from harborage.tools import Tool
 
 __all__ = ["Roster", "handed_over", "read_roster"]
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
-from harborage.identity import Quadruple
 from harborage.planner.adapters.model import GatePolicy, always_ask, framework
 from harborage.planner.adapters.openai_agents_roster import Roster, handed_over
 from harborage.tools import CallContext, SideEffect, Tool, ToolBody, ToolInvalidArgsError, ToolResult
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["Calls"]
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.callables import require_sync
-from harborage.identity import Quadruple
 from harborage.planner.adapters.conversation import conversation
 from harborage.planner.adapters.model import Adapted, GatePolicy, adapted, always_ask, framework
 from harborage.planner.adapters.pydantic_ai_messages import as_history
 from harborage.planner.adapters.pydantic_ai_tools import ToolShelf, read_tools
 from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallParallel, CallTool
-from harborage.tools import ToolOptions
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner.context import RunContext
+    from harborage.tools import ToolOptions
 
 __all__ = ["adapt_pydantic_ai"]
 

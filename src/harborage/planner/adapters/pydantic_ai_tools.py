@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.identity import Quadruple
 from harborage.planner.adapters.model import AdapterToolError, AdapterUnsupportedError, framework
 from harborage.tools import CallContext, Loading, Tool, ToolBody, ToolInvalidArgsError, ToolResult
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["ToolShelf", "read_tools"]
 

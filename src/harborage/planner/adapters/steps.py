@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.planner.decisions import CallParallel, CallTool, parallel_observation
-from harborage.planner.trajectory import Step, Trajectory
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import Step, Trajectory
 
 __all__ = ["last_results", "results"]
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from harborage.events import BUS_DRIVERS
-from harborage.planner.conformance.harness import Canned, Capabilities, Harness
 from harborage.planner.conformance.report import ScenarioSkipped
-from harborage.planner.context import Planner, RunContext
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
+
+if TYPE_CHECKING:
+    from harborage.planner.conformance.harness import Canned, Capabilities, Harness
+    from harborage.planner.context import Planner, RunContext
 
 __all__ = ["Bench"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harborage.planner.conformance import scenarios
 from harborage.planner.conformance.bench import Bench
-from harborage.planner.conformance.harness import Harness
 from harborage.planner.conformance.report import (
     ConformanceFailedError,
     ConformanceReport,
@@ -20,6 +19,9 @@ from harborage.planner.conformance.report import (
     Skipped,
 )
 from harborage.planner.conformance.wake import the_planner_is_woken
+
+if TYPE_CHECKING:
+    from harborage.planner.conformance.harness import Harness
 
 __all__ = ["Scenario", "run_conformance", "run_scenario"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from harborage import codec
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner.conformance.bench import Bench
 from harborage.planner.conformance.harness import Canned, Capabilities
 from harborage.planner.conformance.payload import (
     MAX_PAYLOAD_BYTES,
@@ -29,6 +29,9 @@ from harborage.planner.decisions import (
 )
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason, WakeMode
 from harborage.planner.wake import resolve_wake_mode
+
+if TYPE_CHECKING:
+    from harborage.planner.conformance.bench import Bench
 
 __all__ = [
     "an_overdue_run_gets_an_answer",

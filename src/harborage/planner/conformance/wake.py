@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from harborage.identity import Quadruple
-from harborage.planner.conformance.bench import Bench
 from harborage.planner.conformance.harness import Capabilities
 from harborage.planner.conformance.report import PromiseBrokenError, expect
-from harborage.planner.context import Planner, RunContext
 from harborage.planner.decisions import AwaitTask, Decision, Finish, SpawnTask, check_decision, decision_kind
 from harborage.planner.enums import WakeMode
 from harborage.planner.spawning import spawn_request
@@ -22,6 +19,11 @@ from harborage.tasks import (
     TaskID,
     TaskRegistry,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner.conformance.bench import Bench
+    from harborage.planner.context import Planner, RunContext
 
 __all__ = ["the_planner_is_woken"]
 

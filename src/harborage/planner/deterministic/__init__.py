@@ -6,21 +6,29 @@ planner that asks a model. Write steps of your own by implementing `DecisionTree
 
 from __future__ import annotations
 
-from harborage.planner.deterministic.groups import GroupAwareStep, SpawnAndAwaitStep, WatchGroupStep
-from harborage.planner.deterministic.planner import DEFAULT_NAME, FROM_RUNTIME, DeterministicPlanner, FromRuntime
-from harborage.planner.deterministic.steps import CallToolStep, DecisionTreeStep, FinishStep, Guard, PauseStep
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT_NAME",
-    "FROM_RUNTIME",
-    "CallToolStep",
-    "DecisionTreeStep",
-    "DeterministicPlanner",
-    "FinishStep",
-    "FromRuntime",
-    "GroupAwareStep",
-    "Guard",
-    "PauseStep",
-    "SpawnAndAwaitStep",
-    "WatchGroupStep",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.planner.deterministic.groups import GroupAwareStep as GroupAwareStep
+    from harborage.planner.deterministic.groups import SpawnAndAwaitStep as SpawnAndAwaitStep
+    from harborage.planner.deterministic.groups import WatchGroupStep as WatchGroupStep
+    from harborage.planner.deterministic.planner import DEFAULT_NAME as DEFAULT_NAME
+    from harborage.planner.deterministic.planner import FROM_RUNTIME as FROM_RUNTIME
+    from harborage.planner.deterministic.planner import DeterministicPlanner as DeterministicPlanner
+    from harborage.planner.deterministic.planner import FromRuntime as FromRuntime
+    from harborage.planner.deterministic.steps import CallToolStep as CallToolStep
+    from harborage.planner.deterministic.steps import DecisionTreeStep as DecisionTreeStep
+    from harborage.planner.deterministic.steps import FinishStep as FinishStep
+    from harborage.planner.deterministic.steps import Guard as Guard
+    from harborage.planner.deterministic.steps import PauseStep as PauseStep
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.planner.deterministic.groups": "GroupAwareStep SpawnAndAwaitStep WatchGroupStep",
+            "harborage.planner.deterministic.planner": "DEFAULT_NAME FROM_RUNTIME DeterministicPlanner FromRuntime",
+            "harborage.planner.deterministic.steps": "CallToolStep DecisionTreeStep FinishStep Guard PauseStep",
+        },
+    )

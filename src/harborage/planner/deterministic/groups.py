@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from harborage import codec
 from harborage.callables import settled
-from harborage.identity import Quadruple
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
 from harborage.planner.deterministic.memory import RunMemory
@@ -35,6 +34,9 @@ from harborage.tasks import (
     TaskKind,
     TaskRegistry,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["DEFAULT_STEP_ID", "GroupAwareStep", "OnResolved", "SpawnAndAwaitStep", "WatchGroupStep"]
 

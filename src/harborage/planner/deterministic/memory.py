@@ -7,10 +7,11 @@ finish, and the task registry tells of runs that ended in any other way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from harborage.identity import Quadruple
-from harborage.tasks import Task, TaskRegistry
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.tasks import Task, TaskRegistry
 
 __all__ = ["RunMemory"]
 

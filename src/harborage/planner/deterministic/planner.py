@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage.errors import error_reason
 from harborage.identity import Quadruple, require_quadruple
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import Decision, Finish
 from harborage.planner.deterministic.groups import GroupAwareStep, SpawnAndAwaitStep
 from harborage.planner.deterministic.steps import DecisionTreeStep
 from harborage.planner.enums import FinishReason, WakeMode
 from harborage.planner.errors import DeterministicStepError, InvalidConfigError
-from harborage.tasks import TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
+    from harborage.tasks import TaskRegistry
 
 __all__ = ["DEFAULT_NAME", "FROM_RUNTIME", "DeterministicPlanner", "FromRuntime"]
 

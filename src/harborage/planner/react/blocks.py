@@ -7,15 +7,17 @@ whoever fetched the data did so under the run's identity.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
-from harborage.planner.context import RunContext
 from harborage.planner.errors import MemoryBlockUnserializableError
 from harborage.planner.react.heavy import fetch_call
 from harborage.planner.react.names import MANIFEST_ROWS
 from harborage.planner.react.rendering import one_line
 from harborage.planner.views import ArtifactManifestEntry, MemoryBlocks
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
 
 __all__ = ["background_results", "context_blocks", "injected_context", "resumed"]
 

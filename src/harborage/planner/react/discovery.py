@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallParallel, CallTool
 from harborage.planner.react.memo import StepCursor, kept_with
 from harborage.planner.react.names import TOOL_SEARCH_TOOL_NAME
 from harborage.planner.react.observations import branch_values
 from harborage.planner.react.rendering import as_object
-from harborage.planner.trajectory import Step, Trajectory
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
+    from harborage.planner.trajectory import Step, Trajectory
 
 __all__ = ["discovered_tools"]
 

@@ -6,17 +6,19 @@ A run that is out of steps gets one more turn in which the model may only answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from harborage.events import EventType, MaxStepsExceededPayload
 from harborage.llm import ChatMessage, CompleteRequest, CompleteResponse, Role, ToolChoice
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallTool, Finish
 from harborage.planner.emission import publish
 from harborage.planner.enums import FinishReason
 from harborage.planner.react.rendering import text_content
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
 
 __all__ = ["answer_only", "has_steps", "out_of_steps", "stopped"]
 

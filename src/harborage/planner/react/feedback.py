@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from harborage.planner.context import RepairCounters, RunContext
+from typing import TYPE_CHECKING
+
 from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
 from harborage.planner.enums import FinishReason
 from harborage.planner.react.names import DECLARATIVE_ACTION_TOOL_NAME
 from harborage.planner.react.rendering import as_object
-from harborage.planner.repair import RepairSignals
 from harborage.planner.trajectory import INVALID_ARGS_CODE, Step
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RepairCounters, RunContext
+    from harborage.planner.repair import RepairSignals
 
 __all__ = [
     "apply_declarative_outcome",

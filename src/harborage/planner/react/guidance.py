@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harborage.planner.context import RepairCounters
+if TYPE_CHECKING:
+    from harborage.planner.context import RepairCounters
 
 __all__ = [
     "CRITICAL_ARGS_GUIDANCE",

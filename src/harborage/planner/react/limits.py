@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from harborage.planner.context import Budget
+if TYPE_CHECKING:
+    from harborage.planner.context import Budget
 
 __all__ = ["near_limit"]
 

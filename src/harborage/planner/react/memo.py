@@ -7,9 +7,10 @@ dies with the trajectory, so that planners and prompt builders stay free of thei
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from harborage.planner.trajectory import Step, Trajectory
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import Step, Trajectory
 
 __all__ = ["StepCursor", "kept_with"]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.planner.decisions import ParallelBranchObservation, ParallelObservation, parallel_observation
 from harborage.planner.react.heavy import heavy_text
 from harborage.planner.react.rendering import one_line, render_result
 from harborage.planner.repair.slips import cut
-from harborage.planner.trajectory import Step
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import Step
 
 __all__ = ["PLACEHOLDER", "branch_bodies", "branch_values", "observation_body"]
 

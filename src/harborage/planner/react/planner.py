@@ -7,7 +7,7 @@ any run: what a step needs is in its context, and what it worked out is beside t
 from __future__ import annotations
 
 import copy
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +16,6 @@ from harborage.callables import require_async, require_sync
 from harborage.events import DecisionPayload, EventType
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.config import PlannerConfig
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
 from harborage.planner.emission import publish
 from harborage.planner.enums import ReasoningReplayMode, WakeMode
@@ -35,7 +33,6 @@ from harborage.planner.react.names import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOOL_EX
 from harborage.planner.react.projection import Projected, UnusableCallError, project
 from harborage.planner.react.prompt import DefaultPromptBuilder, PromptBuilder
 from harborage.planner.react.toolbox import declared_tools
-from harborage.planner.registry import FactoryDeps
 from harborage.planner.repair import (
     DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
     DEFAULT_REPAIR_ATTEMPTS,
@@ -47,6 +44,11 @@ from harborage.planner.repair import (
 )
 from harborage.planner.repair.asking import require_identity, streamed, void_stream
 from harborage.planner.repair.slips import cut, shown_name
+
+if TYPE_CHECKING:
+    from harborage.planner.config import PlannerConfig
+    from harborage.planner.context import RunContext
+    from harborage.planner.registry import FactoryDeps
 
 __all__ = ["ReActPlanner", "make"]
 

@@ -7,12 +7,11 @@ runtime to call. What cannot be understood is an error that says what the model 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
-from harborage.llm import CompleteResponse, ToolCallStructured
 from harborage.planner.decisions import (
     ABSOLUTE_MAX_PARALLEL,
     AwaitTask,
@@ -34,6 +33,9 @@ from harborage.planner.react.names import (
 )
 from harborage.planner.repair import Slip
 from harborage.planner.views import ToolCallDeferred
+
+if TYPE_CHECKING:
+    from harborage.llm import CompleteResponse, ToolCallStructured
 
 __all__ = ["Projected", "UnusableCallError", "project"]
 

@@ -27,9 +27,9 @@ from harborage.planner.react.rendering import one_line, text_content
 from harborage.planner.react.replay import Replay
 from harborage.planner.react.sections import default_sections, planning_constraints, section
 from harborage.planner.react.toolbox import listed_tools, tool_names
-from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
 
 if TYPE_CHECKING:
+    from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
     from harborage.planner.views import InputArtifactView
     from harborage.tools import Tool
 

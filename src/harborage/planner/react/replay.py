@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -21,7 +21,9 @@ from harborage.planner.react.memo import StepCursor
 from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
 from harborage.planner.react.rendering import text_content
-from harborage.planner.trajectory import SteeringInjection, Step, Trajectory
+
+if TYPE_CHECKING:
+    from harborage.planner.trajectory import SteeringInjection, Step, Trajectory
 
 __all__ = ["Replay", "steering_message"]
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from harborage.planner.hints import BudgetHints, PlanningHints
 from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, TOOL_SEARCH_TOOL_NAME
 from harborage.planner.react.rendering import one_line
+
+if TYPE_CHECKING:
+    from harborage.planner.hints import BudgetHints, PlanningHints
 
 __all__ = ["default_sections", "planning_constraints", "section"]
 

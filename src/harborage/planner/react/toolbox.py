@@ -6,10 +6,9 @@ Both are made once and used again as long as the run sees the same tools.
 from __future__ import annotations
 
 from operator import is_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.llm import ToolDeclaration
-from harborage.planner.context import RunContext
 from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import (
     AWAIT_TASK_TOOL_NAME,
@@ -18,8 +17,11 @@ from harborage.planner.react.names import (
     SPAWN_TASK_TOOL_NAME,
 )
 from harborage.planner.react.rendering import one_line, render_result
-from harborage.planner.views import ToolCatalogView
-from harborage.tools import Tool, ToolExample
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
+    from harborage.planner.views import ToolCatalogView
+    from harborage.tools import Tool, ToolExample
 
 __all__ = ["NO_TOOLS", "declared_tools", "listed_tools", "tool_names"]
 

@@ -6,30 +6,38 @@ planners that call tools natively. Nothing here keeps state between steps.
 
 from __future__ import annotations
 
-from harborage.planner.repair.asking import ask
-from harborage.planner.repair.limits import (
-    DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
-    DEFAULT_REPAIR_ATTEMPTS,
-    RepairLimits,
-)
-from harborage.planner.repair.loop import ActionValidator, RepairLoop, RunResult
-from harborage.planner.repair.parser import NoActionsFoundError, ToolAction, dropped_extra_fields, parse
-from harborage.planner.repair.slips import RepairSignals, Slip, Slips, corrected
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES",
-    "DEFAULT_REPAIR_ATTEMPTS",
-    "ActionValidator",
-    "NoActionsFoundError",
-    "RepairLimits",
-    "RepairLoop",
-    "RepairSignals",
-    "RunResult",
-    "Slip",
-    "Slips",
-    "ToolAction",
-    "ask",
-    "corrected",
-    "dropped_extra_fields",
-    "parse",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.planner.repair.asking import ask as ask
+    from harborage.planner.repair.limits import (
+        DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES as DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
+    )
+    from harborage.planner.repair.limits import DEFAULT_REPAIR_ATTEMPTS as DEFAULT_REPAIR_ATTEMPTS
+    from harborage.planner.repair.limits import RepairLimits as RepairLimits
+    from harborage.planner.repair.loop import ActionValidator as ActionValidator
+    from harborage.planner.repair.loop import RepairLoop as RepairLoop
+    from harborage.planner.repair.loop import RunResult as RunResult
+    from harborage.planner.repair.parser import NoActionsFoundError as NoActionsFoundError
+    from harborage.planner.repair.parser import ToolAction as ToolAction
+    from harborage.planner.repair.parser import dropped_extra_fields as dropped_extra_fields
+    from harborage.planner.repair.parser import parse as parse
+    from harborage.planner.repair.slips import RepairSignals as RepairSignals
+    from harborage.planner.repair.slips import Slip as Slip
+    from harborage.planner.repair.slips import Slips as Slips
+    from harborage.planner.repair.slips import corrected as corrected
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.planner.repair.asking": "ask",
+            "harborage.planner.repair.limits": (
+                "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES DEFAULT_REPAIR_ATTEMPTS RepairLimits"
+            ),
+            "harborage.planner.repair.loop": "ActionValidator RepairLoop RunResult",
+            "harborage.planner.repair.parser": "NoActionsFoundError ToolAction dropped_extra_fields parse",
+            "harborage.planner.repair.slips": "RepairSignals Slip Slips corrected",
+        },
+    )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from harborage.identity import IdentityMissingError, Quadruple, bound, current_quadruple, missing_parts
-from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
 from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.context import OnChunk, RunContext
 from harborage.planner.enums import ChunkKind
+
+if TYPE_CHECKING:
+    from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
+    from harborage.planner.context import OnChunk, RunContext
 
 __all__ = ["ask", "require_identity", "streamed", "void_stream"]
 

@@ -6,14 +6,12 @@ One loop serves any number of runs; what belongs to a step lives in its call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from harborage.callables import require_sync
 from harborage.events import ActionExtraFieldDroppedPayload, EventType
-from harborage.llm import CompleteRequest, LLMClient
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
 from harborage.planner.emission import publish
 from harborage.planner.errors import InvalidConfigError, PlannerError
@@ -21,6 +19,10 @@ from harborage.planner.repair.asking import ask, require_identity, streamed, voi
 from harborage.planner.repair.limits import RepairLimits
 from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read
 from harborage.planner.repair.slips import RepairSignals, Slips, corrected, shown_name
+
+if TYPE_CHECKING:
+    from harborage.llm import CompleteRequest, LLMClient
+    from harborage.planner.context import RunContext
 
 __all__ = ["ActionValidator", "RepairLoop", "RunResult"]
 

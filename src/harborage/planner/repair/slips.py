@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage.events import EventType, RepairExhaustedPayload
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
-from harborage.planner.context import RunContext
 from harborage.planner.decisions import Finish
 from harborage.planner.emission import publish
 from harborage.planner.enums import FinishReason
 from harborage.planner.errors import RepairExhaustedError
-from harborage.planner.repair.limits import RepairLimits
+
+if TYPE_CHECKING:
+    from harborage.planner.context import RunContext
+    from harborage.planner.repair.limits import RepairLimits
 
 __all__ = ["RepairSignals", "Slip", "Slips", "corrected", "cut", "shown_name"]
 

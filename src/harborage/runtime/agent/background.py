@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import together
 from harborage.errors import error_reason
 from harborage.events import BusStalledError
-from harborage.identity import Quadruple
 from harborage.planner import BackgroundMemberOutcome, BackgroundResult, FinishReason
-from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.dispatch.children import find_group, group_ended, seal_own
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.heavy import Projection, heavy_answer, project
@@ -31,6 +28,11 @@ from harborage.tasks import (
     TaskStatus,
     TaskSummary,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["Project", "background_result", "end_children", "follow", "follow_spawned", "pending", "registry_of"]
 

@@ -5,11 +5,15 @@ A history outgrows the run's own budget, or the model says that it does not fit.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.errors import HarborageError, error_reason
 from harborage.llm import ContextOverflowError, ContextWindowExceededError
 from harborage.planner import CompressionRunner, RunContext, Trajectory, default_token_estimator, mechanical_fold
 from harborage.planner.compression import stamp
-from harborage.runtime.agent.services import AgentServices
+
+if TYPE_CHECKING:
+    from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["is_overflow", "keep_within_budget", "shortened"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
-from harborage.clock import Clock, Timers
 from harborage.concurrency import together
 from harborage.errors import HarborageError, InvalidOptionError
 from harborage.events import Event, EventBus, EventType
 from harborage.events.payloads import LLMCompletionChunkPayload
-from harborage.identity import Identity, Quadruple
 from harborage.planner import (
     Budget,
     ChunkKind,
@@ -25,13 +24,17 @@ from harborage.planner import (
 )
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.program import InProcess
 from harborage.runtime.agent.session_artifacts import SessionArtifacts
 from harborage.runtime.context import apply_context
-from harborage.runtime.durable import RunRequest
-from harborage.runtime.options import RuntimeOptions
-from harborage.state import StateStore
 from harborage.tools import CatalogView, ToolCatalog
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock, Timers
+    from harborage.identity import Identity, Quadruple
+    from harborage.runtime.agent.program import InProcess
+    from harborage.runtime.durable import RunRequest
+    from harborage.runtime.options import RuntimeOptions
+    from harborage.state import StateStore
 
 __all__ = ["ContextBuilder", "InputArtifactMissingError", "checked_inputs"]
 

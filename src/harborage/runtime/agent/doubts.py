@@ -9,27 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
 from harborage.events import EventType
 from harborage.events.payloads import ToolInterruptedPayload
-from harborage.identity import Quadruple
 from harborage.planner import CallTool, PauseReason
-from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import RESUMES, hand_over
 from harborage.runtime.approval.model import ApprovalRequest, fingerprint_of
 from harborage.runtime.approval.waiting import WaitingCall
-from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, unknown
 from harborage.runtime.effects import Doubt, StepCall, Waiting
 from harborage.runtime.pauses import Pause, PauseDecision, PauseRequest
-from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.errors import PayloadInvalidError
 from harborage.tools import OnUnknown
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.services import AgentServices
+    from harborage.runtime.dispatch.executor import CatalogToolExecutor
+    from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = ["QUESTION", "Doubts", "answered"]
 

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import detachable
 from harborage.errors import HarborageError, error_reason
-from harborage.identity import Quadruple
 from harborage.llm import accounting
 from harborage.planner import (
     INVALID_ARGS_CODE,
@@ -34,32 +33,31 @@ from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw, withdraw_unanswered
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.ledger import RunLedger, StepAccount
-from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.planning import plan_in_time, recall
 from harborage.runtime.agent.providing import context_effects
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.steering import bridge, open_pause, steer
 from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
 from harborage.runtime.approvals import NO_GATE
+from harborage.runtime.dispatch import CatalogToolExecutor, ParallelDispatchError, ToolInvokeError
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.dispatch import Approval, Dispatched
-from harborage.runtime.dispatch.executor import (
-    CatalogToolExecutor,
-    ParallelDispatchError,
-    ToolInvokeError,
-    catalog_executor,
-)
+from harborage.runtime.dispatch.executor import catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
-from harborage.runtime.engines.mailbox import Bridge
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.payload import validate_payload
-from harborage.runtime.steering.run_spec import ToolExecutor
 from harborage.runtime.steering.state import OpenPause, Planned, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.tasks import NotFoundError, TaskFailure
 from harborage.tools import OnUnknown, ToolInvalidArgsError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.services import AgentServices
+    from harborage.runtime.engines.mailbox import Bridge
+    from harborage.runtime.steering.run_spec import ToolExecutor
 
 __all__ = ["AgentEffects"]
 

@@ -5,13 +5,12 @@ What still waits for an answer when its run is over is settled here, and control
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.errors import error_reason
 from harborage.events import EventType
 from harborage.events.payloads import ControlRejectedPayload
-from harborage.identity import Quadruple
 from harborage.planner import (
     AnswerEnvelope,
     Finish,
@@ -21,8 +20,6 @@ from harborage.planner import (
     task_error_code_for_finish,
 )
 from harborage.runtime.agent.background import end_children, pending
-from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.dispatch.heavy import is_kept_summary
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
@@ -31,7 +28,6 @@ from harborage.runtime.pauses import (
     PauseFilter,
     PauseNotFoundError,
 )
-from harborage.runtime.steering.controls import ControlEvent
 from harborage.tasks import (
     FollowUpPendingError,
     InvalidTransitionError,
@@ -39,6 +35,12 @@ from harborage.tasks import (
     TaskFailure,
     TaskID,
 )
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.services import AgentServices
+    from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = ["TASK_ERROR_FETCH", "begin", "end", "fail", "fail_task", "refuse", "withdraw"]
 

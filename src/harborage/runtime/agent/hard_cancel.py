@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harborage.clock import Timers
 from harborage.concurrency import STOP, Crew
 from harborage.crashes import contained
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
 
 __all__ = ["HardCancel"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,14 +18,16 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.clock import Timers, sleep
 from harborage.errors import error_reason
-from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.llm import CallEstimate, LimitReachedError, PriceUnknownError
-from harborage.planner import Budget
 from harborage.runtime.limits import NOTHING_SPENT, Caps, LimitName, Reached, Spent, Verdict, judge, micro_dollars
 from harborage.state import NotFoundError, StateRecord, StateStore
 from harborage.state.directory import Directory
 from harborage.state.errors import StateError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.planner import Budget
 
 __all__ = ["RunLedger", "StepAccount"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,7 +19,6 @@ from harborage.events.payloads import (
     PlannerFinishPayload,
     RuntimeWarningPayload,
 )
-from harborage.identity import Quadruple
 from harborage.llm import LimitReachedError, ProviderError, accounting
 from harborage.planner import (
     CallTool,
@@ -33,7 +33,6 @@ from harborage.planner import (
 from harborage.runtime.agent.compressing import is_overflow, keep_within_budget, shortened
 from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.agent.session_artifacts import Manifest, recorded_of
 from harborage.runtime.effects import StepCall, StepPutOffError
 from harborage.runtime.limits import NOTHING_SPENT, LimitName, Reached, Spent
@@ -42,6 +41,10 @@ from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, Planned, RunState
 from harborage.state.runs import PROVIDER_UNAVAILABLE
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["PlannerStepError", "over_limit", "plan", "plan_in_time", "recall"]
 

@@ -6,22 +6,17 @@ Pure above the seam like the loop itself; beginning and ending the task are reco
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
-from harborage.concurrency import Crew
 from harborage.errors import error_reason
 from harborage.planner import TASK_ERROR_RUN_LOOP, Finish, FinishReason, Trajectory, ends_at_step_limit
-from harborage.runtime.agent.effects import AgentEffects
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH
-from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.providing import Provided
 from harborage.runtime.approvals import Gates
 from harborage.runtime.context import ContextUnavailableError
 from harborage.runtime.dispatch.dispatch import dispatch
 from harborage.runtime.durable import Durable, RunLeftError, RunRequest
-from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.steering.arrivals import StepInterruptedError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.loop import run_loop
@@ -29,6 +24,13 @@ from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS
 from harborage.runtime.steering.state import RunState
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskFailure, TaskID
+
+if TYPE_CHECKING:
+    from harborage.concurrency import Crew
+    from harborage.runtime.agent.effects import AgentEffects
+    from harborage.runtime.agent.live import LiveRun
+    from harborage.runtime.agent.providing import Provided
+    from harborage.runtime.engines.mailbox import Mailbox
 
 CHILDREN_KEY: Final = "background_tasks"
 """In the metadata of a finish: the ids of the tasks that the run had started and that go on after it."""

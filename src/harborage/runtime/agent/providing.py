@@ -22,9 +22,6 @@ from harborage.crashes import WorkCrashedError, contained
 from harborage.errors import HarborageError, error_reason, error_summary, error_text
 from harborage.events import EventType, Redactor, RuntimeWarningPayload
 from harborage.identity import bound
-from harborage.memory import SessionMemory
-from harborage.planner import Finish, HandleRegistry
-from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.reasoning import without_secrets
 from harborage.runtime.context import (
     Context,
@@ -44,6 +41,9 @@ from harborage.runtime.session_memory import memory_source, turn_of
 from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
+    from harborage.memory import SessionMemory
+    from harborage.planner import Finish, HandleRegistry
+    from harborage.runtime.agent.live import LiveRun
     from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["ContextDesk", "Provided", "Skipped", "context_effects"]

@@ -5,10 +5,13 @@ What is redacted at the entrance is the same in the record, so a replay shows th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
-from harborage.events import Redactor
-from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
+if TYPE_CHECKING:
+    from harborage.events import Redactor
+    from harborage.llm import CompleteRequest, CompleteResponse, LLMClient
 
 __all__ = ["RedactingClient", "without_secrets"]
 

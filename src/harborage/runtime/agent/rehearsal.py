@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from harborage.runtime.agent.live import LiveRun
+if TYPE_CHECKING:
+    from harborage.runtime.agent.live import LiveRun
 
 __all__ = ["NO_TASKS", "withheld"]
 

@@ -7,14 +7,16 @@ after a second, too. Every other store is listed at each step.
 from __future__ import annotations
 
 import logging
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harborage.artifacts import ArtifactScope, ArtifactStore, TracksChanges
-from harborage.clock import Timers
 from harborage.errors import error_reason
-from harborage.identity import Quadruple
 from harborage.planner import ArtifactManifestEntry, build_artifact_manifest
 from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.identity import Quadruple
 
 __all__ = ["Manifest", "SessionArtifacts", "recorded_of"]
 

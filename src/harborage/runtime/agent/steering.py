@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from harborage import codec
 from harborage.clock import sleep
 from harborage.errors import error_reason
 from harborage.events import EventType
 from harborage.events.payloads import ControlLifecyclePayload
-from harborage.identity import Quadruple
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
-from harborage.runtime.agent.hard_cancel import HardCancel
-from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
 from harborage.runtime.pauses import (
     AlreadyResumedError,
@@ -38,6 +35,11 @@ from harborage.runtime.steering.errors import (
 )
 from harborage.runtime.steering.state import ControlErrors, OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.runtime.agent.hard_cancel import HardCancel
+    from harborage.runtime.agent.services import AgentServices
 
 __all__ = ["RESUMES", "bridge", "failure_code", "hand_over", "open_pause", "steer"]
 

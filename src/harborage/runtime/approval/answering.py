@@ -6,9 +6,8 @@ the answer is kept with the pause, and the call finds it when it comes back unde
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harborage.events import Redactor
 from harborage.identity import Identity, Quadruple, current_scopes
 from harborage.runtime.approval.errors import (
     ApprovalNotFoundError,
@@ -25,6 +24,9 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     PauseReason,
 )
+
+if TYPE_CHECKING:
+    from harborage.events import Redactor
 
 __all__ = ["APPROVER_SCOPES", "answer_approval", "check_answer", "check_decision"]
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -55,7 +55,6 @@ from harborage.runtime.approval.model import (
     judge,
     request_payload,
 )
-from harborage.runtime.approval.policies import ApprovalPolicy, PolicyAnswer
 from harborage.runtime.approval.waiting import RECHECK_S, WaitingCall
 from harborage.runtime.pauses import (
     AlreadyResumedError,
@@ -66,6 +65,9 @@ from harborage.runtime.pauses import (
     PauseRequest,
 )
 from harborage.tools.errors import ToolRejectedError
+
+if TYPE_CHECKING:
+    from harborage.runtime.approval.policies import ApprovalPolicy, PolicyAnswer
 
 __all__ = ["APPROVER_SCOPES", "DEFAULT_TIMEOUT", "ApprovalGate"]
 

@@ -10,11 +10,14 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
-from harborage.clock import Timer, Timers
 from harborage.runtime.approval.errors import GateClosedError
-from harborage.runtime.approval.model import ApprovalRequest
 from harborage.runtime.pauses import Pause, PauseCoordinator
+
+if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
+    from harborage.runtime.approval.model import ApprovalRequest
 
 __all__ = ["RECHECK_S", "WaitingCall"]
 

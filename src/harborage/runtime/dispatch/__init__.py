@@ -1,28 +1,33 @@
 """Dispatch: how a planner's decision is carried out, and what the planner gets to see of the result."""
 
-from harborage.runtime.dispatch.children import AwaitSelfError, SpawnDepthExceededError
-from harborage.runtime.dispatch.executor import CatalogToolExecutor, ParallelDispatchError, ToolInvokeError
-from harborage.runtime.dispatch.heavy import (
-    DEFAULT_HEAVY_THRESHOLD,
-    PREVIEW_FIELD_MAX_BYTES,
-    PREVIEW_TOTAL_MAX_BYTES,
-    Projection,
-    heavy_truncation_summary,
-    project,
-    project_observation,
-)
+from __future__ import annotations
 
-__all__ = [
-    "DEFAULT_HEAVY_THRESHOLD",
-    "PREVIEW_FIELD_MAX_BYTES",
-    "PREVIEW_TOTAL_MAX_BYTES",
-    "AwaitSelfError",
-    "CatalogToolExecutor",
-    "ParallelDispatchError",
-    "Projection",
-    "SpawnDepthExceededError",
-    "ToolInvokeError",
-    "heavy_truncation_summary",
-    "project",
-    "project_observation",
-]
+from typing import TYPE_CHECKING
+
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.runtime.dispatch.children import AwaitSelfError as AwaitSelfError
+    from harborage.runtime.dispatch.children import SpawnDepthExceededError as SpawnDepthExceededError
+    from harborage.runtime.dispatch.executor import CatalogToolExecutor as CatalogToolExecutor
+    from harborage.runtime.dispatch.executor import ParallelDispatchError as ParallelDispatchError
+    from harborage.runtime.dispatch.executor import ToolInvokeError as ToolInvokeError
+    from harborage.runtime.dispatch.heavy import DEFAULT_HEAVY_THRESHOLD as DEFAULT_HEAVY_THRESHOLD
+    from harborage.runtime.dispatch.heavy import PREVIEW_FIELD_MAX_BYTES as PREVIEW_FIELD_MAX_BYTES
+    from harborage.runtime.dispatch.heavy import PREVIEW_TOTAL_MAX_BYTES as PREVIEW_TOTAL_MAX_BYTES
+    from harborage.runtime.dispatch.heavy import Projection as Projection
+    from harborage.runtime.dispatch.heavy import heavy_truncation_summary as heavy_truncation_summary
+    from harborage.runtime.dispatch.heavy import project as project
+    from harborage.runtime.dispatch.heavy import project_observation as project_observation
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.runtime.dispatch.children": "AwaitSelfError SpawnDepthExceededError",
+            "harborage.runtime.dispatch.executor": "CatalogToolExecutor ParallelDispatchError ToolInvokeError",
+            "harborage.runtime.dispatch.heavy": (
+                "DEFAULT_HEAVY_THRESHOLD PREVIEW_FIELD_MAX_BYTES PREVIEW_TOTAL_MAX_BYTES Projection "
+                "heavy_truncation_summary project project_observation"
+            ),
+        },
+    )

@@ -12,16 +12,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harborage.clock import Timers
 from harborage.concurrency import CancelScope
 from harborage.errors import HarborageError
-from harborage.identity import Quadruple
 from harborage.ids import new_id
-from harborage.planner import SpawnTask
 from harborage.planner.spawning import (
     DEFAULT_SPAWN_DEPTH_CAP,
     SpawnDepthExceededError,
@@ -51,6 +48,11 @@ from harborage.tasks import (
     TaskRegistry,
     WaitCycleError,
 )
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.identity import Quadruple
+    from harborage.planner import SpawnTask
 
 __all__ = [
     "AWAITED",

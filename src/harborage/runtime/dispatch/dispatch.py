@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -23,11 +23,13 @@ from harborage.runtime.dispatch.outcome import (
     joined,
     kept_or_raised,
 )
-from harborage.runtime.durable import Durable
 from harborage.runtime.joins import Done, Failed
-from harborage.runtime.steering.apply import Observed
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError, WaitPutOffError
-from harborage.runtime.steering.state import RunState
+
+if TYPE_CHECKING:
+    from harborage.runtime.durable import Durable
+    from harborage.runtime.steering.apply import Observed
+    from harborage.runtime.steering.state import RunState
 
 __all__ = ["Acting", "Approval", "Dispatched", "carry_out", "dispatch", "dispatch_by_executor"]
 

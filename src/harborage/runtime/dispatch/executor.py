@@ -12,17 +12,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
-from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.errors import HarborageError, error_reason, error_text
-from harborage.events import Event, EventBus
-from harborage.identity import Quadruple
 from harborage.planner import (
     INVALID_ARGS_CODE,
     AwaitTask,
@@ -66,7 +63,6 @@ from harborage.runtime.dispatch.outcome import (
 from harborage.runtime.effects import Doubt
 from harborage.runtime.parallel import race
 from harborage.runtime.steering.errors import DecisionShapeUnsupportedError
-from harborage.tasks import TaskRegistry
 from harborage.tools import (
     CallContext,
     HandleUnknownError,
@@ -83,6 +79,12 @@ from harborage.tools import (
 )
 from harborage.tools.builtin.artifacts import MAX_FETCH_BYTES
 from harborage.tools.builtin.names import ARTIFACT_FETCH
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.events import Event, EventBus
+    from harborage.identity import Quadruple
+    from harborage.tasks import TaskRegistry
 
 __all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor"]
 

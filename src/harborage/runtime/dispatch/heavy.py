@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import CancelScope
-from harborage.identity import Quadruple
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = [
     "DEFAULT_HEAVY_THRESHOLD",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,7 +17,6 @@ from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.crashes import WorkCrashedError, contained
 from harborage.errors import error_reason, error_text
 from harborage.identity import bound
-from harborage.planner import Finish
 from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.histories import History, latest_history
@@ -25,7 +24,10 @@ from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
 from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, raw
 from harborage.runtime.pauses import PauseCoordinator
-from harborage.runtime.steering.inbox import Inbox
+
+if TYPE_CHECKING:
+    from harborage.planner import Finish
+    from harborage.runtime.steering.inbox import Inbox
 
 __all__ = ["Carriage", "Passenger", "failure_of"]
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage import codec
-from harborage.clock import Timers
 from harborage.errors import HarborageError, error_text
 from harborage.planner import Finish
 from harborage.runtime.durable import (
@@ -21,12 +21,15 @@ from harborage.runtime.durable import (
     RunRequest,
     RunTakenError,
 )
-from harborage.runtime.effects import Waiting
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox, earliest
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
 from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Stand, Standing, Write
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.runtime.effects import Waiting
 
 __all__ = ["Carried", "Ledger", "parked", "put_off", "settle", "told"]
 

@@ -11,18 +11,20 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harborage.clock import Timer, Timers
-from harborage.concurrency import CancelScope, Crew
-from harborage.planner import BackgroundResult
 from harborage.runtime.effects import Effect, StepCall, Waiting
-from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.errors import InboxNotFoundError, RunCancelledError
-from harborage.runtime.steering.inbox import Inbox
+
+if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
+    from harborage.concurrency import CancelScope, Crew
+    from harborage.planner import BackgroundResult
+    from harborage.runtime.engines.outbox import Outbox
+    from harborage.runtime.steering.inbox import Inbox
 
 __all__ = ["Bridge", "Flight", "Mailbox"]
 

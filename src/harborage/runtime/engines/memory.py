@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,7 +35,6 @@ from harborage.runtime.durable import (
     RunRequest,
     RunStatus,
 )
-from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import read_entries, read_value, steps_of
 from harborage.runtime.engines.mailbox import Mailbox, earliest
@@ -49,9 +49,12 @@ from harborage.runtime.journal import (
     encode_entry,
     raw,
 )
-from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+
+if TYPE_CHECKING:
+    from harborage.runtime.effects import EffectTable
+    from harborage.runtime.pauses import PauseCoordinator
 
 __all__ = ["MemoryEngine"]
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from harborage.concurrency import Crew
 from harborage.runtime.durable import RunLeftError
 from harborage.runtime.journal import Entry, InstantJournal, Record, encode_entry
+
+if TYPE_CHECKING:
+    from harborage.concurrency import Crew
 
 __all__ = ["Outbox"]
 

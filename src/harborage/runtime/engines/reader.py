@@ -6,15 +6,17 @@ import builtins
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from harborage.planner import Finish
 from harborage.runtime.durable import RunBlockedError, RunFailedError, RunNotFoundError, RunPhase, RunStatus
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
 from harborage.state.runs import RunFilter, RunRecord, RunStore, Stand
+
+if TYPE_CHECKING:
+    from harborage.planner import Finish
 
 __all__ = ["KEPT", "RunReader", "is_blocked", "status_of"]
 

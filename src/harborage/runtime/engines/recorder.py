@@ -10,16 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from harborage import codec
-from harborage.clock import Timers
 from harborage.concurrency import CancelScope, Crew, is_cancelled, take_back
 from harborage.crashes import is_order_to_stop
 from harborage.errors import error_summary, error_text
-from harborage.planner import JoinSpec
 from harborage.runtime.durable import (
     Durable,
     EngineError,
@@ -32,7 +30,6 @@ from harborage.runtime.durable import (
 )
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, StepPutOffError
 from harborage.runtime.engines.histories import history_prefix
-from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.journal import (
     Arrived,
@@ -51,6 +48,11 @@ from harborage.runtime.parallel import BranchOutcome, Cancelled, race
 from harborage.runtime.parallel import Done as BranchDone
 from harborage.runtime.parallel import Failed as BranchFailed
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, StepInterruptedError, Woken
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.planner import JoinSpec
+    from harborage.runtime.engines.mailbox import Mailbox
 
 __all__ = ["RecordedFailureError", "Recorder", "StepCrashedError", "StrayCancellationError"]
 

@@ -12,6 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
-from harborage.planner import Finish
 from harborage.runtime.durable import (
     ControlUnreadableError,
     EngineClosedError,
@@ -38,14 +38,12 @@ from harborage.runtime.durable import (
     RunStatus,
     RunTakenError,
 )
-from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle, told
 from harborage.runtime.engines.reader import KEPT, RunReader, is_blocked, status_of
 from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
-from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
 from harborage.state.errors import DatabaseCorruptError, DatabaseError
@@ -61,6 +59,11 @@ from harborage.state.runs import (
     Standing,
     Write,
 )
+
+if TYPE_CHECKING:
+    from harborage.planner import Finish
+    from harborage.runtime.effects import EffectTable
+    from harborage.runtime.pauses import PauseCoordinator
 
 __all__ = ["StoredEngine"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage import codec
 from harborage.llm import ChatMessage, TextPart
 from harborage.planner import CallParallel, CallTool
-from harborage.runtime.exchanges import Prompt
-from harborage.runtime.history.model import RunHistory
 from harborage.runtime.history.told import Clean, step_lines
+
+if TYPE_CHECKING:
+    from harborage.runtime.exchanges import Prompt
+    from harborage.runtime.history.model import RunHistory
 
 __all__ = ["Difference", "DifferenceKind", "compare", "prompt_diff", "value_diff"]
 

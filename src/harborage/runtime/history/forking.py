@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage.errors import HarborageError
-from harborage.identity import Identity, Quadruple
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.histories import latest_history, read_entries, read_value, steps_of
 from harborage.runtime.history.record import open_record, place_of
@@ -35,6 +34,9 @@ from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import Steered
 from harborage.tasks import SpawnRequest, TaskKind
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity, Quadruple
 
 __all__ = ["Fork", "ForkError", "fork_at"]
 

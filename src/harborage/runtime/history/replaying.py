@@ -10,15 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.artifacts import ArtifactStore
-from harborage.clock import Timer
-from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.planner import ArtifactManifestEntry, Finish, FinishReason, JoinSpec
 from harborage.runtime.assembly import Assembly, Setup, assemble
@@ -26,7 +23,6 @@ from harborage.runtime.durable import Durable, GatedTools, HistoryMismatchError,
 from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import History, latest_history, read_value
-from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import RecordedFailureError
 from harborage.runtime.exchanges import Prompt, prompts_of
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
@@ -36,11 +32,17 @@ from harborage.runtime.history.served import Heard, Served
 from harborage.runtime.journal import Begun, Done, Ended, Failed, JournalCorruptError
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import Thought
-from harborage.runtime.parallel import BranchOutcome
-from harborage.runtime.pauses import PauseCoordinator
-from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
 from harborage.runtime.steering.inbox import Inbox
 from harborage.runtime.steering.state import Planned, RunState
+
+if TYPE_CHECKING:
+    from harborage.artifacts import ArtifactStore
+    from harborage.clock import Timer
+    from harborage.concurrency import Crew
+    from harborage.runtime.engines.mailbox import Mailbox
+    from harborage.runtime.parallel import BranchOutcome
+    from harborage.runtime.pauses import PauseCoordinator
+    from harborage.runtime.steering.arrivals import Arrivals, Hold, Woken
 
 __all__ = ["ReplayError", "Replayed", "replay"]
 

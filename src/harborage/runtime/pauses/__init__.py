@@ -5,75 +5,63 @@ Read `model` for the values and the port, `coordinator` for the order of checks,
 
 from __future__ import annotations
 
-from harborage.runtime.pauses.coordinator import Coordinator
-from harborage.runtime.pauses.errors import (
-    AlreadyResumedError,
-    CheckpointCorruptError,
-    CrossTenantScopeError,
-    CrossUserScopeError,
-    IdentityRequiredError,
-    InvalidDeadlineError,
-    InvalidDecisionError,
-    InvalidPageError,
-    InvalidReasonError,
-    PauseAmbiguousError,
-    PauseError,
-    PauseNotFoundError,
-    ScopeMismatchError,
-    ToolContextLostError,
-    UnserializableError,
-    UnsupportedFormatVersionError,
-)
-from harborage.runtime.pauses.ledger import RESOLVED_PER_TENANT
-from harborage.runtime.pauses.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
-from harborage.runtime.pauses.model import (
-    OPEN,
-    Pause,
-    PauseCoordinator,
-    PauseDecision,
-    PauseFilter,
-    PausePage,
-    PauseReason,
-    PauseRequest,
-    PauseState,
-)
-from harborage.runtime.pauses.projection import HEAVY_PAYLOAD_BYTES, ProjectedPayload, project_payload
-from harborage.runtime.pauses.record import FORMAT_VERSION, decode_pause, encode_pause
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DEFAULT_PAGE_SIZE",
-    "FORMAT_VERSION",
-    "HEAVY_PAYLOAD_BYTES",
-    "MAX_PAGE_SIZE",
-    "OPEN",
-    "RESOLVED_PER_TENANT",
-    "AlreadyResumedError",
-    "CheckpointCorruptError",
-    "Coordinator",
-    "CrossTenantScopeError",
-    "CrossUserScopeError",
-    "IdentityRequiredError",
-    "InvalidDeadlineError",
-    "InvalidDecisionError",
-    "InvalidPageError",
-    "InvalidReasonError",
-    "Pause",
-    "PauseAmbiguousError",
-    "PauseCoordinator",
-    "PauseDecision",
-    "PauseError",
-    "PauseFilter",
-    "PauseNotFoundError",
-    "PausePage",
-    "PauseReason",
-    "PauseRequest",
-    "PauseState",
-    "ProjectedPayload",
-    "ScopeMismatchError",
-    "ToolContextLostError",
-    "UnserializableError",
-    "UnsupportedFormatVersionError",
-    "decode_pause",
-    "encode_pause",
-    "project_payload",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses.coordinator import Coordinator as Coordinator
+    from harborage.runtime.pauses.errors import AlreadyResumedError as AlreadyResumedError
+    from harborage.runtime.pauses.errors import CheckpointCorruptError as CheckpointCorruptError
+    from harborage.runtime.pauses.errors import CrossTenantScopeError as CrossTenantScopeError
+    from harborage.runtime.pauses.errors import CrossUserScopeError as CrossUserScopeError
+    from harborage.runtime.pauses.errors import IdentityRequiredError as IdentityRequiredError
+    from harborage.runtime.pauses.errors import InvalidDeadlineError as InvalidDeadlineError
+    from harborage.runtime.pauses.errors import InvalidDecisionError as InvalidDecisionError
+    from harborage.runtime.pauses.errors import InvalidPageError as InvalidPageError
+    from harborage.runtime.pauses.errors import InvalidReasonError as InvalidReasonError
+    from harborage.runtime.pauses.errors import PauseAmbiguousError as PauseAmbiguousError
+    from harborage.runtime.pauses.errors import PauseError as PauseError
+    from harborage.runtime.pauses.errors import PauseNotFoundError as PauseNotFoundError
+    from harborage.runtime.pauses.errors import ScopeMismatchError as ScopeMismatchError
+    from harborage.runtime.pauses.errors import ToolContextLostError as ToolContextLostError
+    from harborage.runtime.pauses.errors import UnserializableError as UnserializableError
+    from harborage.runtime.pauses.errors import UnsupportedFormatVersionError as UnsupportedFormatVersionError
+    from harborage.runtime.pauses.ledger import RESOLVED_PER_TENANT as RESOLVED_PER_TENANT
+    from harborage.runtime.pauses.listing import DEFAULT_PAGE_SIZE as DEFAULT_PAGE_SIZE
+    from harborage.runtime.pauses.listing import MAX_PAGE_SIZE as MAX_PAGE_SIZE
+    from harborage.runtime.pauses.model import OPEN as OPEN
+    from harborage.runtime.pauses.model import Pause as Pause
+    from harborage.runtime.pauses.model import PauseCoordinator as PauseCoordinator
+    from harborage.runtime.pauses.model import PauseDecision as PauseDecision
+    from harborage.runtime.pauses.model import PauseFilter as PauseFilter
+    from harborage.runtime.pauses.model import PausePage as PausePage
+    from harborage.runtime.pauses.model import PauseReason as PauseReason
+    from harborage.runtime.pauses.model import PauseRequest as PauseRequest
+    from harborage.runtime.pauses.model import PauseState as PauseState
+    from harborage.runtime.pauses.projection import HEAVY_PAYLOAD_BYTES as HEAVY_PAYLOAD_BYTES
+    from harborage.runtime.pauses.projection import ProjectedPayload as ProjectedPayload
+    from harborage.runtime.pauses.projection import project_payload as project_payload
+    from harborage.runtime.pauses.record import FORMAT_VERSION as FORMAT_VERSION
+    from harborage.runtime.pauses.record import decode_pause as decode_pause
+    from harborage.runtime.pauses.record import encode_pause as encode_pause
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.runtime.pauses.coordinator": "Coordinator",
+            "harborage.runtime.pauses.errors": (
+                "AlreadyResumedError CheckpointCorruptError CrossTenantScopeError CrossUserScopeError "
+                "IdentityRequiredError InvalidDeadlineError InvalidDecisionError InvalidPageError InvalidReasonError "
+                "PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError ToolContextLostError "
+                "UnserializableError UnsupportedFormatVersionError"
+            ),
+            "harborage.runtime.pauses.ledger": "RESOLVED_PER_TENANT",
+            "harborage.runtime.pauses.listing": "DEFAULT_PAGE_SIZE MAX_PAGE_SIZE",
+            "harborage.runtime.pauses.model": (
+                "OPEN Pause PauseCoordinator PauseDecision PauseFilter PausePage PauseReason PauseRequest PauseState"
+            ),
+            "harborage.runtime.pauses.projection": "HEAVY_PAYLOAD_BYTES ProjectedPayload project_payload",
+            "harborage.runtime.pauses.record": "FORMAT_VERSION decode_pause encode_pause",
+        },
+    )

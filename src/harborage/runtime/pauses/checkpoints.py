@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -20,10 +21,12 @@ from harborage.identity import Quadruple
 from harborage.runtime.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
 from harborage.runtime.pauses.index import PauseIndex, slot_of_tenant
 from harborage.runtime.pauses.listing import owner_matches
-from harborage.runtime.pauses.model import Pause, PauseFilter
 from harborage.runtime.pauses.record import decode_pause, encode_pause
 from harborage.state import IdempotencyConflictError, NotFoundError, StateRecord, StateStore
 from harborage.state.directory import Directory, Entry, batched
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses.model import Pause, PauseFilter
 
 __all__ = ["CHECKPOINT_KIND", "Checkpoints"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from harborage.errors import HarborageError
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
 from harborage.identity import Quadruple, current_quadruple, current_scopes, effective_quadruple, require_triple
 from harborage.ids import new_id
-from harborage.planner.handles import HandleRegistry
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.checkpoints import Checkpoints
 from harborage.runtime.pauses.errors import (
@@ -56,8 +55,11 @@ from harborage.runtime.pauses.model import (
     Who,
 )
 from harborage.runtime.pauses.record import plain_payload
-from harborage.state import StateStore
 from harborage.state.directory import DirectoryCorruptError
+
+if TYPE_CHECKING:
+    from harborage.planner.handles import HandleRegistry
+    from harborage.state import StateStore
 
 __all__ = ["SETTLED_FOR", "Coordinator"]
 

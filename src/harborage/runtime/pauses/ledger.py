@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from harborage.identity import Quadruple
 from harborage.runtime.pauses.model import Pause
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["RESOLVED_PER_TENANT", "Ledger"]
 

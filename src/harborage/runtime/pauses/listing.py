@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harborage.identity import Quadruple
 from harborage.runtime.pauses.errors import CrossTenantScopeError, CrossUserScopeError, InvalidPageError
 from harborage.runtime.pauses.model import Pause, PauseFilter, PausePage, PauseState, Who
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = [
     "ADMIN",

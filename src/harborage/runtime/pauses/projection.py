@@ -6,14 +6,16 @@ Nothing is cut off and nothing is redacted here.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
 from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.events import Event, EventBus, EventType, PausePayloadArtifactRoutedPayload
-from harborage.runtime.pauses.model import Pause
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses.model import Pause
 
 __all__ = ["HEAVY_PAYLOAD_BYTES", "PAYLOAD_NAMESPACE", "ProjectedPayload", "project_payload"]
 

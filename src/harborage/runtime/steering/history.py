@@ -7,11 +7,14 @@ happen to share an id never see each other's lines.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, effective_quadruple
-from harborage.runtime.steering.controls import AppliedControl
+
+if TYPE_CHECKING:
+    from harborage.runtime.steering.controls import AppliedControl
 
 __all__ = ["MAX_CONTROL_HISTORY", "MAX_CONTROL_SESSIONS", "ControlHistory"]
 

@@ -10,13 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import CLOSE_GRACE_S, Crew
 from harborage.errors import error_reason, one_of
-from harborage.events import EventBus
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
 from harborage.planner import Budget, Finish, RunContext, Trajectory, check_planner, ends_at_step_limit
@@ -30,20 +29,23 @@ from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.dispatch import Acting, carry_out, dispatch_by_executor
 from harborage.runtime.dispatch.executor import catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus
-from harborage.runtime.durable import Durable
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.limits import Caps, Spent
-from harborage.runtime.pauses import PauseCoordinator
-from harborage.runtime.steering.apply import Observed
-from harborage.runtime.steering.controls import AppliedControl
 from harborage.runtime.steering.errors import InboxNotFoundError, NoPlannerError, RunLoopMisconfiguredError
 from harborage.runtime.steering.history import MAX_CONTROL_HISTORY, ControlHistory
-from harborage.runtime.steering.inbox import Inbox, InboxRegistry
 from harborage.runtime.steering.loop import Dispatch, run_loop
 from harborage.runtime.steering.run_spec import DEFAULT_MAX_STEPS, RunSpec
 from harborage.runtime.steering.state import ControlErrors, RunState
-from harborage.tasks import TaskRegistry
+
+if TYPE_CHECKING:
+    from harborage.events import EventBus
+    from harborage.runtime.durable import Durable
+    from harborage.runtime.pauses import PauseCoordinator
+    from harborage.runtime.steering.apply import Observed
+    from harborage.runtime.steering.controls import AppliedControl
+    from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+    from harborage.tasks import TaskRegistry
 
 __all__ = ["RunLoop"]
 

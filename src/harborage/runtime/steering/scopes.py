@@ -5,9 +5,13 @@ Pure. The scope is a claim that the edge has verified before; nobody is authenti
 
 from __future__ import annotations
 
-from harborage.identity import Quadruple
+from typing import TYPE_CHECKING
+
 from harborage.runtime.steering.controls import ControlType, Scope
 from harborage.runtime.steering.errors import InvalidScopeError, ScopeMismatchError, UnknownControlTypeError
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
 
 __all__ = ["Scope", "check_scope", "required_scope"]
 

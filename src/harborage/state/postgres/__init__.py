@@ -7,9 +7,9 @@ beside this one.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.state.drivers import StateConfig
 from harborage.state.postgres.artifacts import PostgresArtifacts
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.event_log import PostgresEventLog
@@ -17,7 +17,10 @@ from harborage.state.postgres.records import PostgresStateStore
 from harborage.state.postgres.runs import PostgresRuns
 from harborage.state.postgres.workers import LEASE
 from harborage.state.storage import Storage
-from harborage.state.store import StateStore
+
+if TYPE_CHECKING:
+    from harborage.state.drivers import StateConfig
+    from harborage.state.store import StateStore
 
 __all__ = [
     "Database",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,8 +26,10 @@ from harborage.artifacts.values import (
     sort_key,
 )
 from harborage.state.postgres.database import PACKAGE, Database
-from harborage.state.postgres.driver import Connection
 from harborage.state.sql_files import read_statements
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["PostgresArtifacts"]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harborage.events.errors import LogClosedError, SequenceTakenError
 from harborage.events.log import Logged
 from harborage.identity import Identity, require_triple
 from harborage.state.errors import StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database, Work
-from harborage.state.postgres.driver import Connection
 from harborage.state.postgres.faults import is_unique_violation
 from harborage.state.sql_files import read_statements
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["PostgresEventLog"]
 

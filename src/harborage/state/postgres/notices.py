@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import Crew
 from harborage.ids import new_id
 from harborage.state.errors import DatabaseError
-from harborage.state.postgres.database import Database
-from harborage.state.postgres.driver import Connection
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.database import Database
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["CHANNEL", "Notices"]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
-from harborage.state.postgres.driver import Connection
 from harborage.state.postgres.faults import is_unique_violation
 from harborage.state.postgres.rows import state_record_of
 from harborage.state.sql_files import read_statements
 from harborage.state.store import StateRecord, check_record, check_slot
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["PostgresStateStore"]
 

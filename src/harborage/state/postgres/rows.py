@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from harborage.identity import Quadruple
-from harborage.state.postgres.driver import Row
 from harborage.state.runs import EntryMissingError, RunRecord, Stand, Standing, Write
 from harborage.state.store import StateRecord
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Row
 
 __all__ = [
     "body_columns",

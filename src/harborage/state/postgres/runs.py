@@ -12,12 +12,12 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.state.errors import StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
-from harborage.state.postgres.driver import Connection
 from harborage.state.postgres.notices import Notices
 from harborage.state.postgres.rows import (
     body_columns,
@@ -44,6 +44,9 @@ from harborage.state.runs import (
     check_body,
 )
 from harborage.state.sql_files import read_statements
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["PostgresRuns"]
 

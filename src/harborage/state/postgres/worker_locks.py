@@ -14,13 +14,15 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from harborage.errors import HarborageError
 from harborage.state.errors import StoreClosedError
 from harborage.state.postgres.database import PACKAGE, Database
-from harborage.state.postgres.driver import Connection
 from harborage.state.sql_files import read_statements
+
+if TYPE_CHECKING:
+    from harborage.state.postgres.driver import Connection
 
 __all__ = ["Other", "Watch", "WorkerLock"]
 

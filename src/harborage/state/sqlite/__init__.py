@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.state.drivers import StateConfig
 from harborage.state.errors import StorageUrlError
 from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.event_log import SQLiteEventLog
@@ -17,7 +17,10 @@ from harborage.state.sqlite.records import SQLiteStateStore
 from harborage.state.sqlite.runs import SQLiteRuns
 from harborage.state.sqlite.workers import LEASE
 from harborage.state.storage import Storage
-from harborage.state.store import StateStore
+
+if TYPE_CHECKING:
+    from harborage.state.drivers import StateConfig
+    from harborage.state.store import StateStore
 
 __all__ = [
     "Database",

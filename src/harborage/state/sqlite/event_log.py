@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harborage.events.errors import LogClosedError, SequenceTakenError
 from harborage.events.log import Logged
 from harborage.identity import Identity, require_triple
 from harborage.state.sqlite.connection import statements
-from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.stations import Rows, Transaction
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.database import Database
 
 __all__ = ["SQLiteEventLog"]
 

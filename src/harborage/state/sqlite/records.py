@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
 from harborage.state.sqlite.connection import statements
-from harborage.state.sqlite.database import Database
-from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.times import micros, moment
 from harborage.state.store import StateRecord, check_record, check_slot
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.database import Database
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["SQLiteStateStore"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import builtins
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import StoreClosedError
-from harborage.state.runs import Claim, Lease, RunFilter, RunRecord, Sent, Standing, Write
-from harborage.state.sqlite.database import Database
-from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.tables import RunTables
 from harborage.state.sqlite.times import micros, moment
 from harborage.state.sqlite.workers import LEASE, Workers
+
+if TYPE_CHECKING:
+    from harborage.state.runs import Claim, Lease, RunFilter, RunRecord, Sent, Standing, Write
+    from harborage.state.sqlite.database import Database
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["SQLiteRuns"]
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.identity import Quadruple
 from harborage.state.runs import RunRecord, Stand, Standing
-from harborage.state.sqlite.stations import Transaction
 from harborage.state.sqlite.times import moment
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["UNREADABLE", "read_rows", "record_of", "salvaged_number", "salvaged_record"]
 

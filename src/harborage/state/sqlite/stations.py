@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
 from harborage.state.sqlite.connection import repeated, statements
 from harborage.state.sqlite.failures import failure
-from harborage.state.sqlite.lane import Call
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.lane import Call
 
 __all__ = ["Reader", "Rows", "Transaction", "Writer"]
 

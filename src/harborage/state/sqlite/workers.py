@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.clock import Timers, sleep
 from harborage.state.errors import DatabaseError, StoreClosedError
 from harborage.state.sqlite.connection import statements
-from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.locks import WorkerLocks
-from harborage.state.sqlite.stations import Transaction
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.database import Database
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["LEASE", "Workers"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, Guard, Move, NewGroup, NewRun, SendControl
 from harborage.store.errors import (
     ControlsLeftError,
@@ -16,8 +18,10 @@ from harborage.store.errors import (
     StatusConflictError,
     WaitCycleError,
 )
-from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.rows import GroupStatus, PauseStatus
+
+if TYPE_CHECKING:
+    from harborage.store.memory.tables import HeldRun, Tables
 
 __all__ = ["check"]
 

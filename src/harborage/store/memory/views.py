@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from harborage.identity import Identity
 from harborage.store.queries import EventQuery, Page, PauseQuery, RunQuery, SessionQuery
 from harborage.store.rows import EventRow, PauseRow, RunRow, SessionRow, Status
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
 
 __all__ = ["find_events", "find_pauses", "find_runs", "find_sessions", "has_run"]
 

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from harborage.store.sqlite.store import SQLiteStore
+from typing import TYPE_CHECKING
 
-__all__ = ["SQLiteStore"]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.store.sqlite.store import SQLiteStore as SQLiteStore
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.store.sqlite.store": "SQLiteStore",
+        },
+    )

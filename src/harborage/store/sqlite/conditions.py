@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.state.sqlite.stations import Transaction
 from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl
 from harborage.store.errors import (
     ControlsLeftError,
@@ -21,6 +20,9 @@ from harborage.store.errors import (
 )
 from harborage.store.rows import GroupStatus, PauseStatus, Status
 from harborage.store.sqlite.reading import STATUSES, Reading, controls_of
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["FINAL", "Conditions"]
 

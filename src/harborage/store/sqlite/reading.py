@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from harborage import codec
 from harborage.identity import Identity
-from harborage.state.sqlite.stations import Transaction
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.queries import EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import (
@@ -23,6 +22,9 @@ from harborage.store.rows import (
     SessionRow,
     Status,
 )
+
+if TYPE_CHECKING:
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["STATUSES", "Reading", "controls_of"]
 

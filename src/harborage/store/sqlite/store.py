@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.identity import Identity
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.state.sql_files import read_statements
 from harborage.state.sqlite.database import Database
-from harborage.state.sqlite.stations import Transaction
 from harborage.store.commit import Commit, Committed, check_commit
 from harborage.store.errors import StoreClosedError
 from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 from harborage.store.sqlite.reading import Reading
 from harborage.store.sqlite.workers import LEASE, Workers
 from harborage.store.sqlite.writing import Writing
 from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.state.sqlite.stations import Transaction
+    from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
 __all__ = ["SQLiteStore"]
 

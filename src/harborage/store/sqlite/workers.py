@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.clock import Timers
 from harborage.state.errors import DatabaseUnreachableError
-from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.locks import WorkerLocks
-from harborage.state.sqlite.stations import Transaction
 from harborage.store.errors import WorkerKnownError
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.state.sqlite.database import Database
+    from harborage.state.sqlite.stations import Transaction
 
 __all__ = ["LEASE", "Workers"]
 

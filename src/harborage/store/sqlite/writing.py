@@ -7,10 +7,9 @@ nothing, so the others of its transaction go on without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from harborage.identity import Identity
 from harborage.state.sqlite.stations import Rows, Transaction
 from harborage.store.commit import (
     Change,
@@ -35,7 +34,10 @@ from harborage.store.errors import (
 from harborage.store.port import Claimed
 from harborage.store.rows import EVENT_STEP, Lease
 from harborage.store.sqlite.conditions import FINAL, Conditions
-from harborage.store.sqlite.reading import Reading
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.store.sqlite.reading import Reading
 
 __all__ = ["Writing"]
 

@@ -12,18 +12,20 @@ import random
 import resource
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage.errors import HarborageError
-from harborage.runtime.pauses import Pause
 from harborage.runtime.steering.controls import ControlType
 from harborage.state.runs import Stand
-from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Place
 from harborage.testing.chaos.stage import PATIENCE_S, Process, Stage, until
 from harborage.testing.chaos.verdict import verdict
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses import Pause
+    from harborage.testing.chaos.nursery import Nursery
+    from harborage.testing.chaos.places import Place
 
 __all__ = ["ATTACKS", "LEASE_S", "Attacked", "attack"]
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from harborage.events import BusDroppedPayload, Cursor, Event, EventType, Filter, typed_event
-from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
-from harborage.runtime.host import Run, Runtime
 from harborage.tasks import TaskFilter
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.runtime.host import Run, Runtime
 
 __all__ = ["Disconnected", "FamilyPlanner", "disconnects", "run_of", "stroll"]
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from harborage.identity import Quadruple
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, PauseNotFoundError, PauseReason
 from harborage.runtime.steering.controls import ControlType
-from harborage.state.runs import RunRecord
-from harborage.testing.chaos.stage import Stage
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.state.runs import RunRecord
+    from harborage.testing.chaos.stage import Stage
 
 __all__ = ["ALL_CONTROLS", "People"]
 

@@ -8,14 +8,16 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import msgspec
 
-from harborage.clock import Timers
-from harborage.state.storage import Storage
 from harborage.testing.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.state.storage import Storage
 
 __all__ = ["Place", "Places", "open_at"]
 

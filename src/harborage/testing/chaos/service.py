@@ -10,13 +10,15 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
-from harborage.testing.chaos.points import Points
 from harborage.testing.simulation.world import Act
+
+if TYPE_CHECKING:
+    from harborage.testing.chaos.points import Points
 
 __all__ = ["Client", "Held", "Service", "Wanted"]
 

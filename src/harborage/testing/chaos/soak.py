@@ -13,20 +13,22 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage.app.waiting import Party, Wait, WaitKind, settle_orphans, waiting
 from harborage.concurrency import Crew
 from harborage.runtime.waits import GRACE
-from harborage.testing.chaos.nursery import Nursery
 from harborage.testing.chaos.people import ALL_CONTROLS, People
-from harborage.testing.chaos.places import Place
 from harborage.testing.chaos.stage import PATIENCE_S, Process, Stage, until
 from harborage.testing.chaos.verdict import verdict
 from harborage.testing.chaos.worker import Errand, MovedClock
 from harborage.testing.simulation.plans import Traits, drawn_plan
+
+if TYPE_CHECKING:
+    from harborage.testing.chaos.nursery import Nursery
+    from harborage.testing.chaos.places import Place
 
 __all__ = ["Soaked", "soak"]
 

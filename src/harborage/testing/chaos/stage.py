@@ -12,22 +12,24 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.identity import Quadruple
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.errors import DatabaseError
 from harborage.state.runs import RunFilter, RunRecord, Stand
-from harborage.state.storage import Storage
-from harborage.testing.chaos.nursery import Nursery
 from harborage.testing.chaos.places import Place, open_at
 from harborage.testing.chaos.service import Service
 from harborage.testing.chaos.worker import ME, MovedClock, Orders
+
+if TYPE_CHECKING:
+    from harborage.identity import Quadruple
+    from harborage.state.storage import Storage
+    from harborage.testing.chaos.nursery import Nursery
 
 __all__ = ["PATIENCE_S", "Process", "Stage", "until"]
 

@@ -8,19 +8,21 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harborage.concurrency import Crew
 from harborage.runtime.steering.controls import ControlType
-from harborage.testing.chaos.nursery import Nursery
 from harborage.testing.chaos.people import People
-from harborage.testing.chaos.places import Place
 from harborage.testing.chaos.points import KINDS
 from harborage.testing.chaos.stage import Process, Stage, until
 from harborage.testing.chaos.verdict import verdict
 from harborage.testing.simulation.plans import Traits, drawn_plan
+
+if TYPE_CHECKING:
+    from harborage.testing.chaos.nursery import Nursery
+    from harborage.testing.chaos.places import Place
 
 __all__ = ["Told", "play"]
 

@@ -6,10 +6,13 @@ import asyncio
 import json
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
-from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Place
 from harborage.testing.chaos.stage import PATIENCE_S, Stage, until
+
+if TYPE_CHECKING:
+    from harborage.testing.chaos.nursery import Nursery
+    from harborage.testing.chaos.places import Place
 
 __all__ = ["takeovers"]
 

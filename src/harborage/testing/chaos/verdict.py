@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harborage.identity import Identity
 from harborage.state.runs import RunRecord, Stand
-from harborage.testing.chaos.stage import Stage
 from harborage.testing.simulation.checks import Seen, broken_promises
-from harborage.testing.simulation.world import Act
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.testing.chaos.stage import Stage
+    from harborage.testing.simulation.world import Act
 
 __all__ = ["verdict"]
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,11 +20,13 @@ from harborage.ids import new_id
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.state.runs import LeaseLostError
 from harborage.testing.chaos.places import Place, open_at
 from harborage.testing.chaos.points import Points, watch_commits, watch_statements, watched
 from harborage.testing.chaos.service import Client, Wanted
 from harborage.testing.simulation.world import Act, Mind, tools_of
+
+if TYPE_CHECKING:
+    from harborage.state.runs import LeaseLostError
 
 __all__ = ["ME", "Errand", "MovedClock", "Orders", "work"]
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.llm import Role
 from harborage.planner import CallParallel, Finish, FinishReason, InputArtifactView, RunContext, Trajectory
-from harborage.planner.adapters import Adapted
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.host import Run, Runtime
@@ -26,6 +25,9 @@ from harborage.testing.conformance.adapter_brain import Brain, shown
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, run_scenarios
 from harborage.testing.llm import calls_tools, says
 from harborage.tools import SideEffect, ToolOptions
+
+if TYPE_CHECKING:
+    from harborage.planner.adapters import Adapted
 
 __all__ = ["SCENARIOS", "AdapterBench", "Brain", "OpenBench", "Scenario", "check", "run_conformance", "shown"]
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from harborage import codec
 from harborage.concurrency import Crew
@@ -22,7 +22,9 @@ from harborage.runtime.pauses import Pause, PauseCoordinator, PauseRequest
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.testing.conformance.checks import ConformanceError
-from harborage.testing.conformance.host_death import Death
+
+if TYPE_CHECKING:
+    from harborage.testing.conformance.host_death import Death
 
 __all__ = ["SESSION", "UNKNOWN", "Act", "HostBench", "HostFactory", "OpenHosts", "World", "open_bench"]
 

@@ -9,7 +9,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -29,8 +29,10 @@ from harborage.llm import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.checks import ConformanceError
-from harborage.testing.llm_dialects.lines import Dialect
 from harborage.testing.llm_server import LLMServer
+
+if TYPE_CHECKING:
+    from harborage.testing.llm_dialects.lines import Dialect
 
 __all__ = ["ADD", "KEY", "PNG", "SESSION", "Ability", "Heard", "ProviderBench", "asking"]
 

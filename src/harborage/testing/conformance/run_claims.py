@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from harborage.state.runs import (
     LeaseLostError,
@@ -15,9 +16,11 @@ from harborage.state.runs import (
     Standing,
     Write,
 )
-from harborage.state.storage import Storage
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.storage_bench import StorageBench, a_record, begin, find, ids, living, take
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = ["SCENARIOS"]
 

@@ -8,14 +8,16 @@ or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from harborage.state.errors import StoreClosedError
 from harborage.state.runs import Lease, RunFilter, Standing, Write
-from harborage.state.storage import Storage
 from harborage.testing.conformance import run_claims, run_records
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
 from harborage.testing.conformance.storage_bench import OpenStorageBench, StorageBench, a_record, begin
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = ["SCENARIOS", "OpenStorageBench", "Scenario", "StorageBench", "check", "run_conformance"]
 

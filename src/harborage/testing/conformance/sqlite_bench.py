@@ -6,11 +6,13 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harborage.state.sqlite import Database, storage_of
-from harborage.state.storage import Storage
-from harborage.testing.conformance.storage_bench import StorageBench
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
+    from harborage.testing.conformance.storage_bench import StorageBench
 
 __all__ = ["SQLiteStorageBench", "open_sqlite_bench"]
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from harborage.clock import SYSTEM_CLOCK
 from harborage.concurrency import Crew
@@ -18,8 +18,10 @@ from harborage.identity import Quadruple
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.memory_storage import open_memory
 from harborage.state.runs import Claim, Lease, RunFilter, RunQueue, RunRecord, Standing, Write
-from harborage.state.storage import Storage
 from harborage.testing.conformance.checks import expect, expect_equal
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = [
     "ME",

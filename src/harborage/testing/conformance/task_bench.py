@@ -6,7 +6,7 @@ Part of the suite in `tasks`; a driver's author needs only `OpenRegistry`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harborage.errors import HarborageError
 from harborage.events import (
@@ -22,7 +22,6 @@ from harborage.events import (
     Subscription,
 )
 from harborage.identity import Identity, Quadruple
-from harborage.state import StateStore
 from harborage.tasks import (
     GroupRequest,
     RegistryParts,
@@ -36,6 +35,9 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
+
+if TYPE_CHECKING:
+    from harborage.state import StateStore
 
 __all__ = ["ME", "OTHERS", "SESSION", "Bench", "FaultyBus", "OpenRegistry", "PublishRefusedError", "open_bench"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from harborage.errors import HarborageError
 from harborage.identity import Identity
-from harborage.state.storage import Storage
 from harborage.testing.isolation.operations import OPERATIONS, Operation
 from harborage.testing.isolation.town import Town
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = ["Watched", "watch"]
 

@@ -7,13 +7,15 @@ identity meets somebody else's values.
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.events import Event, EventType, RuntimeWarningPayload
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, RunContext
 from harborage.runtime.host import Runtime
-from harborage.state.storage import Storage
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
 
 __all__ = ["Town", "mark_of"]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.llm import ToolCallStructured
 from harborage.testing.llm_dialects.lines import Answer, Asked, Failure, Frame, Refusal
+
+if TYPE_CHECKING:
+    from harborage.llm import ToolCallStructured
 
 __all__ = ["ChatDialect"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.llm import ToolCallStructured
 from harborage.testing.llm_dialects.lines import Answer, Asked, Failure, Frame, Refusal
+
+if TYPE_CHECKING:
+    from harborage.llm import ToolCallStructured
 
 __all__ = ["ResponsesDialect"]
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
-from harborage.events.log import Logged
 from harborage.runtime.journal import Arrived, Begun, Cut, Done, Entry, Joined
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.state.runs import Lease
 from harborage.testing.simulation.checks import Seen, entries_of, finish_of, request_of
+
+if TYPE_CHECKING:
+    from harborage.events.log import Logged
+    from harborage.state.runs import Lease
 
 __all__ = ["EVERYTHING", "marks_of"]
 

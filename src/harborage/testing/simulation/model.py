@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
 from harborage.identity import effective_quadruple
@@ -17,9 +17,11 @@ from harborage.llm import CompleteRequest, CompleteResponse, ResponseFormatKind,
 from harborage.planner import RunContext, Trajectory, TrajectorySummary
 from harborage.testing.llm import calls_tools, says
 from harborage.testing.provider_rules import ProviderRuleError, check_request
-from harborage.testing.simulation.process import Process
-from harborage.testing.simulation.wire import Wire
-from harborage.testing.simulation.world import World
+
+if TYPE_CHECKING:
+    from harborage.testing.simulation.process import Process
+    from harborage.testing.simulation.wire import Wire
+    from harborage.testing.simulation.world import World
 
 __all__ = ["Model", "Shortener"]
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from harborage.clock import Timer
 from harborage.concurrency import Crew
 from harborage.testing.simulation.loop import SimulatedLoop, SimulationError
 
 if TYPE_CHECKING:
+    from harborage.clock import Timer
     from harborage.testing.simulation.simulation import Simulation
 
 __all__ = ["START", "Process", "ProcessDiedError", "SimulatedClock"]

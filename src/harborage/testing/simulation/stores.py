@@ -12,22 +12,24 @@ import builtins
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harborage.concurrency import Crew
-from harborage.events.log import Logged
 from harborage.events.memory_log import MemoryEventLog
-from harborage.identity import Identity, Quadruple
 from harborage.state.errors import DatabaseLockedError, StoreClosedError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.memory_runs import MemoryRuns
 from harborage.state.runs import Claim, Lease, LeaseLostError, RunFilter, RunRecord, Sent, Standing, Write
 from harborage.state.storage import Storage
-from harborage.state.store import StateRecord
 from harborage.testing.simulation.loop import SimulationError
-from harborage.testing.simulation.process import Process
-from harborage.testing.simulation.simulation import Simulation
 from harborage.testing.simulation.wire import Wire
+
+if TYPE_CHECKING:
+    from harborage.events.log import Logged
+    from harborage.identity import Identity, Quadruple
+    from harborage.state.store import StateRecord
+    from harborage.testing.simulation.process import Process
+    from harborage.testing.simulation.simulation import Simulation
 
 __all__ = ["AuditedRuns", "Server", "StaleWriteError"]
 

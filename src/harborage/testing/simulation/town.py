@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,17 +32,19 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter, RunRecord
-from harborage.state.storage import Storage
 from harborage.testing.simulation.checks import Seen
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.model import Model, Shortener
 from harborage.testing.simulation.plans import Traits, drawn_plan
-from harborage.testing.simulation.process import Process
-from harborage.testing.simulation.simulation import Simulation
 from harborage.testing.simulation.stores import Server
 from harborage.testing.simulation.wire import Wire
 from harborage.testing.simulation.world import Mind, World, tools_of
-from harborage.tools import ToolDescriptor
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
+    from harborage.testing.simulation.process import Process
+    from harborage.testing.simulation.simulation import Simulation
+    from harborage.tools import ToolDescriptor
 
 __all__ = ["ME", "Asked", "StuckError", "Town"]
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from harborage.clock import Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.planner import Finish
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.host import Runtime
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -32,15 +30,19 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunFilter
-from harborage.state.storage import Storage
 from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
 from harborage.testing.simulation.faults import Faults, drawn_faults
 from harborage.testing.simulation.loop import SimulationError
-from harborage.testing.simulation.process import Process
 from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
 from harborage.testing.simulation.stores import Server
 from harborage.testing.simulation.town import StuckError
 from harborage.testing.simulation.wire import Wire
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.runtime.host import Runtime
+    from harborage.state.storage import Storage
+    from harborage.testing.simulation.process import Process
 
 __all__ = ["Answer", "Place", "Trial", "TrialFailedError", "crash_test"]
 

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harborage.testing.simulation.loop import LANE
-from harborage.testing.simulation.process import Process
-from harborage.testing.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from harborage.testing.simulation.process import Process
+    from harborage.testing.simulation.simulation import Simulation
 
 __all__ = ["Wire"]
 

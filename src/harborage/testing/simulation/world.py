@@ -10,7 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from harborage.planner import (
     AwaitTask,
@@ -28,8 +28,10 @@ from harborage.planner import (
     SpawnTask,
     Trajectory,
 )
-from harborage.testing.simulation.simulation import Simulation
 from harborage.tools import CallContext, SideEffect, ToolDescriptor, tool
+
+if TYPE_CHECKING:
+    from harborage.testing.simulation.simulation import Simulation
 
 __all__ = ["Act", "Mind", "Outside", "Way", "World", "plain", "tools_of"]
 

@@ -6,18 +6,26 @@ Each is a factory of an ordinary `ToolDescriptor`. Which of them an agent gets i
 
 from __future__ import annotations
 
-from harborage.tools.builtin.artifacts import ArtifactStoreRequiredError, artifact_fetch
-from harborage.tools.builtin.clock import clock_now
-from harborage.tools.builtin.echo import text_echo
-from harborage.tools.builtin.names import BUILT_IN_TOOL_NAMES
-from harborage.tools.builtin.search import tool_get, tool_search
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BUILT_IN_TOOL_NAMES",
-    "ArtifactStoreRequiredError",
-    "artifact_fetch",
-    "clock_now",
-    "text_echo",
-    "tool_get",
-    "tool_search",
-]
+from harborage.exports import lazy_exports
+
+if TYPE_CHECKING:
+    from harborage.tools.builtin.artifacts import ArtifactStoreRequiredError as ArtifactStoreRequiredError
+    from harborage.tools.builtin.artifacts import artifact_fetch as artifact_fetch
+    from harborage.tools.builtin.clock import clock_now as clock_now
+    from harborage.tools.builtin.echo import text_echo as text_echo
+    from harborage.tools.builtin.names import BUILT_IN_TOOL_NAMES as BUILT_IN_TOOL_NAMES
+    from harborage.tools.builtin.search import tool_get as tool_get
+    from harborage.tools.builtin.search import tool_search as tool_search
+else:
+    __all__, __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "harborage.tools.builtin.artifacts": "ArtifactStoreRequiredError artifact_fetch",
+            "harborage.tools.builtin.clock": "clock_now",
+            "harborage.tools.builtin.echo": "text_echo",
+            "harborage.tools.builtin.names": "BUILT_IN_TOOL_NAMES",
+            "harborage.tools.builtin.search": "tool_get tool_search",
+        },
+    )

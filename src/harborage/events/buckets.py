@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.events.bus import EventBus
 from harborage.events.errors import AggregateBadWindowError
-from harborage.events.event import Event
 from harborage.events.filters import Cursor
 from harborage.events.query import EventQuery, bus_filter, selects
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, current_scopes, effective_quadruple
+
+if TYPE_CHECKING:
+    from harborage.events.bus import EventBus
+    from harborage.events.event import Event
 
 __all__ = ["EventBucket", "aggregate", "count_buckets"]
 
