@@ -162,3 +162,39 @@ async def test_the_client_given_is_not_changed() -> None:
         await (await runtime.start("g", who=ME)).result()
     assert [call.response.reasoning for call in client.calls if call.response is not None] == [THOUGHT, THOUGHT]
     assert isinstance(client, LLMClient)
+
+
+async def test_the_error_that_ends_a_run_is_kept_without_the_secret() -> None:
+    """In the record, the row, the status, the task and every file; its class and the rest of its text stay."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Runtime(planner=Failing(), storage=f"sqlite:{folder}/x.db", agent="a") as runtime:
+            run = await runtime.start("g", who=ME)
+            with pytest.raises(RunFailedError) as caught:
+                await run.result()
+            status, task = await run.status(), await runtime.tasks.get(run.id, who=ME)
+            record = b"".join(await run.history())
+            assert task.error is not None
+            for name, text in {
+                "error": str(caught.value),
+                "status": status.reason,
+                "task": task.error.message,
+                "record": record.decode(),
+            }.items():
+                assert SECRET not in text, name
+                assert "Bearer ***" in text, name
+        assert files_with_secret(Path(folder)) == []
+
+
+async def test_a_long_error_is_kept_cut_short() -> None:
+    """What a record keeps of an error has a bound, however much the error says."""
+
+    class Wordy:
+        async def next(self, run: RunContext) -> Finish:
+            raise ValueError("word " * 100_000)
+
+    async with Runtime(planner=Wordy()) as runtime:
+        run = await runtime.start("g", who=ME)
+        with pytest.raises(RunFailedError):
+            await run.result()
+        assert len((await run.status()).reason) < 5_000
+        assert max(map(len, await run.history())) < 10_000

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 import msgspec
 
 from harborage import codec
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_text
+from harborage.events import safe_excerpt
 
 __all__ = [
     "FORMAT_VERSION",
@@ -41,8 +42,11 @@ __all__ = [
     "decode_entry",
     "encode_entry",
     "is_outdated",
+    "kept_text",
     "raw",
 ]
+
+_MAX_KEPT_TEXT: Final = 4_000
 
 _UNMARKED = 1
 """The format version of an entry that does not say its own. It never changes."""
@@ -250,6 +254,11 @@ def _version_of(members: Mapping[str, Any]) -> int:
 def raw(value: Any) -> msgspec.Raw:
     """A live value in the place of its encoded form: entries are encoded once, with everything inside them."""
     return value  # type: ignore[no-any-return]
+
+
+def kept_text(error: BaseException) -> str:
+    """What an error says, as a record keeps it: without secrets, and no longer than anybody reads."""
+    return safe_excerpt(error_text(error), _MAX_KEPT_TEXT)
 
 
 class Record(Protocol):

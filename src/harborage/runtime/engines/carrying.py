@@ -15,14 +15,14 @@ import msgspec
 from harborage.clock import Timers
 from harborage.concurrency import CLOSE_GRACE_S, Crew, is_cancelled
 from harborage.crashes import WorkCrashedError, contained
-from harborage.errors import error_reason, error_text
+from harborage.errors import error_reason
 from harborage.identity import bound
 from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.histories import History, latest_history
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
-from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, raw
+from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, kept_text, raw
 from harborage.runtime.pauses import PauseCoordinator
 
 if TYPE_CHECKING:
@@ -138,4 +138,4 @@ def failure_of(error: Exception) -> tuple[str, str]:
     """Class and text of what ended a run; of a step that failed before the run was carried on, those of its error."""
     if isinstance(error, RecordedFailureError):
         return error.error, error.reason
-    return type(error).__name__, error_text(error)
+    return type(error).__name__, kept_text(error)

@@ -42,6 +42,7 @@ from harborage.runtime.journal import (
     Patched,
     Record,
     Waited,
+    kept_text,
     raw,
 )
 from harborage.runtime.parallel import BranchOutcome, Cancelled, race
@@ -399,7 +400,7 @@ class Recorder:
     def _note_failure(self, call: StepCall, error: Exception) -> None:
         at, kind = self._clock.now(), type(error).__name__
         notes = getattr(error, "for_record", None)
-        text = error_text(error)
+        text = kept_text(error)
         self._note(Failed(at=at, position=call.position, name=call.name, error=kind, message=text, notes=notes))
 
     def _recall(self, call: StepCall, effect: Effect) -> Any:
