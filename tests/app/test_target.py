@@ -80,6 +80,8 @@ def test_an_agent_that_is_not_ready_says_so_itself(tmp_path: Path) -> None:
         ("typo.py", ["importing it failed", "SyntaxError"]),
         ("crash.py", ["importing it failed", "crash.py:3: LookupError: at import"]),
         ("deep.py", ["importing it failed", "crash.py:3: LookupError: at import"]),
+        ("reads.py", ["importing it failed", "reads.py:4: FileNotFoundError"]),
+        ("parses.py", ["importing it failed", "parses.py:4: JSONDecodeError"]),
         ("crsh.py", ["no file", "did you mean crash.py?"]),
         ("needs.py", ["No module named", "surely_not_installed", "install it"]),
         ("bare.py", ["no 'agent' in it", "define `agent = Agent(…)`"]),
@@ -95,6 +97,8 @@ def test_what_names_no_agent_says_why(tmp_path: Path, target: str, words: list[s
     write(tmp_path / "typo.py", "agent =")
     write(tmp_path / "crash.py", "raise LookupError('at import')")
     write(tmp_path / "deep.py", "import crash")
+    write(tmp_path / "reads.py", "from pathlib import Path", "Path('nowhere').read_text()")
+    write(tmp_path / "parses.py", "import json", "json.loads('{')")
     write(tmp_path / "needs.py", "import surely_not_installed")
     write(tmp_path / "bare.py")
     write(

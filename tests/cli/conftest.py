@@ -131,6 +131,8 @@ class Words:
                 return Finish(FinishReason.NO_PATH, "no idea")
             case "fail":
                 raise ValueError("no such thing")
+            case "shout":
+                raise ValueError("\\x1b[2J")
         return Finish(FinishReason.GOAL, {"answer": str(run.trajectory.steps[-1].observation)})
 
 tools = [tick, linger, hold, block, stubborn, freeze, chat, publish]

@@ -205,10 +205,13 @@ def test_a_mask_is_never_sent_as_a_value(text: str, place: str) -> None:
     assert typed.message.startswith(f"{place}: hidden here")
 
 
-@pytest.mark.parametrize("text", ["[1]", '"x"', "1", "null", "{", "{'a': 1}", "nope"])
-def test_what_is_no_object_is_not_sent(text: str) -> None:
-    """Arguments that are no JSON object are refused before anything is sent."""
-    assert isinstance(edited(text, {}), Wrong)
+def test_what_is_no_object_is_not_sent() -> None:
+    """Arguments that are no JSON object are refused before anything is sent, however hostile the text is."""
+    deep, no_text = '{"a":' * 100_000, '{"a": "\udcff"}'
+    for text in ("[1]", '"x"', "1", "null", "{", "{'a': 1}", "nope", deep, no_text):
+        typed = edited(text, {})
+        assert isinstance(typed, Wrong), text[:20]
+        assert len(typed.message.splitlines()) == 1, text[:20]
 
 
 def test_help_names_every_command() -> None:

@@ -237,3 +237,11 @@ def test_a_reader_that_goes_away_is_no_news(piped: Start) -> None:
     run._process.stdout.close()
     assert run._process.wait(timeout=60) == 1
     assert run._process.stderr.read() == "the agent's file is read\n"
+
+
+def test_debug_spells_out_control_characters(piped: Start) -> None:
+    """What an error quotes cannot move the cursor or clear the screen."""
+    run = piped("shout", "--debug")
+    assert run.end() == 1
+    assert "\x1b" not in run.err
+    assert r"\x1b[2J" in run.err

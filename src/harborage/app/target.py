@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,12 +178,21 @@ def _module(target: str, place: str) -> ModuleType:
 
 
 def _where(error: BaseException) -> str:
-    """The file and line that failed, with a colon; the innermost frame that is not of the import machinery."""
+    """The file and line that failed, with a colon: the last ones that are not of Python, of what is installed, or ours.
+
+    An error inside a library is the fault of the line that called it, as far as its author is concerned.
+    """
     if isinstance(error, SyntaxError):
         return ""  # its own text names both
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename and Path(frame.filename) != Path(__file__)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) != Path(__file__)]
+    own = [frame for frame in frames if not _is_of_a_library(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""
+
+
+def _is_of_a_library(file: str) -> bool:
+    paths = sysconfig.get_paths()
+    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _from_module(target: str, place: str) -> ModuleType:

@@ -58,6 +58,8 @@ _EDIT = frozenset({"e", "edit"})
 _DONE = frozenset({"d", "done"})
 _AGAIN = frozenset({"a", "again"})
 _UNKNOWN = frozenset({"u", "unknown"})
+# What reading a text as JSON raises: it is none, it is no UTF-8, or it is nested deeper than anybody means.
+_NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class Mode(StrEnum):
@@ -235,7 +237,7 @@ def result_of(text: str) -> Any:
     """What a call gave, as a person writes it: JSON, else the text itself."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except _NOT_JSON:
         return text
 
 
@@ -244,7 +246,7 @@ def edited(text: str, shown: Any, schema: dict[str, Any] | None = None) -> Allow
     schema of the tool's arguments is known, fits it."""
     try:
         args = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except _NOT_JSON as error:
         return Wrong(f"that is not JSON: {error}")
     if not isinstance(args, dict):
         return Wrong('arguments are a JSON object, such as {"path": "a.txt"}')
@@ -304,7 +306,7 @@ def _command(text: str) -> Typed:
 def _context(text: str) -> Inject | Wrong:
     try:
         context = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except _NOT_JSON:
         context = None
     if not isinstance(context, dict):
         return Wrong('/context needs a JSON object: /context {"branch": "main"}')

@@ -21,6 +21,7 @@ from harborage.cli.place import DEFAULT_STORAGE
 from harborage.cli.session import Session, Wishes
 from harborage.cli.stage import Output, OutputLostError, Style
 from harborage.cli.storing import artifacts_of, prepare
+from harborage.cli.text import printable
 from harborage.errors import HarborageError
 from harborage.identity import Identity
 from harborage.ids import new_id
@@ -91,7 +92,7 @@ def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
     except Exception as error:  # noqa: BLE001 - told in one line; --debug shows where it came from
         return fault(error, FAILED if session.run_id else WRONG_USE, style)
     if session.error is not None and style.has_tracebacks:
-        traceback.print_exception(session.error)
+        _show_traceback(session.error)
     return ending
 
 
@@ -114,10 +115,15 @@ def _target(wanted: Wanted) -> str:
     return wanted.words[0] if is_target(wanted.words[0]) else ""
 
 
+def _show_traceback(error: BaseException) -> None:
+    """Where an error comes from; it may quote anything, so its control characters are spelled out."""
+    sys.stderr.write(printable("".join(traceback.format_exception(error))))
+
+
 def fault(error: Exception, code: int, style: Style) -> Ending:
     """The ending of a command that failed before, or around, its run."""
     if style.has_tracebacks:
-        traceback.print_exception(error)
+        _show_traceback(error)
     name, is_ours = type(error).__name__, isinstance(error, HarborageError)
     if is_ours:
         why = str(error)
