@@ -6,6 +6,7 @@ settle pauses and change what no worker writes; each part carries the condition 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -32,6 +33,7 @@ __all__ = [
     "SettlePause",
     "about",
     "check_commit",
+    "is_news",
 ]
 
 ABOUT: Final = 200
@@ -193,7 +195,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `guard` is the run that the caller writes: its `entries`, its `change` and the controls it `consumed`, by number.
     `wakes` are runs that have to look again. With `take` the run that a settled pause or a control wakes is claimed by
-    that worker if nobody holds it. `events` are of the session `who`; `bodies` are what entries name by SHA-256 in hex.
+    that worker if nobody holds it. `events` are of the session `who`. `bodies` are what the entries name by SHA-256 in
+    hex: those of the guarded run, and without a guard those of the runs that are started.
     """
 
     guard: Guard | None = None
@@ -234,6 +237,20 @@ def about(text: str) -> str:
     return text if len(text) <= ABOUT else text[: ABOUT - 1] + "…"
 
 
+def is_news(commit: Commit) -> bool:
+    """Whether a commit makes a run ready, ends one, or brings something that somebody may wait for."""
+    change = commit.change
+    return bool(
+        commit.sends
+        or commit.settles
+        or commit.wakes
+        or commit.moves
+        or commit.groups
+        or any(not start.worker for start in commit.starts)
+        or (change is not None and (change.release or (change.status is not None and change.status.is_final)))
+    )
+
+
 def check_commit(commit: Commit) -> None:
     """Accept a commit that has a meaning, before any store looks at its conditions.
 
@@ -242,6 +259,9 @@ def check_commit(commit: Commit) -> None:
     """
     if commit.guard is None and (commit.entries or commit.change is not None or commit.consumed):
         raise CommitInvalidError("entries, change and consumed are the owner's alone: give the guard of its lease")
+    for digest, data in commit.bodies.items():
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise CommitInvalidError(f"the body named {digest} has another SHA-256")
     if commit.events and (commit.who is None or missing_parts(commit.who)):
         raise CommitInvalidError("events need the session that they belong to: give who with tenant, user and session")
     if commit.take and not (commit.settles or commit.sends):

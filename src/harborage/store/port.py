@@ -84,6 +84,13 @@ class Queue(Protocol):
         """Give the worker's sign of life, and free the runs of workers that died; how many runs became free."""
         ...
 
+    async def look(self, worker: str) -> None:
+        """Notice what other processes did, for `on_change`, and free the runs of those that died.
+
+        It writes nothing unless one has died, so it may be called several times a second.
+        """
+        ...
+
     async def leave(self, worker: str) -> None:
         """Be a worker no longer; what it still holds is free."""
         ...
@@ -95,14 +102,19 @@ class Queue(Protocol):
         """
         ...
 
+    async def unread(self, worker: str) -> dict[str, int]:
+        """The runs of a worker that have controls they have not consumed, each with the number of the last one."""
+        ...
+
     async def next_due(self, *, agent: str = "") -> int | None:
         """When the next run that waits for a time is ready; None when none does."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on this event loop after commits, of any process; returns what ends that.
+        """Call `listener` on this event loop when a run may have become ready or ended, or a control came.
 
-        It carries no news: whoever is called looks for what is new. It may be called without need.
+        What this process does is told at once; what others do, with the next `look` of a worker of this process. It
+        carries no news: whoever is called looks for what is new, and may be called without need. Returns what ends it.
         """
         ...
 

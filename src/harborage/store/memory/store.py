@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
-from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.commit import Commit, Committed, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
@@ -55,7 +55,8 @@ class MemoryStore:
         for move in commit.moves:
             if move.status is not None and move.status.is_final:
                 self._note_end(move.run_id)
-        self._notify()
+        if is_news(commit):
+            self._notify()
         return done
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
@@ -87,6 +88,9 @@ class MemoryStore:
         self._check_open()
         return 0
 
+    async def look(self, worker: str) -> None:
+        self._check_open()
+
     async def leave(self, worker: str) -> None:
         self._workers.discard(worker)
         if self._tables.release_all(worker):
@@ -109,6 +113,11 @@ class MemoryStore:
                 held.row = replace(held.row, status=Status.RUNNING)
             claimed.append(Claimed(held.row, list(held.entries), _unread(held, 0, limit)))
         return claimed
+
+    async def unread(self, worker: str) -> dict[str, int]:
+        self._check_open()
+        held = (self._tables.runs[run_id] for run_id in self._tables.unread)
+        return {one.row.run_id: max(one.controls) for one in held if one.row.owner == worker}
 
     async def next_due(self, *, agent: str = "") -> int | None:
         self._check_open()

@@ -5,7 +5,7 @@ No await, no clock: a commit is applied in one go at a given moment, and nobody 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -82,6 +82,7 @@ class Tables:
         self.members: dict[GroupKey, list[str]] = {}
         self.pauses: dict[str, PauseRow] = {}
         self.patches: dict[tuple[Identity, str], PatchRow] = {}
+        self.unread: dict[str, None] = {}
         self.events: dict[Identity, list[EventRow]] = {}
         self.bodies: dict[str, bytes] = {}
         self.sequence = 0
@@ -94,6 +95,8 @@ class Tables:
             self._write(held, commit, now)
         for start in commit.starts:
             self._start(start, now)
+            if held is None:
+                self._name(self.runs[start.run_id], commit.bodies)
         for move in commit.moves:
             self._move(move, now)
         for group in commit.groups:
@@ -119,10 +122,16 @@ class Tables:
         held.entries += commit.entries
         for number in commit.consumed:
             held.controls.pop(number, None)
-        for digest, data in commit.bodies.items():
+        if not held.controls:
+            self.unread.pop(held.row.run_id, None)
+        self._name(held, commit.bodies)
+        held.row = replace(held.row, position=len(held.entries), unread=len(held.controls), updated_at=now)
+
+    def _name(self, held: HeldRun, bodies: Mapping[str, bytes]) -> None:
+        """Keep what a run's entries name."""
+        for digest, data in bodies.items():
             self.bodies.setdefault(digest, data)
             held.bodies.add(digest)
-        held.row = replace(held.row, position=len(held.entries), unread=len(held.controls), updated_at=now)
 
     def _start(self, start: NewRun, now: int) -> None:
         self._numbers += 1
@@ -264,6 +273,7 @@ class Tables:
             data=send.data,
         )
         held.row = replace(held.row, unread=len(held.controls))
+        self.unread[send.run_id] = None
         self._wake(send.run_id)
         return True
 
@@ -438,6 +448,7 @@ class Tables:
         if held is None or not held.row.status.is_final:
             return False
         del self.runs[run_id]
+        self.unread.pop(run_id, None)
         self.keys.pop((held.row.who, held.row.key), None)
         for token in [token for token, pause in self.pauses.items() if pause.run_id == run_id]:
             del self.pauses[token]

@@ -164,7 +164,9 @@ class Reading:
             return [("by_user", values)]
         if query.tenant and query.agent:
             return [("by_agent", values)]
-        return [("by_tenant" if query.tenant else "by_number", values)]
+        if query.tenant:
+            return [("by_tenant", values)]
+        return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_number", values)]
 
     def pauses(self, tx: Transaction, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""

@@ -11,7 +11,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.state.sql_files import read_statements
 from harborage.state.sqlite.database import Database
-from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.commit import Commit, Committed, check_commit, is_news
 from harborage.store.errors import StoreClosedError
 from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
@@ -72,7 +72,8 @@ class SQLiteStore:
     async def commit(self, commit: Commit) -> Committed:
         check_commit(commit)
         now = self._now()
-        return await self._write(lambda tx: self._writing.apply(tx, commit, now))
+        tells = is_news(commit)
+        return await self._write(lambda tx: self._writing.apply(tx, commit, now, tells=tells))
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
         return await self._read(lambda tx: self._reading.entries(tx, run_id, after))
@@ -93,6 +94,11 @@ class SQLiteStore:
         await self._database.look()
         return freed
 
+    async def look(self, worker: str) -> None:
+        if await self._read(lambda tx: self._workers.dead(tx, worker)):
+            await self._write(lambda tx: self._workers.bury(tx, worker))
+        await self._database.look()
+
     async def leave(self, worker: str) -> None:
         try:
             await self._write(lambda tx: self._workers.leave(tx, worker))
@@ -106,6 +112,9 @@ class SQLiteStore:
                 tx, worker, agent=agent, limit=limit, max_attempts=self._max_attempts, now=now
             )
         )
+
+    async def unread(self, worker: str) -> dict[str, int]:
+        return await self._read(lambda tx: dict(tx.execute(self._sql["inboxes"], (worker,))))
 
     async def next_due(self, *, agent: str = "") -> int | None:
         return await self._read(lambda tx: _value(tx.execute(self._sql["next_due"], (agent,)).get))

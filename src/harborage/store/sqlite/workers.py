@@ -50,8 +50,12 @@ class Workers:
     def beat(self, tx: Transaction, worker: str) -> int:
         """Give the worker's sign of life, and free the runs of the dead; how many runs became free."""
         tx.execute(self._sql["join"], (worker,))
+        return self.bury(tx, worker)
+
+    def bury(self, tx: Transaction, worker: str) -> int:
+        """Free the runs of the workers that died; how many became free."""
         freed = 0
-        for other, beat in self._dead(tx, worker):
+        for other, beat in self.dead(tx, worker):
             if tx.execute(self._sql["bury"], (other, beat)).get is not None:
                 freed += len(tx.execute(self._sql["free"], (other,)).fetchall())
         if freed:
@@ -73,7 +77,8 @@ class Workers:
         """Let go of all locks: a worker that has not left is dead to others."""
         self._locks.drop_all()
 
-    def _dead(self, tx: Transaction, worker: str) -> list[tuple[str, int]]:
+    def dead(self, tx: Transaction, worker: str) -> list[tuple[str, int]]:
+        """The workers that show no sign of life any more, each with its last beat."""
         others: list[Any] = tx.execute(self._sql["workers"], (worker,)).fetchall()
         now, known = self._clock.monotonic(), self._seen
         self._seen = {name: _since(known.get(name), beat, now) for name, beat in others}

@@ -52,8 +52,8 @@ class Writing:
         self._entries = Rows(sql["add_entry"], 4)
         self._events = Rows(sql["add_event"], 8)
 
-    def apply(self, tx: Transaction, commit: Commit, now: int) -> Committed:
-        """Change the tables as the commit says.
+    def apply(self, tx: Transaction, commit: Commit, now: int, *, tells: bool) -> Committed:
+        """Change the tables as the commit says; with `tells` everybody looks for what is new.
 
         Raises:
             CommitRefusedError: a condition does not hold; nothing was changed.
@@ -68,7 +68,9 @@ class Writing:
         for group in commit.groups:
             self._group(tx, group, now)
         for start in commit.starts:
-            self._start(tx, start, now)
+            num = self._start(tx, start, now)
+            if not run:
+                self._name(tx, num, commit.bodies)
         for move in commit.moves:
             self._move(tx, move, now)
         for patch in commit.patches:
@@ -84,7 +86,8 @@ class Writing:
             self._change(tx, run, commit, commit.change, now)
         first, place = self._publish(tx, commit.who, commit.events, now)
         taken = self._take(tx, commit) if commit.take else ()
-        tx.tell()
+        if tells:
+            tx.tell()
         return Committed(first=first, place=place, sent=sent, taken=taken)
 
     # ── The owner's part ────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,14 +107,18 @@ class Writing:
             raise LeaseLostError(*lease)
         run: int = found[0]
         self._append(tx, run, guard.position, commit.entries)
-        for digest, data in commit.bodies.items():
-            tx.execute(self._sql["add_body"], (digest, data))
-            tx.execute(self._sql["name_body"], (run, digest))
+        self._name(tx, run, commit.bodies)
         if commit.consumed:
             for number in commit.consumed:
                 tx.execute(self._sql["consume"], (guard.position + count, number, run))
             tx.execute(self._sql["keep_unread"], (run,))
         return run
+
+    def _name(self, tx: Transaction, run: int, bodies: Mapping[str, bytes]) -> None:
+        """Keep what a run's entries name."""
+        for digest, data in bodies.items():
+            tx.execute(self._sql["add_body"], (digest, data))
+            tx.execute(self._sql["name_body"], (run, digest))
 
     def _is_again(self, tx: Transaction, guard: Guard, entries: Sequence[bytes]) -> bool:
         """Whether the journal ends with these entries already, under this fence."""
@@ -181,7 +188,7 @@ class Writing:
         made: Any = tx.execute(self._sql["add_session"], (who.tenant_id, who.user_id, who.session_id, now)).get
         return int(made)
 
-    def _start(self, tx: Transaction, start: NewRun, now: int) -> None:
+    def _start(self, tx: Transaction, start: NewRun, now: int) -> int:
         who = start.who
         session = self._opened_session(tx, who, now)
         values = (
@@ -218,6 +225,7 @@ class Writing:
             tx.execute(self._sql["add_child"], (start.parent,))
         if start.root:
             tx.execute(self._sql["grow_tree"], (start.root,))
+        return int(run)
 
     def _move(self, tx: Transaction, move: Move, now: int) -> None:
         _, _, _, _, _, before, _, _ = self._conditions.run(tx, move.run_id)

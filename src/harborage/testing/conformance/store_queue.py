@@ -155,7 +155,49 @@ async def listeners_hear_of_commits(bench: StoreBench) -> None:
     expect(not heard.is_set(), "a listener that was taken off is not called")
 
 
+async def a_worker_knows_which_of_its_runs_have_mail(bench: StoreBench) -> None:
+    """Of the runs that a worker holds those with controls are told, each with its last; what is consumed is not."""
+    store = bench.store
+    await store.join("one")
+    for run_id in ("a", "b", "quiet"):
+        await start(store, run_id)
+    claimed = {one.row.run_id: one for one in await store.claim("one")}
+    expect_equal(await store.unread("one"), {}, "runs with mail before there is any")
+    for run_id, event_id in (("a", "1"), ("b", "2"), ("a", "3")):
+        await send(store, run_id, event_id)
+    mail = {run_id: await store.controls(run_id) for run_id in ("a", "b")}
+    expect_equal([control.event_id for control in mail["a"]], ["1", "3"], "the controls of a")
+    expect_equal(await store.controls("a", after=mail["a"][0].number), mail["a"][1:], "those behind the first")
+    expect_equal(await store.unread("one"), {run_id: found[-1].number for run_id, found in mail.items()}, "the mail")
+    expect_equal(await store.unread("two"), {}, "the mail of another worker")
+    numbers = tuple(control.number for control in mail["a"])
+    await store.commit(step(claimed["a"].row.lease, 1, b"read", consumed=numbers))
+    expect_equal(list(await store.unread("one")), ["b"], "what is left")
+
+
+async def only_news_is_told(bench: StoreBench) -> None:
+    """A step that nobody waits for calls no listener."""
+    store = bench.store
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    heard, calls = asyncio.Event(), list[None]()
+
+    def hear() -> None:
+        calls.append(None)
+        heard.set()
+
+    store.on_change(hear)
+    for position in range(1, 20):
+        await store.commit(step(lease, position, b"step"))
+    await store.commit(step(lease, 20, change=Change(release=True, is_ready=True)))
+    async with asyncio.timeout(20):
+        await heard.wait()
+    expect(len(calls) < 5, f"steps are no news; the listener was called {len(calls)} times")
+
+
 SCENARIOS = (
+    a_worker_knows_which_of_its_runs_have_mail,
+    only_news_is_told,
     a_claim_gives_all_that_a_worker_needs,
     every_run_is_claimed_by_one_worker,
     priority_comes_first_then_age,

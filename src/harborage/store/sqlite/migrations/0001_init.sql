@@ -79,6 +79,7 @@ CREATE INDEX harborage_runs_ready ON harborage_runs (priority DESC, num)
   WHERE owner IS NULL AND woken > 0 AND blocked IS NULL;
 CREATE INDEX harborage_runs_due ON harborage_runs (wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX harborage_runs_owner ON harborage_runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX harborage_runs_inbox ON harborage_runs (owner) WHERE unread > 0;
 CREATE INDEX harborage_runs_blocked ON harborage_runs (num) WHERE blocked IS NOT NULL;
 CREATE INDEX harborage_runs_parent ON harborage_runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX harborage_runs_group ON harborage_runs (grp) WHERE grp IS NOT NULL;

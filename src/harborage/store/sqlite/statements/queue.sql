@@ -22,6 +22,12 @@ UPDATE harborage_runs SET blocked = :reason WHERE num = :num;
 UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = 1 WHERE run_id = :run_id AND blocked IS NOT NULL
 RETURNING num;
 
+-- name: inboxes
+SELECT run.run_id, (
+  SELECT max(control.num) FROM harborage_controls AS control WHERE control.run = run.num AND control.consumed IS NULL
+)
+FROM harborage_runs AS run INDEXED BY harborage_runs_inbox WHERE run.owner = :worker AND run.unread > 0;
+
 -- name: next_due
 SELECT min(wake_at) FROM harborage_runs
 WHERE wake_at IS NOT NULL AND owner IS NULL AND NOT woken AND (:agent = '' OR agent IN ('', :agent));
