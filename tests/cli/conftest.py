@@ -254,6 +254,16 @@ class Terminal:
         """How the terminal is set now."""
         return termios.tcgetattr(self._slave)
 
+    def stop(self) -> None:
+        """Ask the process to stop, as Ctrl-Z does."""
+        self._process.send_signal(signal.SIGTSTP)
+
+    def wait_given_back(self) -> None:
+        """Wait until the terminal is set as before, without reading what is written to it."""
+        while self.mode() != self.mode_before:
+            assert time.monotonic() < self._ends_at, "the terminal was never given back"
+            os.sched_yield()
+
     def end(self, pressing: str = "") -> int:
         """Read to the end, pressing a key all the while if one is given; returns the exit code."""
         while self._process.poll() is None:

@@ -369,6 +369,22 @@ def test_ctrl_z_below_a_program_that_stops_first(tmp_path: Path, under_make: Sta
     assert screen.end() == 0
 
 
+def test_going_on_while_a_stop_is_prepared(terminal: Start) -> None:
+    """Told to go on before it has stopped, a command does not stop: nobody would tell it again."""
+    screen = terminal("tick")
+    screen.expect("▸ tick()")
+    screen.type("\x13")  # Ctrl-S: it waits for its last lines to be written
+    screen.stop()
+    screen.wait_given_back()
+    screen.go_on()
+    screen.type("\x11")
+    screen.expect("type to tell the agent something")
+    screen.type("back\r")
+    screen.expect("heard: back")
+    assert screen.end() == 0
+    assert screen.mode() == screen.mode_before
+
+
 def test_json_on_a_terminal_asks_nobody(terminal: Start) -> None:
     """--json is for machines wherever it is printed: no live region, no question."""
     screen = terminal("publish", "x", "--json")

@@ -265,7 +265,8 @@ class Session:
             """Give the shell its terminal back as it was, and stop; not once the shell has said to go on meanwhile."""
             if keyboard is not None and not talk.is_away and is_to_stop:
                 with keyboard.suspended(), screen.suspended():
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    if is_to_stop:  # giving back takes a while, and whoever said to go on then does not say it again
+                        os.kill(os.getpid(), signal.SIGSTOP)
 
         def go_on() -> None:
             """Back in the foreground: with make between, the shell may have had its terminal without our stopping."""
