@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.concurrency import detachable
 from harborage.errors import HarborageError, error_reason
-from harborage.llm import accounting
 from harborage.planner import (
     INVALID_ARGS_CODE,
     AwaitTask,
@@ -32,7 +31,7 @@ from harborage.runtime.agent.background import follow, follow_spawned, registry_
 from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw, withdraw_unanswered
 from harborage.runtime.agent.hard_cancel import HardCancel
-from harborage.runtime.agent.ledger import RunLedger, StepAccount
+from harborage.runtime.agent.metering import call_keys, metered
 from harborage.runtime.agent.planning import plan_in_time, recall
 from harborage.runtime.agent.providing import context_effects
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
@@ -252,14 +251,16 @@ class AgentEffects:
         if executor is None or live.context is None:
             return Dispatched(None, None, False)
         try:
-            with self._granted(live, call.payload):
-                observation, for_planner = await self._by_executor(executor, live.context, call.payload)
+            async with metered(live.ledger, call_keys(call.key, call.payload)) as reached:
+                if reached is not None:
+                    return _not_done(failed(reached.text, OutcomeStatus.REJECTED))
+                with self._granted(live, call.payload):
+                    observation, for_planner = await self._by_executor(executor, live.context, call.payload)
         except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
             if isinstance(error, ParallelDispatchError) and error.observation is not None:
                 return Dispatched(error.observation, error.for_planner, False)
             is_refused = isinstance(error, ToolInvokeError) and isinstance(error.__cause__, ToolInvalidArgsError)
-            outcome = failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else "")
-            return Dispatched(outcome.observation, outcome.seen, False, outcome.observed.failure)
+            return _not_done(failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else ""))
         if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
             await follow_spawned(self._services, live, observation)
         return Dispatched(observation, for_planner)
@@ -364,7 +365,10 @@ class AgentEffects:
             return failed(refusal, OutcomeStatus.REJECTED)
         if live.ledger is None:
             return await self._called_with(live, call)
-        return await self._limited(live, live.ledger, call)
+        async with metered(live.ledger, (call.key,)) as reached:
+            if reached is not None:
+                return failed(reached.text, OutcomeStatus.REJECTED)
+            return await self._called_with(live, call)
 
     async def _called_with(self, live: LiveRun, call: StepCall) -> ToolOutcome:
         return await self._executor(call.run_id).call(
@@ -375,17 +379,6 @@ class AgentEffects:
             is_recorded=self._services.is_recorded,
             tool_context=live.base.tool_context,
         )
-
-    async def _limited(self, live: LiveRun, ledger: RunLedger, call: StepCall) -> ToolOutcome:
-        """A tool call that is counted, as are the model calls that it makes."""
-        reached = await ledger.count_call(call.key)
-        if reached is not None:
-            return failed(reached.text, OutcomeStatus.REJECTED)
-        try:
-            with accounting(StepAccount(ledger)):
-                return await self._called_with(live, call)
-        finally:
-            ledger.ended_call(call.key)
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE or not self._services.is_recorded:
@@ -491,6 +484,10 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
+
+
+def _not_done(outcome: ToolOutcome) -> Dispatched:
+    return Dispatched(outcome.observation, outcome.seen, False, outcome.observed.failure)
 
 
 def _only_waits(call: StepCall) -> bool:

@@ -165,11 +165,13 @@ class RunLoop:
         budget = base.budget
         caps = Caps(
             steps=budget.hop_budget if budget.hop_budget >= 0 else None,
+            calls=budget.call_cap if budget.call_cap > 0 else None,
+            tokens=budget.token_cap if budget.token_cap > 0 else None,
             cost=budget.cost_cap if budget.cost_cap > 0 else None,
         )
         if caps.is_open:
             return None
-        spent = Spent(cost=budget.cost_spent)
+        spent = Spent(calls=budget.calls_made, tokens=budget.tokens_spent, cost=budget.cost_spent)
         return RunLedger(base.quadruple, caps, clock=self._services.clock, spent=spent, logger=self._logger)
 
     async def _carry(self, spec: RunSpec, base: RunContext, inbox: Inbox) -> Finish:

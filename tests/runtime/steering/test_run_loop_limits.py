@@ -1,0 +1,126 @@
+"""`RunLoop`: the caps of tokens and tool calls in a run's budget, over a catalog and over an executor of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harborage import CallTool, Finish, FinishReason, Quadruple, RunContext, RunLoop, tool
+from harborage.artifacts.memory import MemoryArtifactStore
+from harborage.events.bus import MemoryEventBus
+from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, Usage
+from harborage.llm.config import Deps
+from harborage.llm.opening import counted
+from harborage.planner import Budget, CallParallel, Decision
+from harborage.runtime.dispatch import CatalogToolExecutor
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering import InboxRegistry, RunSpec, ToolExecutor
+from harborage.tools import ToolCatalog
+
+pytestmark = pytest.mark.anyio
+
+DEPS = Deps(artifacts=MemoryArtifactStore(), bus=MemoryEventBus())
+LOOK = CallTool("look", b"{}")
+
+
+class TenTokens:
+    """A model whose every call takes 10 tokens."""
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        return CompleteResponse("hm", usage=Usage(prompt_tokens=8, completion_tokens=2, total_tokens=10))
+
+    async def close(self) -> None:
+        return None
+
+
+class Asks:
+    """Decides the same for ever, after a call of its model where it has one; keeps the budget of each step."""
+
+    def __init__(self, decision: Decision = LOOK, client: LLMClient | None = None) -> None:
+        self.seen: list[Budget] = []
+        self._decision = decision
+        self._client = client
+
+    async def next(self, run: RunContext) -> Decision:
+        self.seen.append(run.budget)
+        if self._client is not None:
+            await self._client.complete(CompleteRequest())
+        return self._decision
+
+
+class OwnExecutor:
+    """An embedder's executor; its tools ask a model, where there is one."""
+
+    def __init__(self, client: LLMClient | None = None) -> None:
+        self.decisions: list[Any] = []
+        self._client = client
+
+    async def execute_decision(self, rc: RunContext, decision: Any) -> tuple[Any, Any]:
+        self.decisions.append(decision)
+        if self._client is not None:
+            await self._client.complete(CompleteRequest())
+        return "seen", "seen"
+
+
+def over_catalog() -> tuple[CatalogToolExecutor, list[str]]:
+    calls: list[str] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        calls.append("look")
+        return "seen"
+
+    catalog = ToolCatalog()
+    catalog.register(look)
+    return CatalogToolExecutor(catalog), calls
+
+
+async def limit_of(planner: Asks, budget: Budget, executor: ToolExecutor) -> str:
+    """The limit that ended the run."""
+    base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), goal="g", budget=budget)
+    spec = RunSpec(planner=planner, base=base, tool_executor=executor)
+    finish: Finish = await asyncio.wait_for(RunLoop(InboxRegistry(), Coordinator()).run(spec), 10)
+    assert finish.reason is FinishReason.CONSTRAINTS_CONFLICT, finish
+    return str((finish.metadata or {})["limit"])
+
+
+async def test_tokens_count_up_to_the_cap_and_end_the_run() -> None:
+    """Of 50 tokens, 20 of them taken before, three calls of 10 are made; the planner is told what was taken."""
+    planner = Asks(client=counted(TenTokens(), DEPS))
+    assert await limit_of(planner, Budget(token_cap=50, tokens_spent=20), OwnExecutor()) == "tokens"
+    assert [(one.token_cap, one.tokens_spent) for one in planner.seen] == [(50, 20), (50, 30), (50, 40)]
+
+
+async def test_tokens_that_a_tool_takes_count_as_well() -> None:
+    """A model that an embedder's executor asks draws on the run's budget like the planner's own."""
+    executor = OwnExecutor(counted(TenTokens(), DEPS))
+    assert await limit_of(Asks(), Budget(token_cap=30), executor) == "tokens"
+    assert len(executor.decisions) == 3
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["own executor", "catalog"])
+async def test_tool_calls_count_up_to_the_cap_and_one_more_ends_the_run(is_own: bool) -> None:
+    """Of four allowed calls, one of them made before, three are made; the fourth is refused, and no step follows."""
+    executor: ToolExecutor
+    made: list[Any]
+    if is_own:
+        executor = own = OwnExecutor()
+        made = own.decisions
+    else:
+        executor, made = over_catalog()
+    planner = Asks()
+    assert await limit_of(planner, Budget(call_cap=4, calls_made=1), executor) == "calls"
+    assert len(made) == 3
+    assert [(one.call_cap, one.calls_made) for one in planner.seen] == [(4, 1), (4, 2), (4, 3), (4, 4)]
+
+
+async def test_an_own_executor_gets_no_parallel_call_of_which_a_branch_is_over_the_cap() -> None:
+    """Only the executor knows what the other branches would mean, so such a call is not made at all."""
+    executor = OwnExecutor()
+    planner = Asks(CallParallel((LOOK, LOOK)))
+    assert await limit_of(planner, Budget(call_cap=3), executor) == "calls"
+    assert len(executor.decisions) == 1
+    assert len(planner.seen) == 2
