@@ -22,7 +22,7 @@ def test_every_public_name_is_there_and_documented() -> None:
     assert names == sorted(names, key=lambda name: (name[0].islower(), name))
     values = {name: getattr(harborage.tools, name) for name in names}
     documented = {name for name, value in values.items() if value.__doc__}
-    assert set(values) - documented == {"OnAttempt", "ToolBody", "ToolProbe"}  # aliases have no docstring of their own
+    assert set(values) - documented == {"BetweenAttempts", "OnAttempt", "ToolBody", "ToolProbe"}  # aliases have none
 
 
 @each_row("error", ERRORS)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from harborage.tools.function import register_function as register_function
     from harborage.tools.function import tool as tool
     from harborage.tools.index import MemoryToolSearch as MemoryToolSearch
+    from harborage.tools.invoke import BetweenAttempts as BetweenAttempts
     from harborage.tools.invoke import Invoker as Invoker
     from harborage.tools.invoke import OnAttempt as OnAttempt
     from harborage.tools.invoke import run_with_policy as run_with_policy
@@ -67,7 +68,7 @@ else:
             ),
             "harborage.tools.function": "ToolOptions register_function tool",
             "harborage.tools.index": "MemoryToolSearch",
-            "harborage.tools.invoke": "Invoker OnAttempt run_with_policy",
+            "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",
             "harborage.tools.model": (
                 "CallContext Probed Tool ToolBody ToolDescriptor ToolExample ToolProbe ToolResult mime_matches"
             ),

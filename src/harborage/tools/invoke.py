@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random as randomness
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.tools.model import CallContext, Tool, ToolBody, ToolDescriptor, ToolResult
 
-__all__ = ["Invoker", "OnAttempt", "run_with_policy"]
+__all__ = ["BetweenAttempts", "Invoker", "OnAttempt", "run_with_policy"]
 
 T = TypeVar("T")
 
 OnAttempt = Callable[[int, Exception | None], None]
 """Told after every attempt: its index from 0, and what it failed with or None."""
+
+BetweenAttempts = Callable[[], AbstractContextManager[object]]
+"""Entered while a call does nothing but wait for its next attempt."""
 
 MAX_MESSAGE_CHARS = 1024
 
@@ -67,10 +71,12 @@ async def run_with_policy(
     on_attempt: OnAttempt | None = None,
     is_guarded: bool = False,
     name: str = "attempt",
+    between: BetweenAttempts = nullcontext,
 ) -> T:
     """What `attempt` gives, tried as often as `policy` allows, each time under the policy's deadline.
 
-    An attempt that ignores its cancellation is ended after a short grace, which is logged under `name`.
+    An attempt that ignores its cancellation is ended after a short grace, which is logged under `name`. `between` is
+    entered for each wait before another attempt.
 
     Input is checked once before, the output once after the successful attempt. `is_guarded` forbids another attempt
     when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
@@ -104,7 +110,8 @@ async def run_with_policy(
                 _check_output(validate_out, result)
             return result
         index += 1
-        await sleep(clock, backoff_ms(effective, index, random()) / 1000)
+        with between():
+            await sleep(clock, backoff_ms(effective, index, random()) / 1000)
 
 
 async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, name: str) -> T:
@@ -187,8 +194,11 @@ class Invoker:
         self._random = random
         self._redactor = redactor
 
-    def invoke(self, descriptor: ToolDescriptor, args: bytes, call: CallContext) -> Awaitable[ToolResult]:
-        """What the tool gives for `args`, the argument bytes exactly as they came.
+    def invoke(
+        self, descriptor: ToolDescriptor, args: bytes, call: CallContext, between: BetweenAttempts = nullcontext
+    ) -> Awaitable[ToolResult]:
+        """What the tool gives for `args`, the argument bytes exactly as they came; `between` is entered while it only
+        waits for its next attempt.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
@@ -197,8 +207,8 @@ class Invoker:
         emit = call.emit or self._publish
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
-            return self._run(descriptor, args, partial(descriptor.body, args, call), None)
-        return self._run_told(descriptor, args, call, emit)
+            return self._run(descriptor, args, partial(descriptor.body, args, call), None, between)
+        return self._run_told(descriptor, args, call, emit, between)
 
     def _run(
         self,
@@ -206,6 +216,7 @@ class Invoker:
         args: bytes,
         attempt: Callable[[], Awaitable[ToolResult]],
         on_attempt: OnAttempt | None,
+        between: BetweenAttempts,
     ) -> Awaitable[ToolResult]:
         check_args, check_result = descriptor.validate_args, descriptor.validate_result
         return run_with_policy(
@@ -218,10 +229,16 @@ class Invoker:
             on_attempt=on_attempt,
             is_guarded=descriptor.is_guarded,
             name=f"call of {descriptor.tool.name}",
+            between=between,
         )
 
     async def _run_told(
-        self, descriptor: ToolDescriptor, args: bytes, call: CallContext, emit: Callable[[Event], object]
+        self,
+        descriptor: ToolDescriptor,
+        args: bytes,
+        call: CallContext,
+        emit: Callable[[Event], object],
+        between: BetweenAttempts,
     ) -> ToolResult:
         tool, who = descriptor.tool, call.who
         began = self._clock.monotonic()
@@ -230,7 +247,7 @@ class Invoker:
         self._tell(emit, EventType.TOOL_INVOKED, who, begun, started_at)
         tally = _Tally(descriptor.body, args, call)
         try:
-            result = await self._run(descriptor, args, tally.attempt, tally.note)
+            result = await self._run(descriptor, args, tally.attempt, tally.note, between)
         except BaseException as error:
             self._tell(emit, *self._failure(tool, who, error, tally, descriptor.policy))
             raise

@@ -157,6 +157,7 @@ class AgentEffects:
                     may_repeat=self._may_repeat,
                     cut=self._undecided,
                     is_interruptible=True,
+                    yields_to_cancel=self._is_between_attempts,
                     acts=True,
                     waits_for=self._doubts.due,
                 ),
@@ -378,7 +379,11 @@ class AgentEffects:
             key=live.key(call),
             is_recorded=self._services.is_recorded,
             tool_context=live.base.tool_context,
+            between=partial(live.retrying, call),
         )
+
+    def _is_between_attempts(self, call: StepCall) -> bool:
+        return call.position in self._live[call.run_id].between_attempts
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE or not self._services.is_recorded:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -31,7 +32,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
     the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
     spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
-    `waiting` is what its steps in flight wait for, by position. `ledger` is what it draws from the limits of its tree,
+    `waiting` is what its steps in flight wait for, by position, `between_attempts` the positions of those that wait to
+    try a tool again. `ledger` is what it draws from the limits of its tree,
     None where nothing is limited; `shown` is the budget that a replay shows its planner,
     `hard_cancel` the hook that a hard cancel fires; `listing` lists the session's artifacts before each step."""
 
@@ -55,6 +57,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     named_groups: list[str] = []
     followed: set[str] = set()
     waiting: dict[str, Waiting] = {}
+    between_attempts: set[str] = set()
     request: RunRequest | None = None
     ledger: RunLedger | None = None
     shown: Budget | None = None
@@ -64,6 +67,14 @@ class LiveRun(msgspec.Struct, kw_only=True):
     def key(self, call: StepCall) -> str:
         """The idempotency key of a step; no two runs share one."""
         return f"{call.run_id}/{self.nonce}/{call.position}" if self.nonce else call.key
+
+    @contextmanager
+    def retrying(self, call: StepCall) -> Iterator[None]:
+        """While a step only waits to try its tool again: what forbids waiting cuts it short, now or later."""
+        self.between_attempts.add(call.position)
+        self.mailbox.begin_wait()
+        yield
+        self.between_attempts.discard(call.position)  # not when it is cut short there: that must be seen to be why
 
     @property
     def gated(self) -> Container[str]:

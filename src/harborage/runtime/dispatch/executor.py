@@ -10,6 +10,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from harborage.events import Event, EventBus
     from harborage.identity import Quadruple
     from harborage.tasks import TaskRegistry
+    from harborage.tools import BetweenAttempts
 
 __all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor"]
 
@@ -226,14 +228,16 @@ class CatalogToolExecutor:
         key: str,
         is_recorded: bool = True,
         tool_context: ToolContext = _NO_CONTEXT,
+        between: BetweenAttempts = nullcontext,
     ) -> ToolOutcome:
         """Make one call and say what became of it; a failure is an outcome, never an exception.
 
         Of a run that `is_recorded`, a heavy result is represented by its summary from here on: the artifact store has
-        it all. Otherwise the outcome holds the very value beside what the planner sees of it.
+        it all. Otherwise the outcome holds the very value beside what the planner sees of it. `between` is entered
+        while the call only waits for its next attempt.
         """
         try:
-            result = await self._call(who, call, view, tool_context, key=key)
+            result = await self._call(who, call, view, tool_context, key=key, between=between)
         except ToolInvokeError as error:
             is_refusal = isinstance(error.__cause__, ToolRejectedError)
             code = INVALID_ARGS_CODE if self.refuses_args(call, view) else ""
@@ -347,12 +351,19 @@ class CatalogToolExecutor:
         return descriptor
 
     async def _call(
-        self, who: Quadruple, call: CallTool, view: ToolCatalogView | None, tool_context: ToolContext, *, key: str
+        self,
+        who: Quadruple,
+        call: CallTool,
+        view: ToolCatalogView | None,
+        tool_context: ToolContext,
+        *,
+        key: str,
+        between: BetweenAttempts = nullcontext,
     ) -> Projection:
         descriptor = self._descriptor(call.tool, view)
         try:
             context = self._context(who, call, key, tool_context)
-            result = await self._invoker.invoke(descriptor, call.args, context)
+            result = await self._invoker.invoke(descriptor, call.args, context, between)
         except asyncio.CancelledError as cancelled:
             if is_cancelled():
                 raise

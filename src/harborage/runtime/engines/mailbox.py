@@ -244,6 +244,11 @@ class Mailbox:
         self._flights.append(flight)
         return flight
 
+    def begin_wait(self) -> None:
+        """A step in flight only waits from here on: it is cut short if what has come forbids that."""
+        if self.was_cancelled:
+            self._interrupt(Interrupt.SOFT_CANCEL)
+
     def leave(self, flight: Flight) -> None:
         """The step is no longer in flight."""
         self._flights.remove(flight)
