@@ -245,3 +245,17 @@ def test_debug_spells_out_control_characters(piped: Start) -> None:
     assert run.end() == 1
     assert "\x1b" not in run.err
     assert r"\x1b[2J" in run.err
+
+
+def test_a_failing_context_provider_is_told_once(piped: Start, tmp_path: Path) -> None:
+    """A run goes on without an optional provider; one line of the log says so, and why."""
+    (tmp_path / "forgetful.py").write_text(
+        "from harborage import Agent\nfrom harborage.planner.finish import FinishPlanner\n\n"
+        "class Notes:\n    async def provide(self, run):\n        raise OSError('the notes are gone')\n\n"
+        "agent = Agent(name='forgetful', planner=FinishPlanner(), context=[Notes()])\n",
+        "utf-8",
+    )
+    run = piped("go", target="forgetful.py")
+    assert run.end() == 0
+    assert len([line for line in run.err.splitlines() if "the notes are gone" in line]) == 1
+    assert "context provider 'Notes' gave nothing: OSError: the notes are gone" in run.err

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from harborage.cli.logs import logged
+from harborage.events import ANNOUNCED
 
 pytestmark = pytest.mark.anyio
 LOG = logging.getLogger("harborage.somewhere")
@@ -25,6 +26,16 @@ async def test_warnings_are_heard_and_lesser_things_are_not() -> None:
             LOG.exception("it stopped")
         await asyncio.sleep(0)
     assert heard == ["asked again in 0.5 s", "it stopped: no such thing"]
+
+
+async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
+    """A warning that was also published is heard once, from the event."""
+    heard: list[str] = []
+    with logged(heard.append):
+        LOG.warning("provider unavailable", extra=ANNOUNCED)
+        LOG.warning("and another one")
+        await asyncio.sleep(0)
+    assert heard == ["and another one"]
 
 
 async def test_nothing_is_heard_afterwards(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,8 +125,10 @@ def test_a_run_whose_provider_is_down_is_left_and_resumed(piped: Start, in_pipe:
     provider.server.script(*[Refusal(failure=Failure.OVERLOADED, retry_after="0")] * 3, "Fine again.")
     first = piped(*GPT, target="Well?", **provider.env)
     assert first.end() == 3
-    assert "provider unavailable" in first.err
-    assert "harborage resume" in first.err
+    assert first.err.count("! interrupted: provider unavailable") == 1  # as it happens
+    *_, last = first.err.splitlines()
+    assert last.startswith("harborage: interrupted: provider unavailable: openai")  # and at the end, with the way on
+    assert "harborage resume" in last
     listed = in_pipe("runs", "list", "--status", "interrupted", "--json")
     assert listed.end() == 0
     row = json.loads(listed.out)

@@ -126,10 +126,10 @@ def test_every_field_of_a_context_reaches_the_planner() -> None:
     }
     assert {*given, "handles"} == set(Context.__struct_fields__)
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"))
-    apply_context(base, Context(**given))
+    apply_context(base, Context(**given), max_skills=1)
     assert {name: getattr(base, name) for name in given} == given
     base = RunContext(quadruple=Quadruple("t", "u", "s", "r"), planning_hints=PlanningHints(disallow_tools=("pay",)))
-    apply_context(base, Context(**given))
+    apply_context(base, Context(**given), max_skills=1)
     assert base.planning_hints == PlanningHints(constraints="c", disallow_tools=("pay",))  # the operator's stay
 
 

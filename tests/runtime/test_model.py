@@ -253,12 +253,17 @@ async def test_an_operators_section_reaches_the_runtime() -> None:
     """Its hints are in the prompt, its limits are those of the runtime; what it leaves open stays as it was."""
     hints = OperatorPlanningHints(constraints="be quick", preferred_tools=["add"])
     section = OperatorPlannerConfig(
-        extra_guidance="Be kind.", planning_hints=hints, absolute_max_spawn_depth=2, token_budget=7_000
+        extra_guidance="Be kind.",
+        planning_hints=hints,
+        absolute_max_spawn_depth=2,
+        token_budget=7_000,
+        skills_context_max=3,
     )
     client = ScriptedLLM(["hi"])
     async with Runtime(model=client, planner=section, options=RuntimeOptions(max_spawn_depth=9)) as runtime:
         await finish(runtime)
         assert (runtime.options.max_spawn_depth, runtime.options.token_budget) == (2, 7_000)
+        assert runtime.options.max_skills == 3
     said = client.requests[0].messages[0].content.text or ""
     for words in ("Be kind.", "Constraints: be quick", "Preferred tools: add"):
         assert words in said

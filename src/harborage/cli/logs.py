@@ -7,12 +7,17 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from harborage.events import is_announced
+
 __all__ = ["logged"]
 
 
 @contextmanager
 def logged(tell: Callable[[str], None]) -> Iterator[None]:
-    """Hear warnings and errors of the library for the length of a block; `tell` is called on the event loop."""
+    """Hear warnings and errors of the library for the length of a block; `tell` is called on the event loop.
+
+    What an event says as well is left to the event.
+    """
     logger = logging.getLogger("harborage")
     handler = _Handler(asyncio.get_running_loop(), tell)
     logger.addHandler(handler)
@@ -29,6 +34,8 @@ class _Handler(logging.Handler):
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
+        if is_announced(record):
+            return  # its event is shown
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]}"

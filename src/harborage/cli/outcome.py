@@ -102,9 +102,12 @@ def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Endi
     return Ending(code=code, reason="failed", error=error, why=str(masked(why)), is_strange=is_strange)
 
 
-def left(run_id: str) -> Ending:
-    """The ending of a command whose run is not over: it stands where its record stands, for whoever carries it on."""
-    return Ending(code=NOT_REACHED, reason="left", why=f"left as it stands; 'harborage resume {run_id}' goes on")
+def left(run_id: str, reason: str = "") -> Ending:
+    """The ending of a command whose run is not over and is kept; `reason` says why nobody waits for it here."""
+    why = f"left as it stands; 'harborage resume {run_id}' goes on"
+    if reason:
+        why = f"{masked(reason)}; the run is kept, 'harborage resume {run_id}' tries again"
+    return Ending(code=NOT_REACHED, reason="left", why=why)
 
 
 def blocked(run_id: str, reason: str) -> Ending:

@@ -79,7 +79,9 @@ class _Cancel(msgspec.Struct, frozen=True):
 
 
 class _Leave(msgspec.Struct, frozen=True):
-    pass
+    """The run is left to go on elsewhere or later; `reason` says why, unless a person wants it so."""
+
+    reason: str = ""
 
 
 class _LookAgain(msgspec.Struct, frozen=True):
@@ -351,7 +353,7 @@ class Session:
                 self._put(_Over(blocked(record.run_id, record.standing.reason)))
                 return
             if record is not None and self._stage.keys is None and is_put_off(record, self._wishes.entries):
-                self._put(_Leave())  # nobody is there who would wait with it
+                self._put(_Leave(record.standing.reason))  # nobody is there who would wait with it
                 return
             if self._wishes.record is not None or following.is_elsewhere:
                 waiting = await self._waiting(runtime, following)
@@ -448,8 +450,8 @@ class Session:
                         await talk.hear(text, asked)
                     case _Cancel(is_hard):
                         await talk.cancel(is_hard=is_hard)
-                    case _Leave():
-                        return self._left()
+                    case _Leave(reason):
+                        return self._left(reason)
                     case _LookAgain():
                         assert self._following is not None
                         await talk.look_again(self._following.strangers)
@@ -461,10 +463,10 @@ class Session:
                         assert_never(unreachable)
             screen.refresh()
 
-    def _left(self) -> Ending:
+    def _left(self, reason: str) -> Ending:
         """Leave the run as it stands; a call that does not let go of its thread is not waited for very long."""
         asyncio.get_running_loop().call_later(_GRACE_S, self._stage.leave)
-        return left(self.run_id)
+        return left(self.run_id, reason)
 
     async def _show_all(self, view: View, talk: Conversation, screen: Screen) -> None:
         happened, self._happened = self._happened, []

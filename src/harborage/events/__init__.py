@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.events.announced import ANNOUNCED as ANNOUNCED
+    from harborage.events.announced import is_announced as is_announced
     from harborage.events.buckets import EventBucket as EventBucket
     from harborage.events.buckets import aggregate as aggregate
     from harborage.events.buckets import count_buckets as count_buckets
@@ -210,6 +212,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.events.announced": "ANNOUNCED is_announced",
             "harborage.events.buckets": "EventBucket aggregate count_buckets",
             "harborage.events.bus": "BusConfig EventBus MemoryEventBus",
             "harborage.events.drivers": "BUS_DRIVERS REDACTOR_DRIVERS",

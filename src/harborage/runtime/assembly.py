@@ -139,7 +139,7 @@ def catalog_of(tools: Iterable[ToolDescriptor | Callable[..., Any]]) -> ToolCata
 
 
 async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> Assembly:
-    options, clock = setup.options, setup.clock
+    options, clock, logger = setup.options, setup.clock, setup.logger
     redactor = REDACTOR_DRIVERS.factory(options.redactor)()
     storage = await _storage(setup, closers)
     artifacts = await _artifacts(setup, storage, closers)
@@ -166,7 +166,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     gates.check_names()
     closers.extend(gate.aclose for gate in gates.all)
     memory = _memory(setup, kept, bus, mind, closers)
-    desk = ContextDesk(setup.context, memory, handles, redactor=redactor, clock=clock, logger=setup.logger)
+    desk = ContextDesk(
+        setup.context, memory, handles, redactor=redactor, max_skills=options.max_skills, clock=clock, logger=logger
+    )
     closers.append(desk.aclose)
     executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
     closers.append(executor.aclose)

@@ -201,10 +201,13 @@ def merged(named: Sequence[tuple[str, Context]]) -> Context:
     )
 
 
-def apply_context(base: RunContext, context: Context) -> None:
-    """Write a run's context into the template of its step contexts, once. The operator's hints there stay in force."""
+def apply_context(base: RunContext, context: Context, *, max_skills: int) -> None:
+    """Write a run's context into the template of its step contexts, once. The operator's hints there stay in force.
+
+    Of its skills the first `max_skills` count.
+    """
     base.memory_blocks = context.memory_blocks
-    base.skills_context = tuple(context.skills_context)
+    base.skills_context = tuple(context.skills_context)[:max_skills]
     base.llm_context = context.llm_context
     base.planning_hints = _hints([one for one in (base.planning_hints, context.planning_hints) if one is not None])
     base.reasoning_replay = context.reasoning_replay

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage.errors import HarborageError, InvalidOptionError
+from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX
 from harborage.runtime.limits import Limits
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
@@ -22,6 +23,7 @@ _NONE: Final = timedelta()
 _LEAST: Final = {
     "max_steps": 1,
     "heavy_threshold": 0,
+    "max_skills": 0,
     "max_spawn_depth": 0,
     "max_children": 1,
     "max_tree": 1,
@@ -42,25 +44,25 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     `max_steps`: planner steps a run may take; it fails with more. `limits`: what a run and all that it starts may take
     together, unless `start` says otherwise; a run that reaches one finishes with `constraints_conflict`, or with
     `deadline_exceeded` when it is its time. `heavy_threshold`: bytes of JSON from which a tool result goes to the
-    artifact store. `max_spawn_depth`: how deep tasks may spawn tasks; `max_children` and `max_tree`: how many one run
-    may spawn in its life, and how many may be spawned below the run that a person started; `max_running`: how many
-    runs of a tenant may be under way when a run spawns another. A spawn beyond a limit is refused, and its planner told
-    which. `granted_scopes`: what the runs of this runtime
-    may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay unanswered;
-    then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in tokens, above
-    which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where that window is
-    unknown, no model is asked for summaries: a history that the model finds too long is shortened by arithmetic.
-    `built_in`: the built-in tools that runs may use, by name. `is_parallel_atomic`: one invalid branch keeps all
-    branches from running.
-    `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run that only waits stays in memory,
-    where there is a storage to fold it from again. The `…_driver` names say which part is opened where none is given;
-    a blank `artifact_driver` means where the storage is: in a folder beside its file, or in the database itself, and in
-    memory without one. `artifact_root` is the folder of the `fs` artifact driver. `records_model`: a run's record holds
-    what its model was asked and answered, so that it can be replayed offline; without, only its loop can.
-    `session_policy`: how long a session may be left alone, or live at all, before it is closed. `task_retention`: how
-    long the tasks of a closed session stay. `provider_patience`: how long a run waits in all for a provider that is
-    down, asking it again at growing intervals, before it fails; 0 lets it fail at once, None means a day over a storage
-    and two minutes without. `upkeep`: how often what waits is looked over.
+    artifact store. `max_skills`: how many skills a run's planner is shown, of those that its context providers and its
+    caller give; the first ones count, and a warning says how many were left out. `max_spawn_depth`: how deep tasks may
+    spawn tasks; `max_children` and `max_tree`: how many one run may spawn in its life, and how many may be spawned
+    below the run that a person started; `max_running`: how many runs of a tenant may be under way when a run spawns
+    another. A spawn beyond a limit is refused, and its planner told which. `granted_scopes`: what the runs of this
+    runtime may use. `pause_ttl` and `approval_ttl`: how long a pause, or a call that waits for approval, may stay
+    unanswered; then a pause ends its run and a call is refused. `token_budget`: the estimated size of a history, in
+    tokens, above which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where
+    that window is unknown, no model is asked for summaries: a history that the model finds too long is shortened by
+    arithmetic. `built_in`: the built-in tools that runs may use, by name. `is_parallel_atomic`: one invalid branch
+    keeps all branches from running. `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run
+    that only waits stays in memory, where there is a storage to fold it from again. The `…_driver` names say which part
+    is opened where none is given; a blank `artifact_driver` means where the storage is: in a folder beside its file, or
+    in the database itself, and in memory without one. `artifact_root` is the folder of the `fs` artifact driver.
+    `records_model`: a run's record holds what its model was asked and answered, so that it can be replayed offline;
+    without, only its loop can. `session_policy`: how long a session may be left alone, or live at all, before it is
+    closed. `task_retention`: how long the tasks of a closed session stay. `provider_patience`: how long a run waits in
+    all for a provider that is down, asking it again at growing intervals, before it fails; 0 lets it fail at once, None
+    means a day over a storage and two minutes without. `upkeep`: how often what waits is looked over.
 
     Raises:
         OptionsInvalidError: a value is of another type than the field, or smaller than makes sense.
@@ -69,6 +71,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int = 64
     limits: Limits = Limits()
     heavy_threshold: int = 32 * 1024
+    max_skills: int = DEFAULT_SKILLS_CONTEXT_MAX
     max_spawn_depth: int = 4
     max_children: int = DEFAULT_MAX_CHILDREN
     max_tree: int = DEFAULT_MAX_TREE
@@ -122,6 +125,7 @@ def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> Ru
     """The options with what an operator's planner section says about the runtime; what it leaves at 0 stays."""
     return msgspec.structs.replace(
         options,
+        max_skills=section.skills_context_max or options.max_skills,
         max_spawn_depth=section.absolute_max_spawn_depth or options.max_spawn_depth,
         token_budget=section.token_budget or options.token_budget,
     )

@@ -99,6 +99,31 @@ async def test_a_run_is_shown_what_its_providers_give_at_every_step(runtimes: Ru
     assert planner.contexts[-1].trajectory.llm_context == {"who": "u"}
 
 
+async def test_a_planner_is_shown_so_many_skills(runtimes: Runtimes, caplog: pytest.LogCaptureFixture) -> None:
+    """The first ones that providers and caller give, five unless the runtime says otherwise; a warning says so once."""
+    given = Context(skills_context=["c", "d", "e", "f"])
+    provider = Provider(lambda _: Context(skills_context=["a", "b"]))
+    seen: list[tuple[dict[str, Any], list[Any], Any, str]] = [
+        ({}, [provider], given, "abcde"),
+        ({}, [], given, "cdef"),
+        ({"max_skills": 3}, [provider], None, "ab"),
+        ({"max_skills": 3}, [provider], given, "abc"),
+        ({"max_skills": 3}, [], given, "cde"),
+        ({"max_skills": 3}, [], [Provider(lambda _: given)], "cde"),
+        ({"max_skills": 0}, [provider], None, ""),
+    ]
+    for options, providers, choice, shown in seen:
+        caplog.clear()
+        planner = RecordingPlanner(ScriptedPlanner([CallTool("missing"), GOAL]))
+        bench = await runtimes(planner, context=providers, **options)
+        run = await bench.rt.start("look", who=ME, context=() if choice is None else choice)
+        await bench.end(run)
+        assert ["".join(one.skills_context) for one in planner.contexts] == [shown] * 2
+        count = (2 if providers else 0) + (0 if choice is None else 4)
+        told = [f"of {count} skills the planner is shown the first {len(shown)}"] if count > len(shown) else []
+        assert [record.message.partition(": ")[2].partition(";")[0] for record in caplog.records] == told
+
+
 async def test_without_providers_a_run_has_no_further_step(runtimes: Runtimes) -> None:
     """Nothing is asked, recorded or written for a run of a runtime that has neither providers nor a memory."""
     bench = await runtimes([GOAL])

@@ -66,6 +66,7 @@ class ContextBuilder:
         self._clock = clock
         self._logger = logger
         self._hints = hints
+        self._max_skills = options.max_skills
 
     async def describe(self, request: RunRequest, io: InProcess) -> LiveRun:
         """The live side of the run that `request` asked for."""
@@ -84,7 +85,7 @@ class ContextBuilder:
             input_artifacts=await self._inputs(request),
         )
         if request.context is not None and not request.asks_context:
-            apply_context(base, request.context)
+            apply_context(base, request.context, max_skills=self._max_skills)
         return LiveRun(
             base=base,
             planner=self._planner,

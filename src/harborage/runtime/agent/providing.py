@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -20,8 +20,9 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew, is_cancelled, together
 from harborage.crashes import WorkCrashedError, contained
 from harborage.errors import HarborageError, error_reason, error_summary, error_text
-from harborage.events import EventType, Redactor, RuntimeWarningPayload
+from harborage.events import ANNOUNCED, EventType, Redactor, RuntimeWarningPayload
 from harborage.identity import bound
+from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX
 from harborage.runtime.agent.reasoning import without_secrets
 from harborage.runtime.context import (
     Context,
@@ -83,10 +84,12 @@ class ContextDesk:
         handles: HandleRegistry,
         *,
         redactor: Redactor,
+        max_skills: int = DEFAULT_SKILLS_CONTEXT_MAX,
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger,
     ) -> None:
         self.memory = memory
+        self.max_skills = max_skills
         self._sources = sources_of(sources if memory is None else (memory_source(memory), *sources))
         self.handles = handles
         self.redactor = redactor
@@ -127,20 +130,23 @@ class ContextDesk:
             ContextProviderError: it is neither, or cannot be recorded.
             ContextUnavailableError: a required provider gave nothing.
         """
-        if not isinstance(choice, Context):
-            sources = sources_of(choice)
-            if not sources:
-                return None
-            provided = await self._ask(sources, run)
-            if provided.failure:
-                raise ContextUnavailableError(provided.failure)
-            for skipped in provided.skipped:
-                self._logger.warning("a run starts without context provider %r: %s", skipped.name, skipped.reason)
-            return provided.context
-        try:
-            return _plain(choice, _MOST_BYTES)
-        except (HarborageError, msgspec.ValidationError) as error:
-            raise ContextProviderError(f"start: this context cannot be recorded: {error_text(error)}") from error
+        context = _recordable(choice) if isinstance(choice, Context) else await self._first(choice, run)
+        if context is not None and not self._sources and (told := left_out_of(context, self.max_skills)):
+            # With sources it is told when they have been asked.
+            self._logger.warning("a run starts: %s", told)
+        return context
+
+    async def _first(self, choice: Iterable[ProviderChoice], run: ContextRequest) -> Context | None:
+        """What the providers give that the caller of `start` names."""
+        sources = sources_of(choice)
+        if not sources:
+            return None
+        provided = await self._ask(sources, run)
+        if provided.failure:
+            raise ContextUnavailableError(provided.failure)
+        for skipped in provided.skipped:
+            self._logger.warning("a run starts without context provider %r: %s", skipped.name, skipped.reason)
+        return provided.context
 
     def own(self, context: Context, run_id: str) -> Context:
         """The context as the run records it; its live objects are kept for that run alone."""
@@ -182,6 +188,24 @@ class ContextDesk:
                 self.handles.delete(handle)
 
 
+def left_out_of(given: Context, max_skills: int) -> str:
+    """Which of these skills no planner is shown, in words; empty when all are."""
+    count = len(given.skills_context)
+    if count <= max_skills:
+        return ""
+    return (
+        f"of {count} skills the planner is shown the first {max_skills}; RuntimeOptions(max_skills=…), or "
+        "planner.skills_context_max, is the limit"
+    )
+
+
+def _recordable(given: Context) -> Context:
+    try:
+        return _plain(given, _MOST_BYTES)
+    except (HarborageError, msgspec.ValidationError) as error:
+        raise ContextProviderError(f"start: this context cannot be recorded: {error_text(error)}") from error
+
+
 def _plain(given: Context, max_bytes: int = 0) -> Context:
     """The context as a reader of the record finds it, still with its live objects.
 
@@ -208,7 +232,7 @@ def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dic
             run=lambda call: provide(services, runs[call.run_id], is_child=call.payload),
             result=Provided,
             # A run that is carried on is shown what it was shown before; no provider is asked again.
-            recalled=lambda call, provided: give(runs[call.run_id], provided),
+            recalled=lambda call, provided: _given_again(services, runs[call.run_id], provided),
             is_interruptible=True,
             yields_to_cancel=True,
         ),
@@ -216,6 +240,10 @@ def context_effects(services: AgentServices, runs: Mapping[str, LiveRun]) -> dic
             run=lambda call: write_memory(services, runs[call.run_id], call.payload), is_interruptible=True
         ),
     }
+
+
+def _given_again(services: AgentServices, live: LiveRun, provided: Provided) -> None:
+    give(services, live, provided)
 
 
 async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> Provided:
@@ -240,19 +268,23 @@ async def provide(services: AgentServices, live: LiveRun, *, is_child: bool) -> 
     provided = await services.desk.ask(run)
     for skipped in provided.skipped:
         message = f"context provider {skipped.name!r} gave nothing: {skipped.reason}"
-        services.logger.warning("run %s goes on without it: %s", _id(live), message)
         fields = {"provider": skipped.name, "reason": skipped.reason}
-        services.emit(EventType.RUNTIME_WARNING, base.quadruple, RuntimeWarningPayload(message=message, fields=fields))
-    give(live, provided)
+        _warn(services, live, "run %s goes on without it: %s", message, fields)
+    given = give(services, live, provided)
+    if message := left_out_of(given, services.desk.max_skills):
+        _warn(services, live, "run %s: %s", message)
     return provided
 
 
-def give(live: LiveRun, provided: Provided) -> None:
-    """Show a run's planner what its providers gave, and what its caller did."""
-    given = [("runtime", provided.context)]
+def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
+    """Show a run's planner what its providers gave, and what its caller did; returns all that they gave."""
+    named = [("runtime", provided.context)]
     if live.request is not None and live.request.context is not None:
-        given.append(("start", live.request.context))
-    apply_context(live.base, merged(given))
+        named.append(("start", live.request.context))
+    given = merged(named)
+    most = len(given.skills_context) if services.desk is None else services.desk.max_skills
+    apply_context(live.base, given, max_skills=most)
+    return given
 
 
 async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -> bool:
@@ -271,10 +303,18 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
         # What a session remembers does not change how its run ended.
         reason = without_secrets(services.redactor, error_summary(error))[:_MOST_REASON]
         message = f"the session does not remember this run: {reason}"
-        services.logger.warning("run %s: %s", _id(live), message)
-        services.emit(EventType.RUNTIME_WARNING, who, RuntimeWarningPayload(message=message))
+        _warn(services, live, "run %s: %s", message)
         return False
     return True
+
+
+def _warn(
+    services: AgentServices, live: LiveRun, logged: str, message: str, fields: dict[str, Any] | None = None
+) -> None:
+    """Say it in the log, and as an event of the run."""
+    services.logger.warning(logged, _id(live), message, extra=ANNOUNCED)
+    payload = RuntimeWarningPayload(message=message, fields=fields or {})
+    services.emit(EventType.RUNTIME_WARNING, live.base.quadruple, payload)
 
 
 def _id(live: LiveRun) -> str:

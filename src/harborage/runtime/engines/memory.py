@@ -20,6 +20,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.crashes import contained
 from harborage.errors import error_reason, error_text
+from harborage.events import ANNOUNCED
 from harborage.identity import require_quadruple
 from harborage.planner import Finish
 from harborage.runtime.durable import (
@@ -285,7 +286,7 @@ class MemoryEngine:
             try:
                 return await self._outcome(run_id, run, carriage)
             except RunPutOffError as error:
-                self._logger.warning("%s", error_reason(error))
+                self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
                 run.phase, run.reason = RunPhase.PARKED, error.reason
                 await self._hold(run, error.until)
                 run.phase, run.reason = RunPhase.RUNNING, ""

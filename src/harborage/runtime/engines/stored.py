@@ -21,7 +21,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import STOP, Crew
 from harborage.crashes import contained
 from harborage.errors import HarborageError, error_reason, error_text
-from harborage.events import BusStalledError
+from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.runtime.durable import (
@@ -352,7 +352,7 @@ class StoredEngine:
         except (RunTakenError, RecordRefusedError):
             raise
         except RunPutOffError as error:
-            self._logger.warning("%s", error_reason(error))
+            self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
             return put_off(run, error)
         except _UNREADABLE as error:
             return self._blocked(error)
