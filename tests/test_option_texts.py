@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from harborage import Context, Identity, Runtime, tool
+from harborage import Context, FinishPlanner, Identity, Runtime, Scope, tool
 from harborage.errors import InvalidOptionError
-from harborage.events import PatternRedactor
-from harborage.planner import CallTool, Decision, Finish, FinishReason, JoinSpec, RunContext
+from harborage.events import EventQuery, Filter, MemoryEventBus, PatternRedactor
+from harborage.identity import bind_scopes, held_scopes
+from harborage.planner import (
+    CallTool,
+    Decision,
+    Finish,
+    FinishReason,
+    JoinSpec,
+    PauseReason,
+    PlanningHints,
+    RunContext,
+)
 from harborage.runtime.approval import Tagged
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
-from harborage.runtime.pauses import PauseFilter
+from harborage.runtime.pauses import Coordinator, PauseDecision, PauseFilter, PauseRequest
+from harborage.sessions import SessionFilter
+from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFilter
 from harborage.tools import CatalogFilter, CatalogView, ToolCatalog
 
 
@@ -45,6 +58,19 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("states='pausd'", lambda: PauseFilter(states=("pausd",))),  # type: ignore[arg-type]
     ("reasoning_replay='txet'", lambda: Context(reasoning_replay="txet")),  # type: ignore[arg-type]
     ("merge_keys='ab'", lambda: JoinSpec(merge_keys="ab")),  # type: ignore[arg-type]
+    ("types='task.failed'", lambda: Filter(types="task.failed")),  # type: ignore[arg-type]
+    ("event_types='task.failed'", lambda: EventQuery(event_types="task.failed")),  # type: ignore[arg-type]
+    ("tenant_ids='acme'", lambda: EventQuery(tenant_ids="acme")),  # type: ignore[arg-type]
+    ("users='ada'", lambda: SessionFilter(users="ada")),  # type: ignore[arg-type]
+    ("preferred_tools='pay'", lambda: PlanningHints(preferred_tools="pay")),  # type: ignore[arg-type]
+    ("parallel_groups='pay'", lambda: PlanningHints(parallel_groups=("pay",))),  # type: ignore[arg-type]
+    ("status='runing'", lambda: TaskFilter(status="runing")),
+    ("kind='foregrund'", lambda: TaskFilter(kind="foregrund")),
+    ("scopes='no-admin'", lambda: bind_scopes("no-admin")),  # type: ignore[arg-type]
+    ("scopes='no-admin'", lambda: held_scopes("no-admin")),  # type: ignore[arg-type]
+    ("options=64", lambda: Runtime(planner=Pays(), options=64)),  # type: ignore[arg-type]
+    ("tools=<function", lambda: Runtime(planner=Pays(), tools=_pay)),  # type: ignore[arg-type]
+    ("agent=3", lambda: Runtime(planner=Pays(), agent=3)),  # type: ignore[arg-type]
 )
 
 
@@ -55,6 +81,58 @@ def test_a_text_is_refused_where_several_are_meant_and_a_word_outside_its_list()
         with pytest.raises(InvalidOptionError, match=re.escape(value)) as raised:
             make()
         assert raised.value.option.startswith(name[:-1]), (option, raised.value)
+
+
+STARTS: tuple[dict[str, Any], ...] = (
+    {"scope": "amdin"},
+    {"priority": "high"},
+    {"priority": True},
+    {"max_steps": -1},
+    {"max_steps": "9"},
+    {"deadline": "tomorrow"},
+)
+
+
+@pytest.mark.anyio
+async def test_a_run_is_started_with_what_makes_sense_or_not_at_all() -> None:
+    """The caller is told what is wrong before there is a run; a scope may be spelt."""
+    me = Identity("a", "b", "c")
+    async with Runtime(planner=FinishPlanner()) as rt:
+        for wish in STARTS:
+            (name,) = wish
+            with pytest.raises(InvalidOptionError, match=f"start: {name}="):
+                await rt.start("go", who=me, **wish)
+        assert await rt.runs(who=me) == []
+        run = await rt.start("go", who=me, scope="admin")  # type: ignore[arg-type]
+        assert run.scope is Scope.ADMIN
+        await run.result()
+        with pytest.raises(InvalidOptionError, match="amdin"):
+            await rt.run(run.id, who=me, scope="amdin")  # type: ignore[arg-type]
+        for wish in ({"scope": "amdin"}, {"max_steps": -1}, {"deadline": "tomorrow"}):
+            with pytest.raises(InvalidOptionError, match="fork: "):
+                await rt.fork(run.id, at=1, who=me, **wish)
+        assert [one.run_id for one in await rt.runs(who=me)] == [run.id]
+
+
+@pytest.mark.anyio
+async def test_a_scope_is_held_whole() -> None:
+    """A claim that only contains the word of another scope gives nothing, however it is handed over."""
+    pauses, ada, bob = Coordinator(), Identity("a", "ada", "s"), Identity("a", "bob", "s")
+    pause = await pauses.request(PauseRequest(identity=ada.with_run("r"), reason=PauseReason.AWAIT_INPUT))
+    with pytest.raises(InvalidOptionError, match="scopes='no-admin'"):
+        await pauses.resume(pause.token, PauseDecision.APPROVE, who=bob, scopes="no-admin")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="scopes='no-admin'"):
+        await pauses.list(PauseFilter(users=("ada",)), who=bob, scopes="no-admin")  # type: ignore[arg-type]
+    assert (await pauses.status(pause.token)).is_paused
+
+
+@pytest.mark.anyio
+async def test_tasks_are_listed_by_a_status_that_is_spelt() -> None:
+    """As by the member of that value."""
+    tasks, me = InProcessTaskRegistry(bus=MemoryEventBus()), Identity("a", "b", "c")
+    await tasks.spawn(SpawnRequest(identity=me.with_run(""), kind="background", query="go"))
+    assert len(await tasks.list(me, TaskFilter(status="pending", kind="background"))) == 1
+    assert await tasks.list(me, TaskFilter(status="running")) == []
 
 
 @pytest.mark.anyio

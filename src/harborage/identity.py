@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, names_of
 
 __all__ = [
     "Identity",
@@ -25,10 +25,12 @@ __all__ = [
     "bind_run",
     "bind_scopes",
     "bound",
+    "checked_scopes",
     "current_identity",
     "current_quadruple",
     "current_scopes",
     "effective_quadruple",
+    "held_scopes",
     "missing_parts",
     "must_identity",
     "must_quadruple",
@@ -163,8 +165,12 @@ def bind_run(who: Identity, run_id: str) -> None:
 
 
 def bind_scopes(scopes: frozenset[str]) -> None:
-    """Make `scopes` the verified claims of this context (`admin`, `console:fleet`, …)."""
-    _scopes.set(scopes)
+    """Make `scopes` the verified claims of this context (`admin`, `console:fleet`, …).
+
+    Raises:
+        InvalidOptionError: as for `checked_scopes`.
+    """
+    _scopes.set(checked_scopes(scopes))
 
 
 def current_identity() -> Identity | None:
@@ -180,6 +186,24 @@ def current_quadruple() -> Quadruple | None:
 def current_scopes() -> frozenset[str]:
     """The verified claims of this context; empty when none were bound."""
     return _scopes.get()
+
+
+def checked_scopes(scopes: object) -> frozenset[str]:
+    """`scopes` as a set of names. One text is none: `"admin"` is in `"no-admin"`, and would count as that scope.
+
+    Raises:
+        InvalidOptionError: `scopes` is one text, or holds something that is no text.
+    """
+    return frozenset(names_of(scopes, "scopes"))
+
+
+def held_scopes(scopes: frozenset[str] | None) -> frozenset[str]:
+    """The verified claims that a call is made with: `scopes`, or without any those of this context.
+
+    Raises:
+        InvalidOptionError: as for `checked_scopes`.
+    """
+    return _scopes.get() if scopes is None else checked_scopes(scopes)
 
 
 def effective_quadruple() -> Quadruple | None:
@@ -223,8 +247,11 @@ def bound(who: Identity | Quadruple, *, scopes: frozenset[str] | None = None) ->
 
     Raises:
         IdentityIncompleteError: a part is empty; nothing is bound.
+        InvalidOptionError: as for `checked_scopes`; nothing is bound.
     """
     validate(who)
+    if scopes is not None:
+        scopes = checked_scopes(scopes)
     triple = who if isinstance(who, Identity) else who.identity
     undo_identity = _identity.set(triple)
     undo_run = _quadruple.set(who if isinstance(who, Quadruple) and who.run_id else None)

@@ -13,7 +13,7 @@ from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events.errors import AggregateBadWindowError
 from harborage.events.filters import Cursor
 from harborage.events.query import EventQuery, bus_filter, selects
-from harborage.identity import Identity, IdentityRequiredError, Quadruple, current_scopes, effective_quadruple
+from harborage.identity import Identity, IdentityRequiredError, Quadruple, effective_quadruple, held_scopes
 
 if TYPE_CHECKING:
     from harborage.events.bus import EventBus
@@ -52,7 +52,7 @@ async def aggregate(
     asker = effective_quadruple() if who is None else who
     if asker is None:
         raise IdentityRequiredError("events: aggregate: identity required, none given")
-    allowed = bus_filter(query, asker, current_scopes() if scopes is None else scopes)
+    allowed = bus_filter(query, asker, held_scopes(scopes))
     now = clock.now()
     events = await bus.replay(Cursor(allowed.session), allowed)
     return count_buckets((event for event in events if selects(query, asker, event)), now, window, bucket)

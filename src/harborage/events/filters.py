@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import names_of
 from harborage.events.errors import IdentityScopeRequiredError
 from harborage.identity import Identity, Quadruple
 
@@ -20,7 +22,11 @@ __all__ = ["Cursor", "Filter", "matches", "require_scope"]
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which events to deliver: those of one session, of one run in it, or (admin) of everybody; no types = all."""
+    """Which events to deliver: those of one session, of one run in it, or (admin) of everybody; no types = all.
+
+    Raises:
+        InvalidOptionError: `types` is one text, whose letters would count as types.
+    """
 
     tenant: str = ""
     user: str = ""
@@ -28,6 +34,10 @@ class Filter(msgspec.Struct, frozen=True):
     run: str = ""
     types: tuple[str, ...] = ()
     admin: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.types) is not tuple:
+            force_setattr(self, "types", names_of(self.types, "types"))
 
     @classmethod
     def of(cls, who: Identity | Quadruple, types: tuple[str, ...] = ()) -> Filter:

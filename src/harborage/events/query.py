@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import names_of
 from harborage.events.errors import AdminScopeRequiredError
 from harborage.events.filters import Filter
 
@@ -36,6 +38,10 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     run_ids: tuple[str, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for names in ("event_types", "tenant_ids", "user_ids", "session_ids", "run_ids"):
+            force_setattr(self, names, names_of(getattr(self, names), names))
 
 
 def needs_admin(query: EventQuery, who: Identity | Quadruple) -> bool:

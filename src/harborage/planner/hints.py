@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage.errors import names_of
+
 if TYPE_CHECKING:
     from harborage.planner.config import OperatorPlanningHints
 
@@ -32,7 +34,11 @@ class BudgetHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PlanningHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the operator wants the prompt to say about planning; an empty part is left out of the prompt."""
+    """What the operator wants the prompt to say about planning; an empty part is left out of the prompt.
+
+    Raises:
+        InvalidOptionError: one text stands where several names are meant.
+    """
 
     constraints: str = ""
     preferred_order: tuple[str, ...] = ()
@@ -43,8 +49,10 @@ class PlanningHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def __post_init__(self) -> None:
         for field in ("preferred_order", "disallow_tools", "preferred_tools"):
-            force_setattr(self, field, tuple(getattr(self, field) or ()))
-        force_setattr(self, "parallel_groups", tuple(tuple(group) for group in self.parallel_groups or ()))
+            force_setattr(self, field, names_of(getattr(self, field) or (), field))
+        force_setattr(
+            self, "parallel_groups", tuple(names_of(group, "parallel_groups") for group in self.parallel_groups or ())
+        )
 
 
 def hints_from_config(hints: OperatorPlanningHints | None) -> PlanningHints | None:

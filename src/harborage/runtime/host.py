@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
-from harborage.callables import require_async, require_sync
+from harborage.callables import require_sync
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
-from harborage.errors import HarborageError, error_reason
+from harborage.errors import HarborageError, error_reason, one_of
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.ids import new_id
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
@@ -30,7 +30,7 @@ from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
-from harborage.runtime.options import RuntimeOptions, check_start, with_operator
+from harborage.runtime.options import RuntimeOptions, check_parts, check_start, check_wishes, with_operator
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
@@ -129,8 +129,7 @@ class Runtime:
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
-        if summariser is not None:
-            require_async(summariser.summarise, "summariser.summarise")
+        check_parts(options, tools, agent, summariser)
         mind = mind_of(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)
@@ -266,7 +265,7 @@ class Runtime:
         Raises:
             RuntimeClosedError: outside `async with`.
             IdentityRequiredError: `who` is incomplete.
-            ValueError: the goal is no text, or empty; the deadline is no time, or has no zone; the limits are none.
+            ValueError: a value is none of its kind; the goal is empty, or the deadline has no zone.
             InputArtifactMissingError: an input artifact is not in this session.
             PriceUnknownError: cost is limited, and the model has no known price.
             SessionReopenForbiddenError: the session was closed; a new conversation needs a new id.
@@ -275,7 +274,7 @@ class Runtime:
         """
         parts = self._parts
         require_triple(who, "start")
-        check_start(goal, deadline)
+        check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
         limits = self.options.limits.replaced(limits)
         if limits.cost is not None:
             await parts.check_price()
@@ -322,6 +321,7 @@ class Runtime:
         from harborage.runtime.history.forking import fork_at
 
         parts = self._parts
+        check_wishes("fork", deadline, max_steps=max_steps, scope=scope)
         parent, now = await self.run(run_id, who=who), self._setup.clock.now()
         fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
         fork = fork.limited(self.options.limits.replaced(fork.request.limits).replaced(limits), deadline, now)
@@ -383,6 +383,7 @@ class Runtime:
 
     def _handle(self, who: Quadruple, scope: Scope, since: int = 0) -> Run:
         parts = self._parts
+        scope = one_of(Scope, scope, "scope")
         return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
 
     def _note_spawned(self, task: Task) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harborage.errors import HarborageError, InvalidOptionError
+from harborage.callables import require_async
+from harborage.errors import HarborageError, InvalidOptionError, at_least, one_of
 from harborage.planner.config import DEFAULT_SKILLS_CONTEXT_MAX
 from harborage.runtime.limits import Limits
+from harborage.runtime.steering.controls import Scope
 from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 
 if TYPE_CHECKING:
-    from harborage.planner import OperatorPlannerConfig
+    from harborage.planner import OperatorPlannerConfig, Summariser
 
-__all__ = ["OptionsInvalidError", "RuntimeOptions", "check_start", "with_operator"]
+__all__ = ["OptionsInvalidError", "RuntimeOptions", "check_parts", "check_start", "check_wishes", "with_operator"]
 
 _MONTH = timedelta(days=30)
 _NONE: Final = timedelta()
@@ -131,16 +134,49 @@ def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> Ru
     )
 
 
-def check_start(goal: object, deadline: object) -> None:
+def check_parts(options: object, tools: object, agent: object, summariser: Summariser | None) -> None:
+    """Accept what a runtime is made of, as far as a mistake would show only later, or as an error of Python's own.
+
+    Raises:
+        InvalidOptionError: the options are no `RuntimeOptions`, the tools a single one, or the agent no name.
+        CallbackKindError: the summariser is not async.
+    """
+    if not isinstance(options, RuntimeOptions):
+        raise InvalidOptionError("options", options, "RuntimeOptions(…)")
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise InvalidOptionError("tools", tools, "several tools, such as [tool]")
+    if not isinstance(agent, str):
+        raise InvalidOptionError("agent", agent, "a name")
+    if summariser is not None:
+        require_async(summariser.summarise, "summariser.summarise")
+
+
+def check_start(goal: object, deadline: object, *, priority: object, max_steps: object, scope: object) -> None:
     """Accept what a run can be started with.
 
     Raises:
-        InvalidOptionError: the goal is no text, or the deadline is no time.
+        InvalidOptionError: the goal is no text, the priority no whole number, or as for `check_wishes`.
         ValueError: the goal is empty, or the deadline has no time zone.
     """
     if not isinstance(goal, str):
         raise InvalidOptionError("start: goal", goal, "a text")
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise InvalidOptionError("start: priority", priority, "a whole number")
+    if not goal:
+        raise ValueError("start needs a goal")
+    check_wishes("start", deadline, max_steps=max_steps, scope=scope)
+
+
+def check_wishes(method: str, deadline: object, *, max_steps: object, scope: object) -> None:
+    """Accept what `method` may be asked for besides the goal.
+
+    Raises:
+        InvalidOptionError: the deadline is no time, the steps no number of them, or there is no such scope.
+        ValueError: the deadline has no time zone.
+    """
     if deadline is not None and not isinstance(deadline, datetime):
-        raise InvalidOptionError("start: deadline", deadline, "a datetime with a time zone, or None")
-    if not goal or (deadline is not None and deadline.tzinfo is None):
-        raise ValueError("start: the deadline needs a time zone" if goal else "start needs a goal")
+        raise InvalidOptionError(f"{method}: deadline", deadline, "a datetime with a time zone, or None")
+    at_least(0, max_steps, f"{method}: max_steps", is_whole=True)
+    one_of(Scope, scope, f"{method}: scope")
+    if deadline is not None and deadline.tzinfo is None:
+        raise ValueError(f"{method}: the deadline needs a time zone")

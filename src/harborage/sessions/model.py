@@ -10,7 +10,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import names_of
 from harborage.identity import Identity
 
 __all__ = [
@@ -72,6 +74,10 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     seen_since: datetime | None = None
     seen_until: datetime | None = None
     include_closed: bool = False
+
+    def __post_init__(self) -> None:
+        for names in ("tenants", "users", "sessions"):
+            force_setattr(self, names, names_of(getattr(self, names), names))
 
     def matches(self, session: Session) -> bool:
         """Whether the session passes."""

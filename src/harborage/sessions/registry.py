@@ -32,7 +32,7 @@ from harborage.events import (
     Triple,
     unix_ns,
 )
-from harborage.identity import Identity, Quadruple, current_scopes, effective_quadruple, require_triple
+from harborage.identity import Identity, Quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.sessions.errors import (
     SessionAlreadyOpenError,
     SessionBusRequiredError,
@@ -236,7 +236,7 @@ class SessionRegistry:
             owners = [(caller.tenant_id, caller.user_id)]
         else:
             reaches = _reaches_beyond(filter, mine)
-            if reaches and FLEET_SCOPES.isdisjoint(current_scopes() if scopes is None else scopes):
+            if reaches and FLEET_SCOPES.isdisjoint(held_scopes(scopes)):
                 raise SessionScopeRequiredError()
             owners = [owner for owner in await self._rows.owners() if filter.may_own(*owner)]
             if reaches:

@@ -194,6 +194,9 @@ def check_filter(filter: TaskListFilter) -> None:
     Raises:
         InvalidRequestError: `field` names the part that does not.
     """
+    for field in ("statuses", "kinds", "error_classes"):
+        if isinstance(getattr(filter, field), str):
+            raise InvalidRequestError(field, "must be several texts, not one")
     _check_words("statuses", filter.statuses, TaskStatus)
     _check_words("kinds", filter.kinds, TaskKind)
     if filter.latency_above_ms < 0:

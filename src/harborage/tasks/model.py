@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import one_of
 from harborage.identity import Identity, Quadruple
 
 __all__ = [
@@ -164,11 +166,21 @@ class TaskSummary(msgspec.Struct, frozen=True):
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list; None leaves a field open."""
+    """Which tasks to list; None leaves a field open.
 
-    status: TaskStatus | None = None
-    kind: TaskKind | None = None
+    Raises:
+        InvalidOptionError: there is no such status or kind.
+    """
+
+    status: TaskStatus | str | None = None
+    kind: TaskKind | str | None = None
     parent: TaskID | None = None
+
+    def __post_init__(self) -> None:
+        if self.status is not None:
+            force_setattr(self, "status", one_of(TaskStatus, self.status, "status"))
+        if self.kind is not None:
+            force_setattr(self, "kind", one_of(TaskKind, self.kind, "kind"))
 
 
 class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from harborage.events import AdminTasksListedPayload, Event, EventBus, EventType, Triple
-from harborage.identity import Identity, Quadruple, current_scopes, effective_quadruple, require_triple
+from harborage.identity import Identity, Quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.tasks.errors import AdminScopeRequiredError, InvalidRequestError, NotFoundError
 from harborage.tasks.listing import (
     TaskDetail,
@@ -77,7 +77,7 @@ class TaskListing:
         tenants = tenants_of(caller, request.filter)
         if len(tenants) == 1:
             return list_page(await self._reader.read(caller), request)
-        if ADMIN_SCOPE not in (current_scopes() if scopes is None else scopes):
+        if ADMIN_SCOPE not in held_scopes(scopes):
             raise AdminScopeRequiredError(len(tenants))
         page = list_page(await self._read_across(caller, request.filter), request)
         if self._bus is not None:

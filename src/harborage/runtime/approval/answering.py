@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harborage.identity import Identity, Quadruple, current_scopes
+from harborage.identity import Identity, Quadruple, held_scopes
 from harborage.runtime.approval.errors import (
     ApprovalNotFoundError,
     ApprovalScopeRequiredError,
@@ -83,7 +83,7 @@ def check_answer(
     chosen = check_decision(decision)
     if args is not None and (chosen is not ApprovalDecision.APPROVE or not isinstance(args, bytes)):
         raise InvalidRequestError("edited arguments are bytes, and come with an approval")
-    held = current_scopes() if scopes is None else scopes
+    held = held_scopes(scopes)
     if APPROVER_SCOPES.isdisjoint(held):
         raise ApprovalScopeRequiredError()
     return chosen, held

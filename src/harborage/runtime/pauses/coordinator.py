@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.errors import HarborageError
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
-from harborage.identity import Quadruple, current_quadruple, current_scopes, effective_quadruple, require_triple
+from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
 from harborage.ids import new_id
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.checkpoints import Checkpoints
@@ -192,7 +192,7 @@ class Coordinator:
         """
         caller = _caller(who, "pauses.list")
         number, size = page_bounds(page, page_size)
-        held = current_scopes() if scopes is None else scopes
+        held = held_scopes(scopes)
         tenants = tenants_of(filter, caller, held)
         wanted = within_reach(filter, caller, held)
         rows: list[Pause] = []

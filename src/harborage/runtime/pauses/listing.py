@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from harborage.identity import checked_scopes
 from harborage.runtime.pauses.errors import CrossTenantScopeError, CrossUserScopeError, InvalidPageError
 from harborage.runtime.pauses.model import Pause, PauseFilter, PausePage, PauseState, Who
 
@@ -46,7 +47,8 @@ def may_act(caller: Who, scopes: frozenset[str] | None, owner: Quadruple) -> boo
     """Whether the caller may see and settle the owner's pause: as its owner, or as an admin of the same tenant."""
     if is_same_triple(caller, owner):
         return True
-    return ADMIN in (scopes or ()) and caller.tenant_id == owner.tenant_id
+    is_admin = scopes is not None and ADMIN in checked_scopes(scopes)
+    return is_admin and caller.tenant_id == owner.tenant_id
 
 
 def page_bounds(page: int, page_size: int) -> tuple[int, int]:
