@@ -287,9 +287,10 @@ def leavable(
     clock: Timers,
     on_left: Callable[[BaseException | None], None],
     grace_s: float = CANCEL_GRACE_S,
+    owner: asyncio.Task[Any] | None = None,
 ) -> Generator[Any, Any, T]:
     """What `work` gives, awaited in the calling task; when that is cancelled and the work goes on all the same, it is
-    ended after `grace_s`.
+    ended after `grace_s`. `owner` is that task, where it is known already.
 
     It costs no task. Work that ignores its cancellation is closed where it waits, as a generator is, so that no
     `except CancelledError` of it keeps it going; a task of its own that it waits for is left as it is. Then `on_left`
@@ -301,53 +302,65 @@ def leavable(
         waits = inner.send(None)
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
-    result: T = yield from _Watch(clock, on_left, grace_s).drive(inner, waits)
-    return result
+    task = owner or asyncio.current_task()
+    if task is None:
+        raise RuntimeError("leavable work must be awaited inside a task")
+    before = task.cancelling()
+    watch: _Watch | None = None  # nearly all work ends without needing one
+    try:
+        while True:
+            try:
+                if waits is None or type(waits) is asyncio.Future:
+                    yield waits  # cancelling the task wakes it at once
+                else:
+                    watch = watch or _Watch(task, before, clock, on_left, grace_s)
+                    yield from watch.apart(waits)
+            except asyncio.CancelledError as cancelled:
+                watch = watch or _Watch(task, before, clock, on_left, grace_s)
+                watch.note(inner, cancelled)
+                waits = inner.throw(cancelled)
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is for the work, whatever it is
+                waits = inner.throw(error)
+            else:
+                waits = inner.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    finally:
+        if watch is not None:
+            watch.end()
 
 
 class _Watch:
-    """Drives work that waits, and ends it when it outlives its cancellation."""
+    """Watches work that waits for another task or is cancelled, and ends it when it outlives its cancellation."""
 
     __slots__ = ("_before", "_clock", "_grace_s", "_is_asked", "_is_over", "_on_left", "_task", "_timer")
 
-    def __init__(self, clock: Timers, on_left: Callable[[BaseException | None], None], grace_s: float) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("leavable work must be awaited inside a task")
+    def __init__(
+        self,
+        task: asyncio.Task[Any],
+        before: int,
+        clock: Timers,
+        on_left: Callable[[BaseException | None], None],
+        grace_s: float,
+    ) -> None:
         self._task = task
+        self._before = before
         self._clock = clock
         self._on_left = on_left
         self._grace_s = grace_s
-        self._before = task.cancelling()
         self._timer: Timer | None = None
         self._is_asked = False
         self._is_over = False
 
-    def drive(self, inner: Any, waits: Any) -> Generator[Any, Any, Any]:
-        try:
-            while True:
-                try:
-                    if waits is None or type(waits) is asyncio.Future:
-                        yield waits  # cancelling the task wakes it at once
-                    else:
-                        yield from self._apart(waits)
-                except asyncio.CancelledError as cancelled:
-                    self._note(inner, cancelled)
-                    waits = inner.throw(cancelled)
-                except GeneratorExit:
-                    inner.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - it is for the work, whatever it is
-                    waits = inner.throw(error)
-                else:
-                    waits = inner.send(None)
-        except StopIteration as ended:
-            return ended.value
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+    def end(self) -> None:
+        """Count no more: the work has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _apart(self, waits: asyncio.Future[Any]) -> Generator[Any, Any, None]:
+    def apart(self, waits: asyncio.Future[Any]) -> Generator[Any, Any, None]:
         """Wait for another task, or a group of them, without being held by it: it may ignore its cancellation."""
         waits._asyncio_future_blocking = False
         while True:
@@ -367,7 +380,7 @@ class _Watch:
             finally:
                 waits.remove_done_callback(wake)
 
-    def _note(self, inner: Any, cancelled: asyncio.CancelledError) -> None:
+    def note(self, inner: Any, cancelled: asyncio.CancelledError) -> None:
         """Begin to count when the task is asked to stop; end the work when its grace is over.
 
         Raises:

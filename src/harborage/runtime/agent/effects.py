@@ -32,7 +32,7 @@ from harborage.runtime.agent.doubts import Doubts
 from harborage.runtime.agent.ending import TASK_ERROR_FETCH, begin, end, fail, fail_task, withdraw, withdraw_unanswered
 from harborage.runtime.agent.hard_cancel import HardCancel
 from harborage.runtime.agent.metering import call_keys, metered
-from harborage.runtime.agent.planning import plan_in_time, recall
+from harborage.runtime.agent.planning import plan, recall
 from harborage.runtime.agent.providing import context_effects
 from harborage.runtime.agent.rehearsal import NO_TASKS, withheld
 from harborage.runtime.agent.steering import bridge, open_pause, steer
@@ -203,12 +203,12 @@ class AgentEffects:
         live = self._live[call.run_id]
         if live.mailbox.is_expecting and not self._services.is_recorded:
             return self._plan_in_turn(live, call)
-        return plan_in_time(self._services, live, call)
+        return plan(self._services, live, call)
 
     async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
         """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
         await asyncio.sleep(0)
-        return await plan_in_time(self._services, live, call)
+        return await plan(self._services, live, call)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:
         """A run that is carried on goes on recording where it left off: what is on record is not recorded again."""

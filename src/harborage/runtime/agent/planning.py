@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from harborage.planner import (
     Decision,
     Finish,
     FinishReason,
+    RepairCounters,
     RunContext,
     check_decision,
     decision_kind,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.runtime.agent.services import AgentServices
 
-__all__ = ["PlannerStepError", "over_limit", "plan", "plan_in_time", "recall"]
+__all__ = ["PlannerStepError", "over_limit", "plan", "recall"]
 
 _MAX_ERROR_TEXT = 256
 _MICRO = 1_000_000
@@ -60,58 +60,57 @@ class PlannerStepError(SteeringError):
         super().__init__(f"steering: planner step {step}: {reason}")
 
 
-async def plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
+async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
     """Ask the planner for one decision; where a limit forbids the step, the run's finish in its place.
 
     Raises:
-        PlannerStepError: the planner raised.
+        StepPutOffError: the provider of its model is down; the step is begun again later.
+        PlannerStepError: it was down for as long as the runtime has patience, or the planner failed otherwise.
         InvalidDecisionError: it returned what is no decision, or none that can be acted on.
         Exception: compression failed, where that ends the run. What was heard of the model is its `for_record`.
     """
+    run: RunState = call.payload
     if live.ledger is not None:
         reached = await live.ledger.begin_step(run.steps, replace(run.spent, steps=run.steps))
         if reached is not None:
             return over_limit(services, run, reached.limit, reached.text, reached)
-    if services.hearing is None:
-        return await _plan(services, live, run)
-    heard = services.hearing.begin(run.who)
+    heard = None if services.hearing is None else services.hearing.begin(run.who)
     try:
         planned = await _plan(services, live, run)
     except Exception as error:
-        vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
+        if heard is not None:
+            vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
+        if services.patience is not None and isinstance(error, PlannerStepError):
+            _put_off_if_down(services, live, call, error, services.patience)
         raise
     finally:
-        services.hearing.end(run.who)
-    told = heard.told(live.told(), services.logger)
+        if services.hearing is not None:
+            services.hearing.end(run.who)
+    told = None if heard is None else heard.told(live.told(), services.logger)
     return replace(planned, heard=told) if told else planned
 
 
-async def plan_in_time(services: AgentServices, live: LiveRun, call: StepCall) -> Planned:
-    """The same as `plan`, put off while the provider of its model is down.
+def _put_off_if_down(
+    services: AgentServices, live: LiveRun, call: StepCall, error: PlannerStepError, patience: timedelta
+) -> None:
+    """Put the step off where it failed because the provider of its model is down, for as long as there is patience.
 
     Raises:
-        StepPutOffError: it is; the step is begun again later.
-        PlannerStepError: it was down for as long as the runtime has patience, or the planner failed otherwise.
+        StepPutOffError: the step is begun again later.
     """
+    down = outage_of(error)
+    if down is None:
+        return
     run: RunState = call.payload
-    try:
-        return await plan(services, live, run)
-    except PlannerStepError as error:
-        down = None if services.patience is None else outage_of(error)
-        if down is None or services.patience is None:
-            raise
-        now = services.stamp.now()
-        attempts, since = call.begun + 1, call.since or now
-        until = next_attempt(
-            attempts, since=since, now=now, patience=services.patience, asked_s=down.retry_after_s, key=call.key
-        )
-        if until is None:
-            # The error stays as it is, so that a replay fails with the same.
-            _warn(services, run, _given_up(services, down, attempts, since, now), attempts)
-            if services.announces:
-                _announce_error(services, run, error)
-            raise
+    now = services.stamp.now()
+    attempts, since = call.begun + 1, call.since or now
+    until = next_attempt(attempts, since=since, now=now, patience=patience, asked_s=down.retry_after_s, key=call.key)
+    if until is not None:
         raise _put_off(services, live, run, down, attempts, until) from error
+    # The error stays as it is, so that a replay fails with the same.
+    _warn(services, run, _given_up(services, down, attempts, since, now), attempts)
+    if services.announces:
+        _announce_error(services, run, error)
 
 
 def _put_off(
@@ -185,8 +184,14 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     started_at = services.stamp.now()
     before = services.clock.monotonic()
     task = asyncio.current_task()
+    counters = None if context.repair_counters is None else replace(context.repair_counters)
     try:
-        answer = await _asked(services, live, context, run)
+        try:
+            answer = await services.leavable(live.planner.next(context), "its planner", run.who, owner=task)
+        except Exception as error:
+            if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
+                raise
+            answer = await _asked_again(services, live, context, run, counters)
     except BaseException as error:
         if is_order_to_stop(error, task):
             raise
@@ -219,16 +224,12 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     )
 
 
-async def _asked(services: AgentServices, live: LiveRun, context: RunContext, run: RunState) -> object:
-    """What the planner answers; when its model finds the prompt too long, it is asked again with a shorter history."""
-    counters = copy.copy(context.repair_counters)
-    try:
-        return await services.leavable(live.planner.next(context), "its planner", run.who)
-    except Exception as error:
-        if not is_overflow(error) or not await shortened(services, live.compression, context, run.trajectory):
-            raise
+async def _asked_again(
+    services: AgentServices, live: LiveRun, context: RunContext, run: RunState, counters: RepairCounters | None
+) -> object:
+    """What the planner answers to a shorter history, its model having found the prompt too long. The step begins again,
+    and with it what the planner counts in it."""
     if counters is not None:
-        # The step begins again, and with it what the planner counts in it.
         assert context.repair_counters is not None
         for field in counters.__struct_fields__:
             setattr(context.repair_counters, field, getattr(counters, field))
@@ -238,21 +239,23 @@ async def _asked(services: AgentServices, live: LiveRun, context: RunContext, ru
 
 
 def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
-    context = copy.copy(live.base)
-    context.goal = run.goal
-    context.trajectory = run.trajectory
-    context.control = run.signals
-    context.pending_tool_calls = run.pending
-    context.steps_left = run.max_steps - run.steps
+    context = replace(
+        live.base,
+        goal=run.goal,
+        trajectory=run.trajectory,
+        control=run.signals,
+        pending_tool_calls=run.pending,
+        steps_left=run.max_steps - run.steps,
+        on_reasoning=notes.on_reasoning,
+        on_assistant_content=notes.on_assistant_content,
+        on_pending_tool_calls=notes.on_pending_tool_calls,
+    )
     if live.ledger is not None:
         context.budget = live.ledger.budget(live.base.budget)
     elif live.shown is not None:
         context.budget = live.shown
     elif run.spent.cost:
         context.budget = replace(live.base.budget, cost_spent=live.base.budget.cost_spent + run.spent.cost)
-    context.on_reasoning = notes.on_reasoning
-    context.on_assistant_content = notes.on_assistant_content
-    context.on_pending_tool_calls = notes.on_pending_tool_calls
     if live.base.emit is not None:
         context.emit = notes.emit
     return context

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -75,16 +77,17 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
-    def leavable(self, work: Awaitable[T], what: str, who: Quadruple) -> Awaitable[T]:
+    def leavable(
+        self, work: Awaitable[T], what: str, who: Quadruple, *, owner: asyncio.Task[Any] | None = None
+    ) -> Awaitable[T]:
         """What code of others gives, which cannot hold up its run: when that is to end and the work goes on for longer
-        than the grace, it is ended, and its name is logged."""
+        than the grace, it is ended, and its name is logged. `owner` is the task that awaits it, where that is known."""
+        return leavable(work, clock=self.clock, on_left=partial(self._was_left, what, who), owner=owner)
 
-        def left(problem: BaseException | None) -> None:
-            why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
-            text = "run %s: %s was left: it ignored its cancellation for %g s%s"
-            self.logger.warning(text, who.run_id, what, CANCEL_GRACE_S, why)
-
-        return leavable(work, clock=self.clock, on_left=left)
+    def _was_left(self, what: str, who: Quadruple, problem: BaseException | None) -> None:
+        why = "" if problem is None else f", and could not be closed: {error_text(problem)}"
+        text = "run %s: %s was left: it ignored its cancellation for %g s%s"
+        self.logger.warning(text, who.run_id, what, CANCEL_GRACE_S, why)
 
     def emit(self, type: EventType, who: Quadruple, payload: Payload, at: datetime | None = None) -> None:
         """Publish an event about a run, as of `at` or now. Announcing must not end a run, so a failure is logged."""
