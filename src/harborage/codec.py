@@ -89,7 +89,14 @@ def encode(value: Any, root: str = "value") -> bytes:
     Raises:
         UnserializableError: something inside has no JSON form, or is NaN or infinite; `field` is its path below `root`.
     """
-    return _checked(_encoder, value, root, any_key=True)
+    try:
+        out = _encoder.encode(value)
+    except Exception as error:
+        _validate(value, root, any_key=True)
+        raise UnserializableError(root, str(error)) from error
+    if b"null" in out:
+        _refuse_nan(value, root, any_key=True)
+    return out
 
 
 def encode_canonical(value: Any, root: str = "value") -> bytes:
@@ -98,7 +105,7 @@ def encode_canonical(value: Any, root: str = "value") -> bytes:
     Raises:
         UnserializableError: as for `encode`, and for every key that is not a string.
     """
-    out = _checked(_sorted_encoder, value, root, any_key=False)
+    out = _sorted(value, root)
     # Asking for single byte values costs a tenth of asking for byte strings, and most text has none of them.
     if 0x3C in out or 0x3E in out or 0x26 in out or not out.isascii():
         for raw, escaped in _UNSAFE.items():
@@ -112,7 +119,7 @@ def encode_text(value: Any, root: str = "value") -> str:
     Raises:
         UnserializableError: as for `encode_canonical`.
     """
-    return _checked(_sorted_encoder, value, root, any_key=False).decode()
+    return _sorted(value, root).decode()
 
 
 def canonical_size(value: Any, root: str = "value") -> int:
@@ -148,16 +155,21 @@ def validate_encodable(value: Any, root: str) -> None:
     _validate(value, root, any_key=False)
 
 
-def _checked(encoder: msgspec.json.Encoder, value: Any, root: str, *, any_key: bool) -> bytes:
+def _sorted(value: Any, root: str) -> bytes:
     try:
-        out = encoder.encode(value)
+        out = _sorted_encoder.encode(value)
     except Exception as error:
-        _validate(value, root, any_key=any_key)
+        _validate(value, root, any_key=False)
         raise UnserializableError(root, str(error)) from error
-    # msgspec writes NaN and infinities as null, so only output that holds a null can hide one.
-    if b"null" in out and _may_hold_nan(value):
-        _validate(value, root, any_key=any_key)
+    if b"null" in out:
+        _refuse_nan(value, root, any_key=False)
     return out
+
+
+def _refuse_nan(value: Any, root: str, *, any_key: bool) -> None:
+    """msgspec writes NaN and infinities as null, so only output that holds a null can hide one."""
+    if _may_hold_nan(value):
+        _validate(value, root, any_key=any_key)
 
 
 def _may_hold_nan(value: Any) -> bool:

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_OnLeft = Callable[[BaseException | None], None]
 
 CANCEL_GRACE_S = 0.2
 """Seconds that cancelled work gets to end before its caller goes on without it."""
@@ -285,7 +286,7 @@ def leavable(
     work: Awaitable[T],
     *,
     clock: Timers,
-    on_left: Callable[[BaseException | None], None],
+    on_left: _OnLeft,
     grace_s: float = CANCEL_GRACE_S,
     owner: asyncio.Task[Any] | None = None,
 ) -> Generator[Any, Any, T]:
@@ -302,7 +303,7 @@ def leavable(
         waits = inner.send(None)
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
-    task = owner or asyncio.current_task()
+    task = asyncio.current_task() if owner is None else owner
     if task is None:
         raise RuntimeError("leavable work must be awaited inside a task")
     before = task.cancelling()
@@ -313,10 +314,12 @@ def leavable(
                 if waits is None or type(waits) is asyncio.Future:
                     yield waits  # cancelling the task wakes it at once
                 else:
-                    watch = watch or _Watch(task, before, clock, on_left, grace_s)
+                    if watch is None:
+                        watch = _Watch(task, before, clock, on_left, grace_s)
                     yield from watch.apart(waits)
             except asyncio.CancelledError as cancelled:
-                watch = watch or _Watch(task, before, clock, on_left, grace_s)
+                if watch is None:
+                    watch = _Watch(task, before, clock, on_left, grace_s)
                 watch.note(inner, cancelled)
                 waits = inner.throw(cancelled)
             except GeneratorExit:
@@ -329,36 +332,24 @@ def leavable(
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
     finally:
-        if watch is not None:
-            watch.end()
+        if watch is not None and watch.timer is not None:
+            watch.timer.cancel()
 
 
 class _Watch:
     """Watches work that waits for another task or is cancelled, and ends it when it outlives its cancellation."""
 
-    __slots__ = ("_before", "_clock", "_grace_s", "_is_asked", "_is_over", "_on_left", "_task", "_timer")
+    __slots__ = ("_before", "_clock", "_grace_s", "_is_asked", "_is_over", "_on_left", "_task", "timer")
 
-    def __init__(
-        self,
-        task: asyncio.Task[Any],
-        before: int,
-        clock: Timers,
-        on_left: Callable[[BaseException | None], None],
-        grace_s: float,
-    ) -> None:
+    def __init__(self, task: asyncio.Task[Any], before: int, clock: Timers, on_left: _OnLeft, grace_s: float) -> None:
         self._task = task
         self._before = before
         self._clock = clock
         self._on_left = on_left
         self._grace_s = grace_s
-        self._timer: Timer | None = None
+        self.timer: Timer | None = None
         self._is_asked = False
         self._is_over = False
-
-    def end(self) -> None:
-        """Count no more: the work has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
 
     def apart(self, waits: asyncio.Future[Any]) -> Generator[Any, Any, None]:
         """Wait for another task, or a group of them, without being held by it: it may ignore its cancellation."""
@@ -404,16 +395,16 @@ class _Watch:
         if self._task.cancelling() <= self._before:
             return
         is_asked = STOP in cancelled.args
-        if self._timer is not None and (self._is_asked or not is_asked):
+        if self.timer is not None and (self._is_asked or not is_asked):
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         self._is_asked = is_asked
         grace_s = self._grace_s if is_asked else max(self._grace_s, FOREIGN_GRACE_S)
-        self._timer = self._clock.call_later(grace_s, self._expire)
+        self.timer = self._clock.call_later(grace_s, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
+        self.timer = None
         if self._task.cancelling() <= self._before:
             return  # it was the work's own time limit, which it has dealt with
         self._is_over = True

@@ -138,16 +138,11 @@ class EventType(StrEnum):
     NOTIFICATION_IDENTITY_REJECTED = "notification.identity_rejected"
 
 
-class EventTypes:
+class EventTypes(set[str]):
     """The set of names that may be published."""
 
-    __slots__ = ("_names",)
-
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names: set[str] = {str(name) for name in names}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
+        super().__init__(str(name) for name in names)
 
     def register(self, name: str) -> None:
         """Allow `name`; allowing it twice does nothing.
@@ -157,11 +152,11 @@ class EventTypes:
         """
         if not name:
             raise ValueError("an event type needs a name such as 'order.shipped'")
-        self._names.add(str(name))
+        self.add(str(name))
 
     def names(self) -> list[str]:
         """Every registered name, sorted."""
-        return sorted(self._names)
+        return sorted(self)
 
 
 _TYPES = EventTypes(EventType)

@@ -185,6 +185,7 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
     before = services.clock.monotonic()
     task = asyncio.current_task()
     counters = None if context.repair_counters is None else replace(context.repair_counters)
+    answer: object
     try:
         try:
             answer = await services.leavable(live.planner.next(context), "its planner", run.who, owner=task)

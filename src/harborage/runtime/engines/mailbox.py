@@ -11,8 +11,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from harborage.concurrency import CancelScope
 from harborage.runtime.effects import Effect, StepCall, Waiting
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
@@ -21,7 +24,7 @@ from harborage.runtime.steering.errors import InboxNotFoundError, RunCancelledEr
 
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
-    from harborage.concurrency import CancelScope, Crew
+    from harborage.concurrency import Crew
     from harborage.planner import BackgroundResult
     from harborage.runtime.engines.outbox import Outbox
     from harborage.runtime.steering.inbox import Inbox
@@ -32,7 +35,7 @@ __all__ = ["Bridge", "Flight", "Mailbox"]
 _ANSWERS = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 
 
-class Flight(NamedTuple):
+class Flight(msgspec.Struct, eq=False):
     """A step in flight that can be cut short."""
 
     scope: CancelScope
@@ -127,8 +130,9 @@ class Mailbox:
             # While the coordinator is asked the run is at work: cut short each time, it would never settle its pause.
             return None if self._parked is None else Waiting(earliest(self._held.until, self._until))
         awaited: list[Waiting] = []
-        for _, effect, call in self._flights:
-            waiting = None if effect.waits_for is None else effect.waits_for(call)
+        for flight in self._flights:
+            rule = flight.effect.waits_for
+            waiting = None if rule is None else rule(flight.call)
             if waiting is None:
                 return None
             awaited.append(waiting)
@@ -345,9 +349,9 @@ class Mailbox:
         for_all = reason in {Interrupt.HARD_CANCEL, Interrupt.DEADLINE}
         if for_all and self.reason is None:
             self.reason = reason
-        for scope, effect, call in self._flights:
-            if self.interrupt_of(effect, call) is not None:
-                scope.cancel()
+        for flight in self._flights:
+            if self.interrupt_of(flight.effect, flight.call) is not None:
+                flight.scope.cancel()
 
     def _arm(self, deadline: datetime) -> None:
         left_s = (deadline - self._clock.now()).total_seconds()

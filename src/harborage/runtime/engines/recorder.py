@@ -162,9 +162,8 @@ class Recorder:
             if effect.is_intended:
                 # Nothing but the program itself ran since the last answer, so its time is the time of this question.
                 at = self._stamp or self._clock.now()
-                intent = self._outbox.note(
-                    Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload))
-                )
+                begun = Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload))
+                intent = self._outbox.note(begun)
                 try:
                     await self._outbox.flush()
                 except BaseException:
@@ -176,7 +175,7 @@ class Recorder:
             if type(result) is Interrupt:
                 self._check_cut(call, result)
         self._stamp = self._clock.now()
-        self._note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
+        self._outbox.note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
         if effect.is_kept_soon and (self._outbox.is_instant or effect.may_repeat is None or effect.may_repeat(call)):
             self._outbox.flush_soon()
         elif effect.is_intended or effect.after is not None:
@@ -208,7 +207,7 @@ class Recorder:
         names = [_outcome_name(one) for one in outcomes]
         # A branch that lost before it had its turn here may have begun something where the run was carried before.
         self._forget_losers(position, names)
-        self._note(Joined(at=self._clock.now(), position=position, outcomes=names))
+        self._outbox.note(Joined(at=self._clock.now(), position=position, outcomes=names))
         await self._outbox.flush()
         return outcomes
 
@@ -224,7 +223,8 @@ class Recorder:
             return recorded
         arrivals = self.mailbox.take()
         if arrivals is not NOTHING:
-            self._note(Arrived(at=self._clock.now(), position=f"{self._prefix}{self._count}", arrivals=raw(arrivals)))
+            position = f"{self._prefix}{self._count}"
+            self._outbox.note(Arrived(at=self._clock.now(), position=position, arrivals=raw(arrivals)))
             await self._outbox.flush()
         return arrivals
 
@@ -239,7 +239,7 @@ class Recorder:
             woken = await self.mailbox.park(hold)
         except self._refusals as error:
             raise RecordRefusedError(self._run_id, error_text(error)) from error
-        self._note(Waited(at=self._clock.now(), position=position, woken=raw(woken)))
+        self._outbox.note(Waited(at=self._clock.now(), position=position, woken=raw(woken)))
         return woken
 
     async def spawn(self, child_id: str, spec: Any) -> Any:
@@ -257,7 +257,7 @@ class Recorder:
             known = not self._past
             self._patches[change] = known
             if known:
-                self._note(Patched(at=self._clock.now(), change=change))
+                self._outbox.note(Patched(at=self._clock.now(), change=change))
         return known
 
     async def flush(self) -> None:
@@ -271,9 +271,6 @@ class Recorder:
     def _next(self) -> str:
         self._count += 1
         return f"{self._prefix}{self._count}"
-
-    def _note(self, entry: Entry) -> None:
-        self._outbox.note(entry)
 
     def _branch(self, position: str, index: int) -> Recorder:
         # Not copy.copy, which costs ten times this, and a fan-out makes one for each of its branches.
@@ -296,14 +293,9 @@ class Recorder:
                 if effect.cut is not None:
                     effect.cut(StepCall(self._run_id, recorded, last.name, last.payload))
 
-    async def _perform(self, call: StepCall, effect: Effect) -> Any:
-        answer = await self._flown(call, effect)
-        self._check_cut(call, answer)
-        return answer
-
     def _check_cut(self, call: StepCall, answer: Any) -> None:
         if type(answer) is Interrupt:
-            self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=answer))
+            self._outbox.note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=answer))
             raise StepInterruptedError(call.name, answer)
 
     async def _flown(self, call: StepCall, effect: Effect) -> Any:
@@ -311,51 +303,58 @@ class Recorder:
         mailbox = self.mailbox
         reason = mailbox.bar_of(effect, call)
         if reason is None:
-            if not effect.is_interruptible:
-                return await self._attempt(call, effect)
-            if self._scope is None:
-                self._scope = CancelScope(owner=self._own_task())
-            with self._scope.renew() as scope:
-                flight = mailbox.enter(scope, effect, call)
+            task = self._task or self._own_task()
+            before = task.cancelling()
+            scope = self._scope
+            assert scope is not None
+            with scope.renew():
+                flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
                 try:
-                    return await self._attempt(call, effect)
+                    result = await effect.run(call)
+                except BaseException as error:
+                    failure = await self._failed(call, effect, error, before)
+                    if failure is error:
+                        raise
+                    raise failure from error
                 finally:
-                    mailbox.leave(flight)
+                    if flight is not None:
+                        mailbox.leave(flight)
+                if task.cancelling() > before:
+                    self._clear(effect, call, before)
+                    self._was_stopped = self._is_stopping is not None and self._is_stopping()
+                return result
             reason = mailbox.interrupt_of(effect, call) or Interrupt.SOFT_CANCEL
         if effect.cut is not None:
             effect.cut(call)
         return reason
 
-    async def _attempt(self, call: StepCall, effect: Effect) -> Any:
+    async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> BaseException:
+        """What a step that raised has failed with, recorded as its outcome; `error` itself where the run is to stop.
+
+        Raises:
+            RunPutOffError: the step is put off.
+            RecordRefusedError: the run stands where its record stands.
+        """
         task = self._task or self._own_task()
-        before = task.cancelling()
-        try:
-            result = await effect.run(call)
-        except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError) and is_order_to_stop(error, task):
-                raise
-            failure = self._failure_of(call, effect, error)
-            if failure is None:
-                raise
-            if effect.may_be_put_off and isinstance(failure, StepPutOffError):
-                await self._put_off(call, failure)
-            if isinstance(failure, self._refusals):
-                raise RecordRefusedError(self._run_id, error_text(failure)) from failure
-            if task.cancelling() > before:
-                self._clear(effect, call, before)
-            self._note_failure(call, failure)
-            if failure is error:
-                raise
-            raise failure from error
+        if not isinstance(error, asyncio.CancelledError) and is_order_to_stop(error, task):
+            return error
+        failure = self._failure_of(call, effect, error)
+        if failure is None:
+            return error
+        if effect.may_be_put_off and isinstance(failure, StepPutOffError):
+            await self._put_off(call, failure)
+        if isinstance(failure, self._refusals):
+            raise RecordRefusedError(self._run_id, error_text(failure)) from failure
         if task.cancelling() > before:
             self._clear(effect, call, before)
-            self._was_stopped = self._is_stopping is not None and self._is_stopping()
-        return result
+        self._note_failure(call, failure)
+        return failure
 
     async def _put_off(self, call: StepCall, failure: StepPutOffError) -> NoReturn:
         """Record an attempt that failed: how many there were, and since when, is read off these entries."""
         why = raw({"until": failure.until, "reason": failure.reason})
-        self._note(Begun(at=self._clock.now(), position=call.position, name=call.name, key=call.key, payload=why))
+        at = self._clock.now()
+        self._outbox.note(Begun(at=at, position=call.position, name=call.name, key=call.key, payload=why))
         await self._outbox.flush()
         raise RunPutOffError(self._run_id, failure.until, failure.reason) from failure
 
@@ -366,15 +365,16 @@ class Recorder:
             StepInterruptedError: something has.
         """
         if self.mailbox.has_arrivals:
-            self._note(Cut(at=self._clock.now(), position=call.position, name=call.name, reason=Interrupt.ARRIVAL))
+            at = self._clock.now()
+            self._outbox.note(Cut(at=at, position=call.position, name=call.name, reason=Interrupt.ARRIVAL))
             raise StepInterruptedError(call.name, Interrupt.ARRIVAL)
 
     def _own_task(self) -> asyncio.Task[Any]:
-        """The task that carries this run, or this branch of it."""
+        """The task that carries this run, or this branch of it; each of its steps is taken in the same scope."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a run's steps are taken inside a task")
-        self._task = task
+        self._task, self._scope = task, CancelScope(owner=task)
         return task
 
     def _failure_of(self, call: StepCall, effect: Effect, error: BaseException) -> Exception | None:
@@ -401,7 +401,7 @@ class Recorder:
         at, kind = self._clock.now(), type(error).__name__
         notes = getattr(error, "for_record", None)
         text = kept_text(error)
-        self._note(Failed(at=at, position=call.position, name=call.name, error=kind, message=text, notes=notes))
+        self._outbox.note(Failed(at=at, position=call.position, name=call.name, error=kind, message=text, notes=notes))
 
     def _recall(self, call: StepCall, effect: Effect) -> Any:
         entries = self._past.pop(call.position, None)

@@ -167,7 +167,7 @@ def told(run: RunState, planned: Planned) -> RunState:
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
     """Append the step: what was decided, what came of it, and the notes the planner made."""
-    observation, for_planner, failure = Observed(*observed)
+    observation, for_planner, failure = observed if type(observed) is Observed else Observed(*observed)
     run.trajectory.steps.append(
         Step(
             action=planned.decision,
