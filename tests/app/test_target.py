@@ -147,12 +147,25 @@ def test_asking_whether_a_word_names_an_agent_executes_nothing(
 
 
 def test_a_module_is_found_without_being_imported(tmp_path: Path) -> None:
-    """One of the folder by its file, one that is installed by its path."""
+    """One of the folder by its file, one that is installed by its path; the name of a file that is there is none."""
     write(tmp_path / "pack" / "__init__.py", SPY)
     write(tmp_path / "pack" / "inner.py")
-    words = ("pack.inner", "pack", "pack:agent", "pack.outer", "logging.handlers", "logging")
+    write(tmp_path / "pack" / "txt.py")
+    (tmp_path / "pack.txt").write_text("a file, and no module", "utf-8")
+    words = (
+        "pack.inner",
+        "pack.txt",
+        "pack.txt:agent",
+        "pack",
+        "pack:agent",
+        "pack.outer",
+        "logging.handlers",
+        "logging",
+    )
     assert {word: is_target(word) for word in words} == {
         "pack.inner": True,
+        "pack.txt": False,
+        "pack.txt:agent": True,
         "pack": False,
         "pack:agent": True,
         "pack.outer": False,

@@ -44,14 +44,17 @@ def is_target(word: str) -> bool:
     """Whether a command line's first word names an agent and does not begin a sentence.
 
     A file that ends in `.py`, or a module of a package that can be imported, either with `:attribute`. A plain word
-    does only with `:attribute`: it may be the first of a question, and a file of its name may lie in the folder.
+    does only with `:attribute`: it may be the first of a question, and a file of its name may lie in the folder. The
+    name of a file that is there, such as `README.md`, is never a module, though `README/md.py` lies beside it.
     """
     place, attribute = _parts(word)
     if place.endswith(".py"):
         return Path(place).is_file() or not any(map(str.isspace, place))
     if not _is_module_name(place):
         return False
-    return bool(attribute) or ("." in place and (_is_here(place) or _is_installed(place)))
+    if attribute:
+        return True
+    return "." in place and not Path(place).is_file() and (_is_here(place) or _is_installed(place))
 
 
 def refuse_mistyped(word: str) -> None:

@@ -207,7 +207,7 @@ class AgentEffects:
 
     async def _plan_in_turn(self, live: LiveRun, call: StepCall) -> Planned:
         """Let others run first: a run whose steps never suspend must learn of children that have ended, too."""
-        await asyncio.sleep(0)
+        await live.mailbox.let_arrive()
         return await plan(self._services, live, call)
 
     def _planned_before(self, call: StepCall, planned: Planned) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Bridge", "Flight", "Mailbox"]
 
 
+_TURNS: Final = 8
 _ANSWERS = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 
 
@@ -209,6 +210,14 @@ class Mailbox:
     def expect(self) -> None:
         """The outcome of a background group will come, or `deliver(None)` if it cannot."""
         self._expected += 1
+
+    async def let_arrive(self) -> None:
+        """Let others run until something has arrived, or for a few turns of the event loop: reading the outcome of a
+        group that has ended takes that long."""
+        for _ in range(_TURNS):
+            if self.has_arrivals:
+                return
+            await asyncio.sleep(0)
 
     def deliver(self, result: BackgroundResult | None) -> None:
         """Queue the outcome of a background group for the next boundary."""
