@@ -84,7 +84,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step: the decision, and what came of it.
 
     `observation` is raw, `llm_observation` is the form for the model and wins where both are there. `reasoning_trace`
-    is the model's thinking, `assistant_preamble` the prose that came with its tool calls.
+    is the model's thinking, `assistant_preamble` the prose that came with its tool calls. `error` is why the step gave
+    nothing: its tool failed or was refused, or its decision could not be carried out; `failure` is there as well where
+    the kind is known. A parallel call says it of each branch, in the observation.
     """
 
     action: Any = None

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from harborage.errors import InvalidOptionError
+from harborage.identity import Quadruple
 from harborage.planner import (
     Budget,
     CallTool,
@@ -16,11 +18,13 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.runtime.steering import DEFAULT_MAX_STEPS, RunSpec, ToolExecutor
+from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering import DEFAULT_MAX_STEPS, InboxRegistry, RunLoop, RunSpec, ToolExecutor
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 
 pytestmark = pytest.mark.anyio
 
+WHO = Quadruple("t", "u", "s", "r")
 GOAL = Finish(FinishReason.GOAL)
 CALL = CallTool("x")
 SUMMARY = TrajectorySummary(note="so far")
@@ -54,6 +58,55 @@ def test_everything_but_planner_and_template_may_be_left_out() -> None:
     assert (spec.planner, spec.base, spec.task_id, spec.max_steps) == (None, None, "", 0)
     assert (spec.tool_executor, spec.compression, spec.on_tool_dispatched) == (None, None, None)
     assert DEFAULT_MAX_STEPS == 64
+
+
+async def test_what_makes_no_sense_is_refused_by_name() -> None:
+    """A value of another type is refused where it is written, and by the loop where it was set since; no run begins."""
+    table: list[tuple[str, Any, str]] = [
+        ("base", {}, "expected a RunContext"),
+        ("task_id", None, "expected a text"),
+        ("max_steps", "9", "expected a whole number, or 0 for 64"),
+        ("max_steps", True, "expected a whole number"),
+        ("tool_executor", object(), "execute_decision"),
+        ("tool_executor", ToolExecutor, "execute_decision"),
+        ("compression", Summariser(), r"expected a CompressionRunner\(summariser\)"),
+    ]
+    registry = InboxRegistry()
+    loop = RunLoop(registry, Coordinator())
+    for field, value, message in table:
+        with pytest.raises(InvalidOptionError, match=message) as caught:
+            RunSpec(**{field: value})
+        assert caught.value.option == f"RunSpec: {field}"
+        spec = RunSpec(planner=ScriptedPlanner([GOAL]), base=RunContext(quadruple=WHO))
+        setattr(spec, field, value)
+        with pytest.raises(InvalidOptionError, match=f"RunSpec: {field}="):
+            await loop.run(spec)
+    with pytest.raises(InvalidOptionError, match=r"expected a RunSpec\(planner=…, base=…\)"):
+        await loop.run(ScriptedPlanner([GOAL]))
+    assert len(registry) == 0
+
+
+def test_a_template_that_makes_no_sense_is_refused_by_name() -> None:
+    """What the loop reads of it is checked, its limits one by one."""
+    table: list[tuple[str, Any]] = [
+        ("goal", 5),
+        ("query", None),
+        ("trajectory", 5),
+        ("budget", None),
+        ("control", 5),
+        ("repair_counters", 5),
+        ("input_artifacts", 5),
+        ("session_artifacts", None),
+        ("skills_context", "one"),
+        ("discovered_tools", "search"),
+        ("pending_tool_calls", 5),
+    ]
+    for field, value in table:
+        with pytest.raises(InvalidOptionError, match=rf"RunSpec: base\.{field}={value!r}: expected a"):
+            RunSpec(base=RunContext(**{"quadruple": WHO, field: value}))
+    for limit in Budget.__struct_fields__:
+        with pytest.raises(InvalidOptionError, match=rf"RunSpec: base\.budget\.{limit}='3': expected a"):
+            RunSpec(base=RunContext(quadruple=WHO, budget=Budget(**{limit: "3"})))
 
 
 def test_an_executor_is_known_by_its_method() -> None:

@@ -40,7 +40,7 @@ from harborage.runtime.approval import ApprovalCancelledError, ApprovalRequest
 from harborage.runtime.approvals import NO_GATE
 from harborage.runtime.dispatch import CatalogToolExecutor, ParallelDispatchError, ToolInvokeError
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
-from harborage.runtime.dispatch.dispatch import Approval, Dispatched
+from harborage.runtime.dispatch.dispatch import Approval, Dispatched, not_done
 from harborage.runtime.dispatch.executor import catalog_executor
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
@@ -254,14 +254,14 @@ class AgentEffects:
         try:
             async with metered(live.ledger, call_keys(call.key, call.payload)) as reached:
                 if reached is not None:
-                    return _not_done(failed(reached.text, OutcomeStatus.REJECTED))
+                    return not_done(failed(reached.text, OutcomeStatus.REJECTED))
                 with self._granted(live, call.payload):
                     observation, for_planner = await self._by_executor(executor, live.context, call.payload)
         except Exception as error:  # noqa: BLE001 - what any executor raises becomes the observation
             if isinstance(error, ParallelDispatchError) and error.observation is not None:
                 return Dispatched(error.observation, error.for_planner, False)
             is_refused = isinstance(error, ToolInvokeError) and isinstance(error.__cause__, ToolInvalidArgsError)
-            return _not_done(failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else ""))
+            return not_done(failed(error_reason(error), code=INVALID_ARGS_CODE if is_refused else ""))
         if isinstance(call.payload, SpawnTask) and not call.payload.spec.retain_turn:
             await follow_spawned(self._services, live, observation)
         return Dispatched(observation, for_planner)
@@ -489,10 +489,6 @@ class AgentEffects:
         if executor is None:
             raise HarborageError("this run loop has no catalog executor; give the run a tool_executor")
         return executor
-
-
-def _not_done(outcome: ToolOutcome) -> Dispatched:
-    return Dispatched(outcome.observation, outcome.seen, False, outcome.observed.failure)
 
 
 def _only_waits(call: StepCall) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.apply import Observed
     from harborage.runtime.steering.state import RunState
 
-__all__ = ["Acting", "Approval", "Dispatched", "carry_out", "dispatch", "dispatch_by_executor"]
+__all__ = ["Acting", "Approval", "Dispatched", "carry_out", "dispatch", "dispatch_by_executor", "not_done"]
 
 Acting = CallTool | CallParallel | SpawnTask | AwaitTask
 """The decisions that are carried out; `Finish` and `RequestPause` are the loop's own."""
@@ -52,9 +52,16 @@ class Dispatched(msgspec.Struct, frozen=True, array_like=True):
     for_planner: Any
     is_done: bool = True
     failure: FailureRecord | None = None
+    error: str = ""
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.observation, self.for_planner, self.failure))
+        return iter((self.observation, self.for_planner, self.failure, self.error))
+
+
+def not_done(outcome: ToolOutcome) -> Dispatched:
+    """The outcome of a decision that came to nothing."""
+    observation, seen, failure, error = outcome.observed
+    return Dispatched(observation, seen, False, failure, error)
 
 
 async def dispatch(decision: Acting, run: RunState, io: Durable) -> Observed:

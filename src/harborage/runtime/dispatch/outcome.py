@@ -70,7 +70,8 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     def observed(self) -> Observed:
         """The outcome as the step that is remembered."""
         failure = FailureRecord(code=self.code, message=self.error, attempts=1) if self.code else None
-        return Observed(self.observation, self.seen, failure)
+        error = "" if isinstance(self.observation, ParallelObservation) else self.error
+        return Observed(self.observation, self.seen, failure, error)
 
     @property
     def error(self) -> str:

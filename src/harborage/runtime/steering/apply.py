@@ -27,11 +27,15 @@ __all__ = ["Observed", "arrived", "interrupted", "paused", "remember", "settle",
 
 
 class Observed(NamedTuple):
-    """An observation as it was and as the planner sees it; `failure` is what it failed with, if the kind is known."""
+    """An observation as it was and as the planner sees it; `failure` is what it failed with, if the kind is known.
+
+    `error` is why the step gave nothing. A parallel call says it of each branch, and of its join, in the observation.
+    """
 
     observation: Any
     for_planner: Any
     failure: FailureRecord | None = None
+    error: str = ""
 
 
 def arrived(run: RunState, arrivals: Arrivals) -> RunState:
@@ -167,12 +171,13 @@ def told(run: RunState, planned: Planned) -> RunState:
 
 def remember(run: RunState, planned: Planned, observed: Observed) -> RunState:
     """Append the step: what was decided, what came of it, and the notes the planner made."""
-    observation, for_planner, failure = observed if type(observed) is Observed else Observed(*observed)
+    observation, for_planner, failure, error = observed if type(observed) is Observed else Observed(*observed)
     run.trajectory.steps.append(
         Step(
             action=planned.decision,
             observation=observation,
             llm_observation=for_planner,
+            error=error,
             failure=failure,
             reasoning_trace=planned.reasoning,
             assistant_preamble=planned.preamble,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harborage.callables import require_async, require_sync
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
 from harborage.concurrency import CLOSE_GRACE_S, Crew
-from harborage.errors import error_reason, one_of
+from harborage.errors import InvalidOptionError, error_reason, one_of
 from harborage.identity import Identity, bound, require_quadruple
 from harborage.ids import new_id
 from harborage.planner import Budget, Finish, RunContext, Trajectory, check_planner, ends_at_step_limit
@@ -114,6 +114,7 @@ class RunLoop:
         """Drive one run to its finish. Its inbox is open meanwhile and is always retired, on errors too.
 
         Raises:
+            InvalidOptionError: the spec is none, or a field of it has a value of another type.
             NoPlannerError: the spec has no planner.
             RunLoopMisconfiguredError: the deadline of the base context has no time zone.
             IdentityRequiredError: the base context's quadruple is incomplete.
@@ -124,6 +125,9 @@ class RunLoop:
             MaxStepsExceededError: the planner used up its steps.
             Exception: what the planner, or a control under `control_errors="fail"`, raised.
         """
+        if not isinstance(spec, RunSpec):
+            raise InvalidOptionError("RunLoop.run: spec", spec, "a RunSpec(planner=…, base=…)")
+        spec.check()  # its fields may have been set since
         if spec.planner is None:
             raise NoPlannerError()
         require_quadruple(None if spec.base is None else spec.base.quadruple, "run")
