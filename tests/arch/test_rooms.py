@@ -92,12 +92,14 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     ),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
     "harborage.store.memory": frozenset({"MemoryStore"}),
+    "harborage.store.postgres": frozenset({"PostgresStore"}),
     "harborage.store.sqlite": frozenset({"SQLiteStore"}),
     "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
 _OVER_A_FILE = ("conditions", "reading", "store", "workers", "writing")
+_OVER_A_POOL = ("asking", "claiming", "lane", "reading", "store", "telling", "workers", "writing")
 PUT_TOGETHER = frozenset(
     {
         # The file and its threads serve both stores until the key-value one has moved.
@@ -105,6 +107,12 @@ PUT_TOGETHER = frozenset(
         ("harborage.store.sqlite.store", "harborage.state.sqlite.database"),
         ("harborage.store.sqlite.workers", "harborage.state.sqlite.database"),
         ("harborage.store.sqlite.workers", "harborage.state.sqlite.locks"),
+        # And so do the pool of connections, and what it knows of the driver.
+        *(
+            (f"harborage.store.postgres.{one}", f"harborage.state.postgres.{part}")
+            for one in (*_OVER_A_POOL, "documents", "rows")
+            for part in ("database", "driver", "faults", "notices", "rows")
+        ),
         ("harborage.state.memory_storage", "harborage.events.memory_log"),
         ("harborage.state.memory_storage", "harborage.artifacts.memory"),
     }

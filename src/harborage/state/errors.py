@@ -11,6 +11,7 @@ StateError
     ├── DatabaseReadOnlyError          it may not be written
     ├── DatabaseCorruptError           damaged, or no such database at all
     ├── DatabaseUnreachableError       it cannot be opened, or the connection broke
+    │   └── AnswerLostError            … in the middle of a change, which may have been kept
     ├── DatabaseLinkedError            the file has a second name
     ├── NetworkFileSystemError         it lies where locks do not work
     └── MigrationError
@@ -24,6 +25,7 @@ from harborage.errors import HarborageError, first_sentence
 from harborage.identity import IdentityRequiredError
 
 __all__ = [
+    "AnswerLostError",
     "DatabaseCorruptError",
     "DatabaseError",
     "DatabaseFullError",
@@ -121,6 +123,12 @@ class DatabaseUnreachableError(DatabaseError):
     """The database cannot be opened, or the way to it broke."""
 
     advice = "see that it is there and that this process may use it"
+
+
+class AnswerLostError(DatabaseUnreachableError):
+    """The way to the database broke in the middle of a change; whether that was kept is not known."""
+
+    advice = "look at what was kept before doing it again"
 
 
 class DatabaseLinkedError(DatabaseError):

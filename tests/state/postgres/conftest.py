@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
 
 import pytest
 
+import postgres_places
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 
 _NUMBERS = count()
-PATIENCE_S = 20.0
 
 
 @pytest.fixture(scope="session")
@@ -34,141 +31,12 @@ def server() -> Iterator[PostgresServer]:
     running.close()
 
 
-class Place:
-    """A fresh schema: as many storages over it as wanted, and a connection, `admin`, to look beneath them."""
-
-    admin: Any
-
-    def __init__(self, server: PostgresServer, schema: str) -> None:
-        self.server = server
-        self.schema = schema
-        self._opened: list[Storage] = []
-
-    @property
-    def url(self) -> str:
-        """What opens a storage here."""
-        return self.server.url_with(search_path=self.schema, application_name=self.schema)
+class Place(postgres_places.Place[Storage]):
+    """A fresh schema, with as many storages over it as wanted."""
 
     async def open(self) -> Storage:
         """One more storage, as another process would have it."""
         return self.keep(await open_postgres(self.url, SYSTEM_CLOCK))
-
-    def keep(self, storage: Storage) -> Storage:
-        """Close this one, too, at the end."""
-        self._opened.append(storage)
-        return storage
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        await self.admin.execute(f"create schema {self.schema}")
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for storage in self._opened:
-            await storage.aclose()
-        await self.admin.execute("set client_min_messages to warning")
-        await self.admin.execute(f"drop schema {self.schema} cascade")
-        await self.admin.close()
-
-    async def connect(self) -> None:
-        """Open the connection beneath again, after the server was away."""
-        import asyncpg
-
-        self.admin = await asyncpg.connect(self.server.url_with(search_path=self.schema))
-
-    async def has_come(self, query: str, *args: Any) -> None:
-        """Ask until the first value is true, but not for ever; the query itself may take its time."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self.admin.fetchval(query, *args):
-                continue
-
-    async def break_connections(self) -> int:
-        """End every connection of the storages here, as a network or an operator would; returns how many."""
-        query = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = $1"
-        broken: int = await self.admin.fetchval(query, self.schema)
-        return broken
-
-
-class BreakingProxy:
-    """Passes bytes on in both directions. After `cut_after(n)` the answer behind the next `n` ones is lost, and with it
-    its connection; `is_open` False refuses new ones."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._left: int | None = None
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.is_open = True
-        self.cuts = 0
-
-    @property
-    def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    def cut_after(self, answers: int) -> None:
-        """Lose the answer that comes after so many more."""
-        self._left = answers
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in tuple(self._writers):
-            writer.transport.abort()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self.is_open:
-            writer.transport.abort()
-            return
-        behind, ahead = await asyncio.open_connection(*self._target)
-        pair = {writer, ahead}
-        self._writers |= pair
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass(reader, ahead, pair))
-                group.create_task(self._pass(behind, writer, pair, is_answer=True))
-        finally:
-            self._writers -= pair
-            for one in pair:
-                one.transport.abort()
-
-    async def _pass(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        pair: set[asyncio.StreamWriter],
-        *,
-        is_answer: bool = False,
-    ) -> None:
-        try:
-            while data := await reader.read(1 << 20):
-                if is_answer and self._is_lost():
-                    break
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        for one in pair:
-            one.transport.abort()
-
-    def _is_lost(self) -> bool:
-        if self._left is None:
-            return False
-        self._left -= 1
-        if self._left >= 0:
-            return False
-        self._left = None
-        self.cuts += 1
-        return True
 
 
 @pytest.fixture
@@ -185,7 +53,7 @@ async def place(new_place: Callable[[], Place]) -> AsyncIterator[Place]:
 
 
 @pytest.fixture
-async def proxy(server: PostgresServer) -> AsyncIterator[BreakingProxy]:
+async def proxy(server: PostgresServer) -> AsyncIterator[postgres_places.BreakingProxy]:
     """A way to the server that breaks when it is told to."""
-    async with BreakingProxy("127.0.0.1", server.port) as found:
+    async with postgres_places.BreakingProxy("127.0.0.1", server.port) as found:
         yield found

@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, TypeAlias, TypeVar
 
-from harborage.state.errors import DatabaseError, DatabaseUnreachableError, StorageUrlError, StoreClosedError
+from harborage.state.errors import (
+    AnswerLostError,
+    DatabaseError,
+    DatabaseUnreachableError,
+    StorageUrlError,
+    StoreClosedError,
+)
 from harborage.state.postgres.driver import Connection, Connector, Pool, Row, load_driver
 from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
 from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
@@ -47,8 +53,8 @@ class Database:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str) -> Self:
-        """Connect, and apply the migrations that are missing; within ten seconds.
+    async def open(cls, url: str, *, package: str = PACKAGE) -> Self:
+        """Connect, and apply the migrations of `package` that are missing; within ten seconds.
 
         Raises:
             MissingExtraError: the driver is not installed.
@@ -72,7 +78,7 @@ class Database:
                     init=_prepare,
                     reset=_keep,
                 )
-                schema = await _migrate(pool, address)
+                schema = await _migrate(pool, address, package)
             return cls(url, address, connector, pool, schema)
         except BaseException as error:
             if pool is not None:
@@ -99,6 +105,7 @@ class Database:
 
         Raises:
             StoreClosedError: the database was closed.
+            AnswerLostError: the connection broke while `work` was under way; what it did may have been kept.
             DatabaseError: the database refused; it names the run.
             Exception: what `work` raised.
         """
@@ -166,8 +173,9 @@ class Database:
         await self._connector.aclose(_CLOSING_S)
 
     def _error(self, fault: Fault, run_id: str, *, is_again: bool) -> DatabaseError:
-        said = f"{fault.said} ({UNKNOWN})" if is_again else fault.said
-        return fault.kind(self.address, said, run_id=run_id)
+        if is_again:
+            return AnswerLostError(self.address, f"{fault.said} ({UNKNOWN})", run_id=run_id)
+        return fault.kind(self.address, fault.said, run_id=run_id)
 
 
 _SCHEMA = read_statements(PACKAGE, "statements/schema.sql")
@@ -182,9 +190,9 @@ async def _keep(_: Connection) -> None:
     """Take a connection back as it is: no statement leaves anything behind, so cleaning up would only cost time."""
 
 
-async def _migrate(pool: Pool, address: str) -> str:
+async def _migrate(pool: Pool, address: str, package: str) -> str:
     """Apply what is missing, one process at a time; returns the schema that the tables are in."""
-    migrations = read_migrations(PACKAGE)
+    migrations = read_migrations(package)
     async with pool.acquire() as connection:
         schema: str | None = await connection.fetchval(_SCHEMA["schema"])
         if schema is None:

@@ -1,0 +1,289 @@
+"""How rows are found in the tables: each function asks one question, mostly in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from harborage.store.errors import EntryDamagedError, RowNotFoundError
+from harborage.store.postgres.asking import SQL, fetch, fetchrow, fetchval
+from harborage.store.postgres.rows import controls_of, event_of, group_of, pause_of, run_of, session_of
+from harborage.store.queries import COUNT_CAP, EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, PauseStatus, RunRow, Status
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.state.postgres.database import Database
+    from harborage.state.postgres.driver import Row
+    from harborage.store.rows import SessionRow
+
+__all__ = ["Reading", "checked"]
+
+_STATUSES: Final = tuple(Status)
+_RUN_PARTS: Final = (
+    "agent", "parent", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since", "until",
+    "text",
+)  # fmt: skip
+_END: Final = (1 << 62, 1 << 62)
+_BEGINNING: Final = (-1, -1)
+
+
+class Reading:
+    """Finds runs, pauses, events and sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # ── One row ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, run_id: str) -> RunRow:
+        """The run with this id.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        page = await self.runs(RunQuery(run_ids=(run_id,), limit=1))
+        if not page.rows:
+            raise RowNotFoundError(f"no run {run_id!r} in this store")
+        return page.rows[0]
+
+    async def pause(self, token: str) -> PauseRow:
+        """The pause with this token.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        page = await self.pauses(PauseQuery(tokens=(token,), limit=1))
+        if not page.rows:
+            raise RowNotFoundError(f"no pause {token!r} in this store")
+        return page.rows[0]
+
+    async def patch(self, patch_id: str, who: Identity) -> PatchRow | None:
+        """A patch of this session, if there is one."""
+        row: Any = await fetchrow(self._database, SQL["patch"], patch_id=patch_id, **_names(who))
+        if row is None:
+            return None
+        decision, created_at, decided_at = row
+        return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
+
+    async def group(self, group_id: str, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        """A group of this session and its members in the order they joined.
+
+        Raises:
+            RowNotFoundError: there is none.
+        """
+        row = await fetchrow(self._database, SQL["group_row"], group=group_id, **_names(who))
+        if row is None:
+            raise RowNotFoundError(f"no group {group_id} in this session")
+        group = group_of(group_id, who, row)
+        query = RunQuery(
+            tenant=who.tenant_id,
+            user=who.user_id,
+            session=who.session_id,
+            group=group_id,
+            oldest_first=True,
+            limit=max(1, group.members),
+        )
+        return group, (await self.runs(query)).rows
+
+    # ── A run's own ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def entries(self, run_id: str, after: int) -> list[bytes]:
+        """The entries of a run's journal behind the first `after`.
+
+        Raises:
+            EntryDamagedError: one is missing, or is not what was kept.
+        """
+        rows: Any = await fetch(self._database, SQL["entries"], run_id=run_id, after=after)
+        if not rows:
+            return []
+        return checked(run_id, after, rows[0][0], [row[1:] for row in rows if row[1] is not None])
+
+    async def body(self, run_id: str, digest: str) -> bytes:
+        """The body that a run's entries name.
+
+        Raises:
+            EntryDamagedError: it is missing.
+        """
+        data = await fetchval(self._database, SQL["body"], digest=digest, run_id=run_id)
+        if data is None:
+            raise EntryDamagedError(run_id, digest=digest)
+        found: bytes = data
+        return found
+
+    async def controls(self, run_id: str, after: int, limit: int | None) -> list[ControlRow]:
+        """The controls of a run behind number `after` that it has not consumed."""
+        return controls_of(await fetch(self._database, SQL["unread"], run_id=run_id, after=after, limit=limit))
+
+    # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        """The runs of a query, each way to find them for itself and then put together."""
+        order, edge = ("oldest_run", _BEGINNING) if query.oldest_first else ("newest_run", _END)
+        found: list[RunRow] = []
+        for way, more in _ways(query):
+            text = _list("run_rows", [way, *_run_conditions(query)], order)
+            found += map(run_of, await self._page(text, query.after or edge, query.limit, _run_values(query) | more))
+        found.sort(key=lambda row: (row.created_at, row.number), reverse=not query.oldest_first)
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
+
+    async def count_runs(self, query: RunQuery) -> RunCounts:
+        """How many runs a query finds by status, up to a cap."""
+        counts, left, is_capped = dict.fromkeys(_STATUSES, 0), COUNT_CAP, False
+        for way, more in _ways(query):
+            text = _list("run_counts", [way, *_run_conditions(query)], "run_counted")
+            for status, is_over, count in await fetch(self._database, text, **_run_values(query), **more, cap=left):
+                if is_over:
+                    is_capped = True
+                else:
+                    counts[_STATUSES[int(status)]] += int(count)
+            left = COUNT_CAP - sum(counts.values())
+        return RunCounts(by_status=counts, is_capped=is_capped)
+
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        """The pauses of a query."""
+        conditions = [
+            f"pause_has_{name}"
+            for name in ("tenant", "user", "session", "run_ids", "statuses", "reasons", "since", "until")
+            if _is_given(getattr(query, name))
+        ]
+        text = _list("pause_rows", [_way_of_pauses(query), *conditions], "newest_pause")
+        values = _values(query, "tenant user session tokens run_ids statuses reasons since until")
+        found = [pause_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
+
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        """The events of a query.
+
+        Raises:
+            EntryDamagedError: one is not what was kept.
+        """
+        conditions = [
+            f"event_has_{name}"
+            for name in ("tenant", "user", "session", "run_ids", "types", "since", "until")
+            if _is_given(getattr(query, name))
+        ]
+        way = "event_by_session" if query.tenant and query.user and query.session else "event_by_sequence"
+        order = "newest_event" if query.newest_first else "oldest_event"
+        values = _values(query, "tenant user session run_ids types since until limit")
+        after = query.after or (_END[0] if query.newest_first else 0)
+        text = _list("event_rows", [way, *conditions], order)
+        return [event_of(row) for row in await fetch(self._database, text, **values, after=after)]
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        """The sessions of a query."""
+        asked = {
+            "session_has_user": query.user,
+            "session_has_session": query.session,
+            "session_has_since": query.seen_since is not None,
+            "session_has_until": query.seen_until is not None,
+            "session_is_open": not query.include_closed,
+        }
+        way = "session_by_tenant" if query.tenant else "session_by_age"
+        if query.tenant and query.user and query.session:
+            way = "session_by_name"
+        text = _list("session_rows", [way, *(name for name, is_asked in asked.items() if is_asked)], "newest_session")
+        values = _values(query, "tenant user session") | {"since": query.seen_since, "until": query.seen_until}
+        found = [session_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
+
+    async def _page(self, text: str, after: tuple[int, int], limit: int, values: Mapping[str, Any]) -> Iterable[Row]:
+        """One row more than a page has, so that it is known whether there are more."""
+        at, num = after
+        return await fetch(self._database, text, **(dict(values) | {"at": at, "num": num, "limit": limit + 1}))
+
+
+def checked(run_id: str, after: int, count: int, rows: Iterable[Any]) -> list[bytes]:
+    """The entries behind the first `after` of a journal that has `count`.
+
+    Raises:
+        EntryDamagedError: one is missing, or is not what was kept.
+    """
+    found: list[bytes] = []
+    for position, crc, data in rows:
+        if position != after + len(found) + 1 or crc32(data) != crc:
+            break
+        found.append(data)
+    if after + len(found) < count:
+        raise EntryDamagedError(run_id, after + len(found) + 1)
+    return found
+
+
+def _list(rows: str, conditions: list[str], order: str) -> str:
+    """A list as one statement."""
+    return f"{SQL[rows]}\n{' and '.join(SQL[one] for one in conditions)}\n{SQL[order]}"
+
+
+def _ways(query: RunQuery) -> list[tuple[str, dict[str, Any]]]:
+    """The indexes at which to begin, each with its values; together they find each run once."""
+    if way := _narrowest(query):
+        return [(way, {})]
+    live = [status for status in query.statuses if status.code < Status.COMPLETE.code]
+    bad = [status for status in query.statuses if status.code > Status.COMPLETE.code]
+    if query.tenant and live and len(live) == len(query.statuses):
+        return [("by_live", {"status": status.code}) for status in live]
+    if query.tenant and query.user and bad and len(bad) == len(query.statuses):
+        return [("by_bad", {"status": status.code}) for status in bad]
+    if query.tenant and query.user:
+        return [("by_user", {})]
+    if query.tenant and query.agent:
+        return [("by_agent", {})]
+    if query.tenant:
+        return [("by_tenant", {})]
+    return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_age", {})]
+
+
+def _narrowest(query: RunQuery) -> str:
+    """The index that leaves the fewest runs to look at, where one part of the query names it."""
+    if query.run_ids:
+        return "by_run_id"
+    if query.only_blocked:
+        return "by_blocked"
+    if query.group:
+        return "by_group"
+    if query.parent:
+        return "by_parent"
+    return "by_session" if query.tenant and query.user and query.session else ""
+
+
+def _run_conditions(query: RunQuery) -> list[str]:
+    conditions = [f"run_has_{name}" for name in _RUN_PARTS if _is_given(getattr(query, name))]
+    if query.longer_than:
+        conditions.append("run_has_longer_than")
+    return [*conditions, "by_blocked"] if query.only_blocked and query.run_ids else conditions
+
+
+def _run_values(query: RunQuery) -> dict[str, Any]:
+    values = _values(query, "tenant user session agent parent root group run_ids kinds reasons since until longer_than")
+    return values | {"statuses": [status.code for status in query.statuses], "text": query.text.lower()}
+
+
+def _way_of_pauses(query: PauseQuery) -> str:
+    if query.tokens:
+        return "pause_by_token"
+    if query.run_ids:
+        return "pause_by_run"
+    if query.tenant and query.user:
+        return "pause_by_user"
+    if query.tenant and query.statuses == (PauseStatus.OPEN,):
+        return "pause_by_open"
+    return "pause_by_tenant" if query.tenant else "pause_by_age"
+
+
+def _values(query: object, names: str) -> dict[str, Any]:
+    """Fields of a query as the driver takes them."""
+    values = {name: getattr(query, name) for name in names.split()}
+    return {name: [str(one) for one in value] if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _names(who: Identity) -> dict[str, str]:
+    return {"tenant": who.tenant_id, "user": who.user_id, "session": who.session_id}
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a field narrows anything."""
+    return value is not None and value not in ("", ())

@@ -1,0 +1,85 @@
+"""Why the server did not take a commit, as the error that says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harborage.store.commit import ChangeGroup, Commit
+from harborage.store.errors import (
+    ControlsLeftError,
+    GroupClosedError,
+    InboxFullError,
+    LeaseLostError,
+    PauseSettledError,
+    RowNotFoundError,
+    RunKnownError,
+    RunLimitError,
+    RunOverError,
+    StatusConflictError,
+    StoreError,
+    WaitCycleError,
+)
+from harborage.store.rows import Status
+
+if TYPE_CHECKING:
+    from harborage.store.postgres.documents import Answer
+    from harborage.store.postgres.reading import Reading
+
+__all__ = ["refusal"]
+
+_STATUSES = tuple(Status)
+
+
+async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreError:
+    """The error for a commit that was refused; rows that it tells of are read."""
+    at, found = answer.at, answer.found
+    match answer.refused:
+        case "known":
+            return RunKnownError(await reading.run(found))
+        case "settled":
+            return PauseSettledError(await reading.pause(found))
+        case "left":
+            run_id = _run_of(commit)
+            left = await reading.controls(run_id, 0, None)
+            return ControlsLeftError(run_id, [one for one in left if one.number not in commit.consumed])
+        case "over":
+            return RunOverError(commit.sends[at].run_id, _STATUSES[int(found)])
+        case "full":
+            return InboxFullError(commit.sends[at].run_id, commit.sends[at].limit)
+        case "children":
+            return RunLimitError(f"run {commit.starts[at].parent}", commit.starts[at].max_children)
+        case "tree":
+            return RunLimitError(f"the tree of run {commit.starts[at].root}", commit.starts[at].max_tree)
+        case "closed":
+            return GroupClosedError(commit.starts[at].group, found)
+        case "move":
+            move = commit.moves[at]
+            return StatusConflictError(f"run {move.run_id}", _STATUSES[int(found)], move.expected)
+        case "group" | "group_busy" as kind:
+            group = commit.groups[at]
+            assert isinstance(group, ChangeGroup)
+            if kind == "group":
+                return StatusConflictError(f"group {group.group_id}", found, group.expected)
+            return StatusConflictError(f"group {group.group_id}", f"busy ({found} live)", ("empty",))
+        case "patch":
+            return StatusConflictError(f"patch {commit.patches[at].patch_id}", found, ("pending",))
+        case "no_run":
+            return RowNotFoundError(f"no run {found!r} in this store")
+        case "no_pause":
+            return RowNotFoundError(f"no pause {found!r} in this store")
+        case "no_group":
+            return RowNotFoundError(f"no group {found} in this session")
+        case "no_patch":
+            return RowNotFoundError(f"no patch {found} in this session")
+        case "cycle":
+            change = commit.change
+            return WaitCycleError(_run_of(commit), "" if change is None else change.awaits or "")
+        case _:
+            assert answer.refused == "lease", answer
+            assert commit.guard is not None
+            return LeaseLostError(*commit.guard.lease)
+
+
+def _run_of(commit: Commit) -> str:
+    assert commit.guard is not None
+    return commit.guard.lease.run_id

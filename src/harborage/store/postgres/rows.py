@@ -1,0 +1,158 @@
+"""How columns become rows of the port. Free text may hold what Postgres refuses in text, and is kept escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from zlib import crc32
+
+from harborage.identity import Identity
+from harborage.state.postgres.rows import read_text
+from harborage.store.errors import EntryDamagedError
+from harborage.store.rows import (
+    ControlRow,
+    EventRow,
+    GroupRow,
+    GroupStatus,
+    PauseRow,
+    PauseStatus,
+    RunRow,
+    SessionRow,
+    Status,
+)
+
+__all__ = ["controls_of", "event_of", "group_of", "pause_of", "run_of", "session_of"]
+
+_STATUSES: Final = tuple(Status)
+
+
+def run_of(row: Any) -> RunRow:
+    """A run from its columns."""
+    (
+        number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
+        description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts, woken,
+        unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count, tokens,
+        cost,
+    ) = row  # fmt: skip
+    return RunRow(
+        number=number,
+        run_id=run_id,
+        who=Identity(tenant, user, session),
+        agent=agent,
+        parent=parent or "",
+        root=root or "",
+        group=group or "",
+        kind=kind,
+        priority=priority,
+        status=_STATUSES[status],
+        reason=read_text(reason),
+        blocked=read_text(blocked or ""),
+        description=read_text(description),
+        about=read_text(about),
+        created_at=created_at,
+        updated_at=updated_at,
+        wake_at=wake_at,
+        deadline=deadline,
+        awaits=awaits or "",
+        position=position,
+        owner=owner or "",
+        fence=fence,
+        attempts=attempts,
+        is_woken=woken,
+        unread=unread,
+        children=children,
+        tree=tree,
+        key=key or "",
+        fingerprint=fingerprint,
+        is_cascading=cascades,
+        notifies=notifies,
+        retains_turn=retains_turn,
+        is_acknowledged=acknowledged,
+        tool_count=tool_count,
+        tokens=tokens,
+        cost=cost,
+    )
+
+
+def controls_of(rows: Iterable[Any]) -> list[ControlRow]:
+    """Controls from their columns."""
+    return [
+        ControlRow(number=number, run_id=run_id, event_id=event_id, type=kind, sent_at=sent_at, data=data)
+        for number, run_id, event_id, kind, sent_at, data in rows
+    ]
+
+
+def pause_of(row: Any) -> PauseRow:
+    """A pause from its columns."""
+    number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
+    deadline, settled_at, by, data, answer = rest
+    return PauseRow(
+        number=number,
+        token=token,
+        run_id=run_id,
+        who=Identity(tenant, user, session),
+        reason=reason,
+        status=PauseStatus(status),
+        opened_at=opened_at,
+        deadline=deadline,
+        settled_at=settled_at,
+        settled_by=read_text(by),
+        data=data,
+        answer=answer,
+    )
+
+
+def event_of(row: Any) -> EventRow:
+    """An event from its columns.
+
+    Raises:
+        EntryDamagedError: it is not what was kept.
+    """
+    sequence, tenant, user, session, place, run_id, kind, at, crc, data = row
+    if crc32(data) != crc:
+        raise EntryDamagedError(run_id, place)
+    return EventRow(
+        sequence=sequence,
+        who=Identity(tenant, user, session),
+        place=place,
+        run_id=run_id,
+        type=kind,
+        at=at,
+        data=data,
+    )
+
+
+def session_of(row: Any) -> SessionRow:
+    """A session from its columns."""
+    number, tenant, user, session, opened_at, seen_at, closed_at, close_reason, events = row
+    return SessionRow(
+        number=number,
+        who=Identity(tenant, user, session),
+        opened_at=opened_at,
+        seen_at=seen_at,
+        closed_at=closed_at,
+        close_reason=read_text(close_reason),
+        events=events,
+    )
+
+
+def group_of(group_id: str, who: Identity, row: Any) -> GroupRow:
+    """A group from its columns."""
+    number, owner, retains, fails_fast, description, status, reason, members, live, created, sealed, ended, due = row
+    return GroupRow(
+        number=number,
+        group_id=group_id,
+        who=who,
+        owner=owner,
+        retains_turn=retains,
+        fails_fast=fails_fast,
+        description=read_text(description),
+        status=GroupStatus(status),
+        reason=read_text(reason),
+        members=members,
+        open_members=live,
+        created_at=created,
+        sealed_at=sealed,
+        ended_at=ended,
+        deadline=due,
+    )

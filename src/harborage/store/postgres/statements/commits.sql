@@ -1,0 +1,53 @@
+-- What is written: each change is one call of a function, which is one transaction (see the migrations).
+
+-- name: commit
+select harborage_commit(
+  :writer, :batch, :now, :commits::jsonb, :blobs::bytea[], :tenants::text[], :users::text[], :sessions::text[],
+  :opening::boolean[], :runs::text[], :ends::text[], :tokens::text[], :groups::text[]
+);
+
+-- name: claim
+select harborage_claim(:writer, :batch, :now, :worker, :agent, :limit, :attempts);
+
+-- name: forget_writers
+delete from harborage_writers
+where name = any(:names::text[]) or seen_at < clock_timestamp() - interval '1 day';
+
+-- name: entries
+-- The count of the run's entries stands beside each of them, and alone where there are none.
+select run.position, entry.position, entry.crc, entry.data
+from harborage_runs as run
+left join harborage_journal as entry on entry.run = run.num and entry.position > :after
+where run.run_id = :run_id
+order by entry.position;
+
+-- name: entries_of_runs
+select entry.run, entry.position, entry.crc, entry.data
+from harborage_journal as entry
+where entry.run = any(:nums::bigint[])
+order by entry.run, entry.position;
+
+-- name: body
+select body.data
+from harborage_bodies as body
+join harborage_run_bodies as named on named.body = body.num
+join harborage_runs as run on run.num = named.run
+where body.digest = :digest and run.run_id = :run_id;
+
+-- name: unread
+select control.num, run.run_id, control.event_id, control.type, control.sent_at, control.data
+from harborage_runs as run
+join harborage_controls as control on control.run = run.num
+where run.run_id = :run_id and control.consumed is null and control.num > :after
+order by control.num limit :limit;
+
+-- name: unread_of_runs
+select control.num, run.run_id, control.event_id, control.type, control.sent_at, control.data
+from unnest(:nums::bigint[]) as wanted (num)
+join harborage_runs as run on run.num = wanted.num
+cross join lateral (
+  select * from harborage_controls as one
+  where one.run = run.num and one.consumed is null
+  order by one.num limit :limit
+) as control
+order by control.num;

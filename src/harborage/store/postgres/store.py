@@ -1,0 +1,217 @@
+"""The store of record in Postgres, which processes on several machines share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.state.errors import DatabaseError
+from harborage.state.errors import StoreClosedError as DatabaseClosedError
+from harborage.state.postgres.database import Database
+from harborage.state.postgres.notices import Notices
+from harborage.state.postgres.rows import kept_text
+from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.errors import RowNotFoundError, StoreClosedError
+from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.postgres.asking import SQL, fetch, fetchval
+from harborage.store.postgres.claiming import Claiming
+from harborage.store.postgres.lane import Lane
+from harborage.store.postgres.reading import Reading
+from harborage.store.postgres.refusals import refusal
+from harborage.store.postgres.telling import Telling
+from harborage.store.postgres.workers import LEASE, Workers
+from harborage.store.postgres.writing import Writing
+from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import Lease
+from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+_CHUNK: Final = 200
+
+_logger = logging.getLogger(__name__)
+
+
+class PostgresStore:
+    """A store over an open database, which is closed with it; to be used on one event loop.
+
+    A worker that freezes for as long as `lease` counts as dead.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Timers = SYSTEM_CLOCK,
+        lease: timedelta = LEASE,
+        max_attempts: int = MAX_ATTEMPTS,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._notices = Notices(database)
+        self._telling = Telling(database, self._notices)
+        self._reading = Reading(database)
+        self._lanes = (Lane(database), Lane(database))
+        commits, claims = self._lanes
+        self._writing = Writing(database, commits, self._telling.tell, clock=clock)
+        self._claiming = Claiming(database, claims, max_attempts)
+        self._workers = Workers(database, clock, lease)
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Self:
+        """The store in the database that `url` names, its tables brought up to date.
+
+        Raises:
+            MissingExtraError: the extra `postgres` is not installed.
+            StorageUrlError: the url means no database.
+            DatabaseError: it cannot be opened; the class says why, and the text has no password.
+        """
+        return cls(await Database.open(url, package=__package__), clock=clock, lease=lease)
+
+    # ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, commit: Commit) -> Committed:
+        check_commit(commit)
+        while True:
+            answer = await self._asked(self._writing.commit(commit))
+            if not answer.refused:
+                taken = tuple(Lease(run_id, commit.take, fence) for run_id, fence in answer.taken)
+                return Committed(
+                    first=answer.first, place=answer.place, sent=answer.sent, taken=taken, is_again=answer.again
+                )
+            try:
+                raise await self._asked(refusal(commit, answer, self._reading))
+            except RowNotFoundError:
+                if answer.refused not in {"known", "settled"}:
+                    raise  # otherwise what stood in its way is gone by now
+
+    async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
+        return await self._asked(self._reading.entries(run_id, after))
+
+    async def body(self, run_id: str, digest: str) -> bytes:
+        return await self._asked(self._reading.body(run_id, digest))
+
+    async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
+        return await self._asked(self._reading.controls(run_id, after, limit))
+
+    # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def join(self, worker: str) -> None:
+        if await self._asked(self._workers.join(worker)):
+            self._telling.tell()
+
+    async def beat(self, worker: str) -> int:
+        freed = await self._asked(self._workers.beat(worker))
+        if freed:
+            self._telling.tell()
+        return freed
+
+    async def look(self, worker: str) -> None:
+        if await self._asked(self._workers.look(worker)):
+            self._telling.tell()
+
+    async def leave(self, worker: str) -> None:
+        if await self._asked(self._workers.leave(worker)):
+            self._telling.tell()
+
+    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+        return await self._asked(self._claiming.claim(worker, agent=agent, limit=limit, now=self._now()))
+
+    async def unread(self, worker: str) -> dict[str, int]:
+        rows: Any = await self._asked(fetch(self._database, SQL["inboxes"], worker=worker))
+        return dict(rows)
+
+    async def next_due(self, *, agent: str = "") -> int | None:
+        found: int | None = await self._asked(fetchval(self._database, SQL["next_due"], agent=agent))
+        return found
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self._notices.on_change(listener)
+
+    # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def runs(self, query: RunQuery) -> Page[RunRow]:
+        return await self._asked(self._reading.runs(query))
+
+    async def count_runs(self, query: RunQuery) -> RunCounts:
+        return await self._asked(self._reading.count_runs(query))
+
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        return await self._asked(self._reading.pauses(query))
+
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        return await self._asked(self._reading.events(query))
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        return await self._asked(self._reading.sessions(query))
+
+    async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        return await self._asked(self._reading.group(group_id, who))
+
+    # ── Upkeep ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def orphans(self, *, limit: int = 100) -> list[Orphan]:
+        found: list[Orphan] = []
+        for kind in ("paused_for_nothing", "parent_ended"):
+            rows = await self._asked(fetch(self._database, SQL[kind], limit=limit))
+            found += [Orphan(kind=kind, subject=row["run_id"], run_id=row["run_id"]) for row in rows]
+        rows = await self._asked(fetch(self._database, SQL["pause_of_ended"], limit=limit))
+        found += [Orphan(kind="pause_of_ended", subject=row["token"], run_id=row["run"]) for row in rows]
+        return found[:limit]
+
+    async def close_session(self, who: Identity, reason: str) -> bool:
+        names = {"tenant": who.tenant_id, "user": who.user_id, "session": who.session_id}
+        closing = fetchval(self._database, SQL["close_session"], now=self._now(), reason=kept_text(reason), **names)
+        return await self._asked(closing) is not None
+
+    async def unblock(self, run_ids: Sequence[str]) -> int:
+        found = len(await self._asked(fetch(self._database, SQL["unblock"], run_ids=[*run_ids])))
+        if found:
+            self._telling.tell()
+        return found
+
+    async def delete(self, run_ids: Sequence[str]) -> int:
+        deleted = 0
+        for first in range(0, len(run_ids), _CHUNK):
+            some = [*run_ids[first : first + _CHUNK]]
+            deleted += len(await self._asked(fetch(self._database, SQL["delete"], run_ids=some)))
+        return deleted
+
+    async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
+        return await self._asked(self._reading.patch(patch_id, who))
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._writing.aclose()
+        await self._telling.aclose()
+        await self._notices.aclose()
+        self._workers.close()
+        try:
+            await fetch(self._database, SQL["forget_writers"], names=[lane.name for lane in self._lanes])
+        except DatabaseError as error:
+            _logger.debug("what this store wrote last is still noted, for a day: %s", error)
+        await self._database.aclose()
+
+    def _now(self) -> int:
+        return micros(self._clock.now())
+
+    async def _asked(self, asking: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            asking.close()
+            raise StoreClosedError()
+        try:
+            return await asking
+        except DatabaseClosedError as error:
+            raise StoreClosedError() from error

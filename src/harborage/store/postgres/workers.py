@@ -1,0 +1,200 @@
+"""Which workers are alive, by two signs: a lock that ends with their process, and a beat that stands still when they
+freeze.
+
+The lock is an advisory one, on a connection of its own: the server lets go of it as soon as that connection ends. A
+connection may also end while its process lives, so a lock has to be missing twice before it counts, and whoever has
+just lost its own connection waits with its judgement: the server may have been away. No two clocks are compared: who
+looks notes on its own monotonic clock since when it has seen the same beat. Whoever is thought dead and is not finds
+its runs with another worker, and its fences keep it from writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from harborage.state.errors import DatabaseError
+from harborage.store.errors import WorkerKnownError
+from harborage.store.postgres.asking import SQL, bound, fetch, fetchval
+
+if TYPE_CHECKING:
+    from harborage.clock import Timers
+    from harborage.state.postgres.database import Database
+    from harborage.state.postgres.driver import Connection
+
+__all__ = ["LEASE", "Workers"]
+
+LEASE: Final = timedelta(seconds=60)
+
+_GRACE_S: Final = 0.3
+_GRACE_AFTER_BREAK_S: Final = 2.0
+_LONGEST_GAP_S: Final = 30.0
+
+_logger = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """The beat of another worker, since when it has been this one, and since when its lock is missing."""
+
+    beat: int
+    since: float
+    missing_since: float | None
+
+
+class Workers:
+    """The workers of this process on one database, and what it can tell of the others."""
+
+    def __init__(self, database: Database, clock: Timers, lease: timedelta = LEASE) -> None:
+        self._database = database
+        self._clock = clock
+        self._lease_s = lease.total_seconds()
+        self._locks = _Locks(database)
+        self._seen: dict[str, _Seen] = {}
+        self._looked_at: float | None = None
+
+    async def join(self, worker: str) -> int:
+        """Begin to be a worker under this name; how many runs became free that nobody held.
+
+        Raises:
+            WorkerKnownError: another process works under it.
+        """
+        if not await self._locks.take(worker):
+            raise WorkerKnownError(f"another process is the worker {worker}; choose another name")
+        await self._sign(worker)
+        return len(await fetch(self._database, SQL["free_strays"]))
+
+    async def beat(self, worker: str) -> int:
+        """Give the worker's sign of life, and free the runs of the dead; how many runs became free."""
+        freed = await self.look(worker)
+        await self._sign(worker)
+        return freed
+
+    async def look(self, worker: str) -> int:
+        """Free the runs of the workers that died; how many became free. It writes nothing unless one has."""
+        grace_s = _GRACE_S if await self._locks.mend() else _GRACE_AFTER_BREAK_S
+        freed = 0
+        for name, beat in self._dead(await fetch(self._database, SQL["others"], worker=worker), grace_s):
+            _logger.info("worker %s is dead; its runs are free", name)
+            if await fetchval(self._database, SQL["bury"], worker=name, beat=beat) is not None:
+                freed += len(await fetch(self._database, SQL["free"], worker=name))
+        return freed
+
+    async def leave(self, worker: str) -> int:
+        """Be a worker no longer; how many runs it gives back."""
+        try:
+            await fetch(self._database, SQL["leave"], worker=worker)
+            return len(await fetch(self._database, SQL["free"], worker=worker))
+        finally:
+            await self._locks.drop(worker)
+
+    def close(self) -> None:
+        """Let go of all locks: a worker that has not left is dead to others."""
+        self._locks.close()
+
+    async def _sign(self, worker: str) -> None:
+        await fetch(self._database, SQL["beat"], worker=worker, is_locking=self._locks.holds(worker))
+
+    def _dead(self, others: Any, grace_s: float) -> list[tuple[str, int]]:
+        now = self._clock.monotonic()
+        if self._looked_at is not None and now - self._looked_at > min(_LONGEST_GAP_S, self._lease_s / 2):
+            self._seen = {}  # this process was frozen itself, perhaps with the whole machine: it has seen nothing
+        self._looked_at = now
+        self._seen = {name: _seen(self._seen.get(name), beat, is_locked, now) for name, beat, is_locked in others}
+        return [
+            (name, seen.beat)
+            for name, seen in self._seen.items()
+            if now - seen.since > self._lease_s
+            or (seen.missing_since is not None and now - seen.missing_since >= grace_s)
+        ]
+
+
+def _seen(known: _Seen | None, beat: int, is_locked: bool, now: float) -> _Seen:
+    if known is None or known.beat != beat:
+        return _Seen(beat, now, None if is_locked else now)
+    missing_since = known.missing_since if known.missing_since is not None else now
+    return _Seen(beat, known.since, None if is_locked else missing_since)
+
+
+class _Locks:
+    """The locks of this process, on one connection that is opened when it is needed, and again when it has broken."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+        self._wanted: set[str] = set()
+        self._held: set[str] = set()
+        self._turn = asyncio.Lock()
+
+    def holds(self, worker: str) -> bool:
+        """Whether the worker's lock is held here."""
+        return worker in self._held
+
+    async def take(self, worker: str) -> bool:
+        """Hold the worker's lock until `drop`; False when somebody else does."""
+        async with self._turn:
+            if worker in self._held:
+                return True
+            try:
+                is_taken = await self._take(worker)
+            except DatabaseError:
+                raise
+            if is_taken:
+                self._wanted.add(worker)
+            return is_taken
+
+    async def mend(self) -> bool:
+        """Take the locks again that were lost with their connection; False when there were any."""
+        async with self._turn:
+            lost = self._wanted - self._held
+            for worker in lost:
+                try:
+                    await self._take(worker)
+                except DatabaseError as error:
+                    _logger.warning("worker %s has no lock, and is known by its beat alone: %s", worker, error)
+            return not lost
+
+    async def drop(self, worker: str) -> None:
+        """Let go of the worker's lock."""
+        async with self._turn:
+            self._wanted.discard(worker)
+            if worker in self._held:
+                self._held.discard(worker)
+                if not self._held:
+                    self.close()
+                elif self._connection is not None:
+                    sent, given = bound(SQL["unlock"], {"worker": worker})
+                    await self._connection.fetchval(sent, *given)
+
+    def close(self) -> None:
+        """Let go of every lock."""
+        self._held.clear()
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _take(self, worker: str) -> bool:
+        """Take the lock; false when somebody else has it. Behind a pooler that mixes sessions none is held."""
+        if self._connection is None:
+            self._connection = connection = await self._database.connect()
+            connection.add_termination_listener(self._lost)
+        connection = self._connection
+        sent, given = bound(SQL["lock"], {"worker": worker})
+        if not await connection.fetchval(sent, *given):
+            return False
+        sent, given = bound(SQL["is_locked_here"], {"worker": worker})
+        if await connection.fetchval(sent, *given):
+            self._held.add(worker)
+        else:
+            _logger.warning(
+                "%s: a pooler hands out another session for each statement, so deaths are seen when a lease ends; "
+                "connect to the server itself, or pool whole sessions",
+                self._database.address,
+            )
+        return True
+
+    def _lost(self, connection: Any) -> None:
+        if connection is self._connection:
+            self._connection = None
+            self._held.clear()
