@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
+from harborage import codec
 from harborage.events import EventType
 from harborage.identity import Identity
 from harborage.planner import (
@@ -32,6 +33,7 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseDecision, ToolContextLostError
 from harborage.runtime.run import Run
+from harborage.runtime.steering import ControlEvent, ControlType, Scope
 from harborage.state.errors import DatabaseCorruptError, DatabaseLockedError, DatabaseUnreachableError
 from harborage.state.sqlite import Database, storage_of
 from harborage.state.storage import Storage
@@ -382,7 +384,11 @@ async def test_a_missing_handle_keeps_its_run_waiting(place: Place) -> None:
         (pause,) = await run.waiting()
         with pytest.raises(ToolContextLostError, match="browser"):
             await rt.pauses.resume(pause.token, PauseDecision.RESUME, who=ME)
-        await run.resume()
+        with pytest.raises(ToolContextLostError, match="browser"):
+            await run.resume()
+        # Sent by a process that cannot know, it is refused by the worker.
+        control = ControlEvent(ControlType.RESUME, run.who, Scope.OWNER_USER, run.who.tenant_id)
+        await storage.queue.send(run.id, "elsewhere", codec.encode(control))
         async for event in run.events():
             if event.type == EventType.CONTROL_APPLIED:
                 assert (event.payload.outcome, event.payload.err) == ("failed", "tool_context_lost")

@@ -31,6 +31,7 @@ FIELDS: Final[dict[str, tuple[list[Any], list[Any]]]] = {
     "built_in": ([("a",)], ["calculator", None, (1,)]),
     "is_parallel_atomic": ([True], ["no", 1, None]),
     "keep_finished": ([0], [-1, 1.5, None]),
+    "max_unread_controls": ([1], [0, -1, 1.5, True, None]),
     "linger": ([ZERO], [BELOW, 1, None]),
     "artifact_driver": (["", "fs"], [None, 1]),
     "artifact_root": (["", "x"], [None, 1]),

@@ -21,7 +21,7 @@ from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
-from harborage.ids import new_id
+from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import RunUnknownError, all_runs, find_run
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision
@@ -125,18 +125,14 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
             AnsweredAlreadyError: another answer came first.
         """
         who = self.record.who.identity.with_run(question.identity.run_id)
-        # Answers to one question share an id, so that of two which are sent at once the store takes one.
-        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload, f"answer/{question.token}")
-        is_first = await self.engine.send(who.run_id, answer)
+        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
+        is_first = await self.engine.send(who.run_id, answer)  # of two answers to one question, one is taken
         settled = await self._settled(question)
         if is_first and (settled is None or settled.decision == _DECISIONS[type]):
             return
         if settled is not None:
             raise AnsweredAlreadyError(_already(settled))
-        if not self.record.owner:
-            raise AnsweredAlreadyError(f"{asked(question)} was already answered; {what_now(self.record)}")
-        # The worker has refused the first answer, such as one with wrong arguments, so the question is still open.
-        await self.engine.send(who.run_id, msgspec.structs.replace(answer, event_id=new_id()))
+        raise AnsweredAlreadyError(f"{asked(question)} was already answered; {what_now(self.record)}")
 
     async def _settled(self, question: Pause) -> Pause | None:
         """The question once it is settled; None when that does not happen within two seconds."""
@@ -162,7 +158,7 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
         await free_orphans(storage)
         bus = DurableEventBus(storage.events)
         pauses = Coordinator(bus=bus, store=storage.state)
-        engine = StoredEngine(storage.runs, storage.queue, pauses)
+        engine = StoredEngine(storage.runs, storage.queue, pauses, answers=Answers(storage.state))
         try:
             record, questions = await _named(storage, wanted, pauses, url)
             run = Run(record.who, engine, bus, pauses)

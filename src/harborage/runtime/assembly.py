@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +32,13 @@ from harborage.runtime.approvals import Gates, approval_gates
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
+from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.outages import KEPT_PATIENCE, MEMORY_PATIENCE
+from harborage.runtime.outages import patience_of
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.history import ControlHistory
@@ -173,9 +173,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
     closers.append(executor.aclose)
     history = ControlHistory()
-    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
+    answers = Answers(state)
+    services = _services(setup, pauses, history, bus, tasks, executor, answers, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
-    engine = _engine(setup, storage, pauses, partial(refuse, services))
+    engine = _engine(setup, storage, pauses, partial(refuse, services), answers)
     closers.append(engine.aclose)
     sessions = _sessions(setup, storage, kept, bus, engine, history, closers)
     return Assembly(
@@ -370,7 +371,11 @@ def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: lis
 
 
 def _engine(
-    setup: Setup, storage: Storage | None, pauses: Coordinator, refused: Callable[[ControlEvent], None]
+    setup: Setup,
+    storage: Storage | None,
+    pauses: Coordinator,
+    refused: Callable[[ControlEvent], None],
+    answers: Answers,
 ) -> MemoryEngine | StoredEngine:
     """The host of runs: over the storage where there is one, else in memory."""
     if storage is None:
@@ -380,6 +385,8 @@ def _engine(
             clock=setup.clock,
             keep_finished=setup.options.keep_finished,
             refused=refused,
+            max_unread=setup.options.max_unread_controls,
+            answers=answers,
             logger=setup.logger,
         )
     return StoredEngine(
@@ -390,6 +397,8 @@ def _engine(
         clock=setup.clock,
         linger=setup.options.linger,
         refused=refused,
+        max_unread=setup.options.max_unread_controls,
+        answers=answers,
         logger=setup.logger,
     )
 
@@ -401,6 +410,7 @@ def _services(
     bus: EventBus,
     tasks: TaskRegistry,
     executor: CatalogToolExecutor,
+    answers: Answers,
     *,
     gates: Gates,
     hearing: Hearing | None,
@@ -414,6 +424,7 @@ def _services(
         tasks=tasks,
         executor=executor,
         gates=gates,
+        answers=answers,
         begin_child=setup.begin_child,
         admit=setup.admit,
         clock=setup.clock,
@@ -426,20 +437,12 @@ def _services(
         folds=True,
         keys_pauses=True,
         is_recorded=True,
-        patience=_patience(setup),
+        patience=patience_of(setup.options.provider_patience, is_kept=setup.storage is not None),
         hearing=hearing,
         redactor=desk.redactor,
         desk=desk,
         logger=setup.logger,
     )
-
-
-def _patience(setup: Setup) -> timedelta | None:
-    """How long runs wait for a provider; None for not at all."""
-    wanted = setup.options.provider_patience
-    if wanted is None:
-        return MEMORY_PATIENCE if setup.storage is None else KEPT_PATIENCE
-    return wanted if wanted > timedelta() else None
 
 
 def _executor(

@@ -33,6 +33,7 @@ _LEAST: Final = {
     "max_running": 1,
     "token_budget": 0,
     "keep_finished": 0,
+    "max_unread_controls": 1,
 }
 _MAY_BE_ZERO: Final = {"linger", "task_retention", "provider_patience"}
 
@@ -57,15 +58,16 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tokens, above which it is summarised; 0 switches that off, None leaves it to the model's window. With 0, or where
     that window is unknown, no model is asked for summaries: a history that the model finds too long is shortened by
     arithmetic. `built_in`: the built-in tools that runs may use, by name. `is_parallel_atomic`: one invalid branch
-    keeps all branches from running. `keep_finished`: ended runs that stay readable in memory. `linger`: how long a run
-    that only waits stays in memory, where there is a storage to fold it from again. The `…_driver` names say which part
-    is opened where none is given; a blank `artifact_driver` means where the storage is: in a folder beside its file, or
-    in the database itself, and in memory without one. `artifact_root` is the folder of the `fs` artifact driver.
-    `records_model`: a run's record holds what its model was asked and answered, so that it can be replayed offline;
-    without, only its loop can. `session_policy`: how long a session may be left alone, or live at all, before it is
-    closed. `task_retention`: how long the tasks of a closed session stay. `provider_patience`: how long a run waits in
-    all for a provider that is down, asking it again at growing intervals, before it fails; 0 lets it fail at once, None
-    means a day over a storage and two minutes without. `upkeep`: how often what waits is looked over.
+    keeps all branches from running. `keep_finished`: ended runs that stay readable in memory. `max_unread_controls`:
+    how many controls may wait for a run that takes none; more are refused, except for a CANCEL. `linger`: how long a
+    run that only waits stays in memory, where there is a storage to fold it from again. The `…_driver` names say which
+    part is opened where none is given; a blank `artifact_driver` means where the storage is: in a folder beside its
+    file, or in the database itself, and in memory without one. `artifact_root` is the folder of the `fs` artifact
+    driver. `records_model`: a run's record holds what its model was asked and answered, so that it can be replayed
+    offline; without, only its loop can. `session_policy`: how long a session may be left alone, or live at all, before
+    it is closed. `task_retention`: how long the tasks of a closed session stay. `provider_patience`: how long a run
+    waits in all for a provider that is down, asking it again at growing intervals, before it fails; 0 lets it fail at
+    once, None means a day over a storage and two minutes without. `upkeep`: how often what waits is looked over.
 
     Raises:
         OptionsInvalidError: a value is of another type than the field, or smaller than makes sense.
@@ -86,6 +88,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True, kw_only=True):
     built_in: tuple[str, ...] = ()
     is_parallel_atomic: bool = False
     keep_finished: int = 10_000
+    max_unread_controls: int = 10_000
     linger: timedelta = timedelta(seconds=1)
     artifact_driver: str = ""
     artifact_root: str = ""

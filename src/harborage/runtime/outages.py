@@ -19,7 +19,7 @@ from harborage.llm import (
     RateLimitedError,
 )
 
-__all__ = ["KEPT_PATIENCE", "MEMORY_PATIENCE", "next_attempt", "outage_of"]
+__all__ = ["KEPT_PATIENCE", "MEMORY_PATIENCE", "next_attempt", "outage_of", "patience_of"]
 
 KEPT_PATIENCE: Final = timedelta(days=1)
 """How long a run over a storage waits for a provider in all, unless its runtime says otherwise."""
@@ -68,3 +68,10 @@ def next_attempt(
     if asked_s is not None and math.isfinite(asked_s):
         wait_s = max(wait_s, min(asked_s, _LONGEST_ASKED_S))
     return min(latest, now + timedelta(seconds=wait_s))
+
+
+def patience_of(wanted: timedelta | None, *, is_kept: bool) -> timedelta | None:
+    """How long runs wait for a provider; None for not at all. `wanted` is what the runtime's options say."""
+    if wanted is None:
+        return KEPT_PATIENCE if is_kept else MEMORY_PATIENCE
+    return wanted if wanted > timedelta() else None

@@ -9,6 +9,7 @@ from harborage.errors import InvalidOptionError
 from harborage.ids import new_id
 from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
 from harborage.runtime.pauses import (
+    AlreadyAnsweredError,
     AlreadyResumedError,
     Pause,
     PauseAmbiguousError,
@@ -16,6 +17,7 @@ from harborage.runtime.pauses import (
     PauseError,
     PauseFilter,
     PauseNotFoundError,
+    ToolContextLostError,
 )
 from harborage.runtime.run_events import RunEvents
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
@@ -123,11 +125,13 @@ class Run:
         Raises:
             InvalidOptionError: `payload` is neither None nor a dict.
             PauseNotFoundError, AlreadyResumedError: it names none of this run, or one that was settled before.
+            AlreadyAnsweredError: the pause that it names has an answer on its way.
+            ToolContextLostError: the run needs a live handle that the process that would carry it does not hold.
         """
         _check_object("resume", "payload", payload)
         token = (payload or {}).get("token")
         if isinstance(token, str) and token:
-            await self._checked(ControlType.RESUME, token)
+            return await self._answer(ControlType.RESUME, token, payload)
         return await self._send(ControlType.RESUME, payload)
 
     async def redirect(self, goal: str) -> bool:
@@ -167,10 +171,14 @@ class Run:
             NoOutstandingPauseError, PauseAmbiguousError: without a token, when none or several are open.
             PauseNotFoundError: the run has no such pause.
             AlreadyResumedError: it was settled before.
+            AlreadyAnsweredError: it has an answer on its way; the first one counts.
+            ToolContextLostError: the run needs a live handle that the process that would carry it does not hold.
             RunCancelledError, RunNotFoundError: the run is cancelled, or has ended.
         """
         _check_object("approve", "args", args)
-        return await self._answer(ControlType.APPROVE, token, reason, args)
+        _check_text("approve", "token", token)
+        _check_text("approve", "reason", reason)
+        return await self._answer(ControlType.APPROVE, token, _said(reason, args))
 
     async def reject(self, token: str = "", *, reason: str = "") -> bool:
         """Say no to the pause `token`, else to the only one that is open; one that is no call's ends the run.
@@ -178,16 +186,22 @@ class Run:
         Raises:
             Exception: as `approve`.
         """
-        return await self._answer(ControlType.REJECT, token, reason, None)
+        _check_text("reject", "token", token)
+        _check_text("reject", "reason", reason)
+        return await self._answer(ControlType.REJECT, token, _said(reason, None))
 
     async def prioritize(self, priority: int) -> bool:
         """Change the priority of the run's task; takes a handle with `scope=Scope.ADMIN`."""
         return await self._send(ControlType.PRIORITIZE, {"priority": priority})
 
-    async def _answer(self, type: ControlType, token: str, reason: str, args: dict[str, Any] | None) -> bool:
-        _check_text(type.lower(), "token", token)
-        _check_text(type.lower(), "reason", reason)
-        return await self._send(type, _answer(await self._checked(type, token), reason, args))
+    async def _answer(self, type: ControlType, token: str, said: dict[str, Any] | None) -> bool:
+        """Send an answer to one pause; of two that are sent at once, one."""
+        named = await self._checked(type, token)
+        if await self._send(type, {**(said or {}), "token": named}):
+            return True
+        error = AlreadyAnsweredError(named)
+        await emit_rejection(self._bus, self.who, type, self.scope, error)
+        raise error
 
     async def _checked(self, type: ControlType, token: str) -> str:
         """The token of the pause that an answer is for; an answer for none is refused, and announced as such."""
@@ -223,7 +237,7 @@ class Run:
         control = ControlEvent(type, self.who, self.scope, self.who.tenant_id, payload, new_id())
         try:
             return await self._engine.send(self.id, control)
-        except SteeringError as error:
+        except (SteeringError, ToolContextLostError) as error:
             await emit_rejection(self._bus, self.who, type, self.scope, error)
             raise
 
@@ -247,12 +261,10 @@ def _asked(pause: Pause) -> str:
     return f"{pause.reason}: {tool}" if isinstance(tool, str) and tool else str(pause.reason)
 
 
-def _answer(token: str, reason: str, args: dict[str, Any] | None) -> dict[str, Any] | None:
+def _said(reason: str, args: dict[str, Any] | None) -> dict[str, Any]:
     payload: dict[str, Any] = {}
-    if token:
-        payload["token"] = token
     if reason:
         payload["reason"] = reason
     if args is not None:
         payload["args"] = args
-    return payload or None
+    return payload

@@ -23,6 +23,7 @@ from harborage.state.runs import (
     EntryMissingError,
     Lease,
     LeaseLostError,
+    QueueFullError,
     RunFilter,
     RunRecord,
     RunRecordNotFoundError,
@@ -195,13 +196,15 @@ class MemoryRuns:
         self._stand(kept, standing)
         self._tell()
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
         self._check_open()
         kept = self._runs.get(run_id)
         if kept is None or kept.standing.stand.is_final:
             raise RunRecordNotFoundError(f"no run {run_id} that could still take a control")
         if event_id in kept.event_ids:
             return False
+        if limit and len(kept.sent) >= limit:
+            raise QueueFullError(run_id, limit)
         self._sent += 1
         kept.event_ids.add(event_id)
         kept.sent.append(self._sent)

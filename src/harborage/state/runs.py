@@ -10,7 +10,8 @@ happened whole or not at all. A closed store refuses every call with StoreClosed
         ├── RunRecordNotFoundError        no such run
         ├── EntryMissingError             an entry or a body is not there, or is not what was kept
         ├── BodyMismatchError             a body is not what its name says
-        └── LeaseLostError                another worker carries the run
+        ├── LeaseLostError                another worker carries the run
+        └── QueueFullError                too many controls wait for the run
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "EntryMissingError",
     "Lease",
     "LeaseLostError",
+    "QueueFullError",
     "RunFilter",
     "RunQueue",
     "RunRecord",
@@ -73,6 +75,15 @@ class EntryMissingError(RunStoreError):
 
 class BodyMismatchError(RunStoreError):
     """A body is not what its name says: bodies are named by their SHA-256 in hex; nothing was changed."""
+
+
+class QueueFullError(RunStoreError):
+    """As many controls wait for the run as may; nothing was kept. `run_id` and `limit` say which."""
+
+    def __init__(self, run_id: str = "", limit: int = 0) -> None:
+        self.run_id = run_id
+        self.limit = limit
+        super().__init__(f"run {run_id}: {limit} controls wait for it, which is the limit; nothing was kept")
 
 
 class LeaseLostError(RunStoreError):
@@ -261,11 +272,14 @@ class RunQueue(Protocol):
         """
         ...
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
         """Keep a control for a run; False for an event id that was sent to it before, taken or not.
+
+        `limit` is how many controls may wait for the run with this one, 0 for any number.
 
         Raises:
             RunRecordNotFoundError: no such run, or it has ended.
+            QueueFullError: so many wait already, and this one is new; nothing was kept.
         """
         ...
 

@@ -383,7 +383,7 @@ class AgentEffects:
         )
 
     def _is_between_attempts(self, call: StepCall) -> bool:
-        return call.position in self._live[call.run_id].between_attempts
+        return (live := self._live.get(call.run_id)) is not None and call.position in live.between_attempts
 
     async def _called(self, call: StepCall, outcome: ToolOutcome) -> None:
         if self._services.tasks is None or outcome.status is not OutcomeStatus.DONE or not self._services.is_recorded:

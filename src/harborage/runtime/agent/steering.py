@@ -84,6 +84,7 @@ async def steer(
                 apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}")
                 outcome = await _served(services, who, control, apply, pause)
         except Exception as error:
+            await _came_to_nothing(services, who, control)
             _record(services, who, control, error)
             if services.control_errors is ControlErrors.FAIL:
                 if pause is not None and pause is not request.pause:
@@ -281,12 +282,24 @@ async def hand_over(
                 )
                 await sleep(services.clock, _HICCUP_S)
     except Exception as error:  # noqa: BLE001 - recorded and announced as a failed control
+        await _came_to_nothing(services, who, control)
         _record(services, who, control, error)
         services.logger.warning(
             "run %s: %s could not be handed over: %s", who.run_id, control.type, error_reason(error)
         )
         return
     _record(services, who, control, None)
+
+
+async def _came_to_nothing(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
+    """Let another answer be sent in place of one that failed, before anybody hears of that."""
+    while services.answers is not None:
+        try:
+            await services.answers.refuse(control)
+            break
+        except DatabaseError as error:
+            services.logger.warning("run %s: %s is taken back again: %s", who.run_id, control.type, error_reason(error))
+            await sleep(services.clock, _HICCUP_S)
 
 
 async def _resolve(gate: ApprovalGate, control: ControlEvent) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from harborage.concurrency import CancelScope
 from harborage.runtime.effects import Effect, StepCall, Waiting
+from harborage.runtime.engines.answers import ANSWERS
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType
@@ -33,7 +34,6 @@ __all__ = ["Bridge", "Flight", "Mailbox"]
 
 
 _TURNS: Final = 8
-_ANSWERS = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -157,7 +157,7 @@ class Mailbox:
         Raises:
             RunCancelledError: it is.
         """
-        if self.was_cancelled and control.type in _ANSWERS:
+        if self.was_cancelled and control.type in ANSWERS:
             raise RunCancelledError(type=str(control.type), run=self._inbox.identity)
 
     def refuse(self, error: Exception) -> None:
@@ -304,7 +304,7 @@ class Mailbox:
     def offer(self) -> None:
         """Hand over the approvals that came before the call they are for waited here: this run was not carried then."""
         for control in self._inbox.peek():
-            if control.type in _ANSWERS and self._is_mine(control):
+            if control.type in ANSWERS and self._is_mine(control):
                 self._hand_over(control)
 
     async def handed_over(self) -> None:
@@ -324,7 +324,7 @@ class Mailbox:
                 self._heed(control)
             case ControlType.PAUSE:
                 self._interrupt(Interrupt.PAUSE)
-            case _ if control.type in _ANSWERS and self._hand_over(control):
+            case _ if control.type in ANSWERS and self._hand_over(control):
                 return
             case _:
                 pass

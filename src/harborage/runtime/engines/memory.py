@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,10 +37,12 @@ from harborage.runtime.durable import (
     RunRequest,
     RunStatus,
 )
+from harborage.runtime.engines.answers import Answers, answered_pause, check_handles
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import read_entries, read_value, steps_of
 from harborage.runtime.engines.mailbox import Mailbox, earliest
 from harborage.runtime.engines.reader import KEPT
+from harborage.runtime.engines.sending import MAX_UNREAD, limit_of
 from harborage.runtime.journal import (
     Ended,
     Entry,
@@ -51,6 +54,7 @@ from harborage.runtime.journal import (
     raw,
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.steering.errors import InboxFullError
 from harborage.runtime.steering.inbox import Inbox, InboxRegistry
 
 if TYPE_CHECKING:
@@ -82,7 +86,8 @@ class _Carried(msgspec.Struct, kw_only=True):
 class MemoryEngine:
     """Runs in this process, on `journal`. `keep_finished` ended runs stay readable; the oldest is dropped first.
 
-    `refused` hears of every control that was queued and that its run, being over, never took.
+    `refused` hears of every control that was queued and that its run, being over, never took. `max_unread` controls may
+    wait for a run, besides a CANCEL; `answers` knows which answers came to nothing.
     """
 
     def __init__(
@@ -95,9 +100,13 @@ class MemoryEngine:
         recheck: timedelta = _RECHECK,
         keep_finished: int = 10_000,
         refused: Callable[[ControlEvent], None] | None = None,
+        max_unread: int = MAX_UNREAD,
+        answers: Answers | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._pauses = pauses
+        self._max_unread = max_unread
+        self._answers = Answers() if answers is None else answers
         self._inboxes = InboxRegistry(clock=clock) if inboxes is None else inboxes
         self._journal: Journal = InstantJournal() if journal is None else journal
         self._clock = clock
@@ -138,6 +147,17 @@ class MemoryEngine:
             run.mailbox.check_open(control)
         if run.phase is RunPhase.BLOCKED:
             self._logger.warning(KEPT, run_id, control.type, run.reason)
+        run.inbox.check(control)
+        await check_handles(self._pauses, run.request.who, control)
+        put = partial(self._put, run_id, run)
+        return await (self._answers.send(control, put) if answered_pause(control) else put(control))
+
+    async def _put(self, run_id: str, run: _Carried, control: ControlEvent) -> bool:
+        if run.inbox is None:
+            raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
+        limit = limit_of(control, self._max_unread)
+        if limit and len(run.inbox) >= limit:
+            raise InboxFullError(run=run.request.who, limit=limit)
         return run.inbox.enqueue(control)
 
     async def result(self, run_id: str) -> Finish:

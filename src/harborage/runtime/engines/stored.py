@@ -14,9 +14,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import STOP, Crew
 from harborage.crashes import contained
@@ -38,14 +35,16 @@ from harborage.runtime.durable import (
     RunStatus,
     RunTakenError,
 )
+from harborage.runtime.engines.answers import Answers, check_handles
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle, told
 from harborage.runtime.engines.reader import KEPT, RunReader, is_blocked, status_of
+from harborage.runtime.engines.sending import MAX_UNREAD, Desk
 from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.steering.inbox import Inbox, InboxRegistry
+from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseCorruptError, DatabaseError
 from harborage.state.runs import (
     Claim,
@@ -53,7 +52,6 @@ from harborage.state.runs import (
     Lease,
     RunQueue,
     RunRecord,
-    RunRecordNotFoundError,
     RunStore,
     Stand,
     Standing,
@@ -87,7 +85,8 @@ class StoredEngine:
     """Runs of one store, carried by this process as `worker` while it serves; start, send and read work at any time.
 
     `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
-    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took.
+    leaves memory after `linger`. `refused` hears of every control that its run, being over, never took. `max_unread`
+    controls may wait for a run, besides a CANCEL; `answers` knows which answers came to nothing.
     """
 
     def __init__(
@@ -103,8 +102,11 @@ class StoredEngine:
         linger: timedelta = _LINGER,
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
+        max_unread: int = MAX_UNREAD,
+        answers: Answers | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
+        self._desk = Desk(queue, Answers() if answers is None else answers, clock, most=max_unread)
         self._store = store
         self._reader = RunReader(store)
         self._queue = queue
@@ -150,18 +152,13 @@ class StoredEngine:
             raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
         if is_blocked(record):
             self._logger.warning(KEPT, run_id, control.type, record.standing.reason)
-        checking = Inbox(record.who, self._clock)
-        checking.enqueue(control)
+        stamped = self._desk.checked(record.who, control)
         carried = self._carried.get(run_id)
         if carried is not None and carried.mailbox is not None:
             carried.mailbox.check_open(control)
-        (stamped,) = checking.drain()
-        if not stamped.event_id:
-            stamped = replace(stamped, event_id=new_id())
-        try:
-            is_new = await self._queue.send(run_id, stamped.event_id, codec.encode(stamped))
-        except RunRecordNotFoundError as error:
-            raise RunNotFoundError(f"run {run_id} has ended; start another to go on") from error
+        if carried is not None or (self._work is not None and not record.owner):
+            await check_handles(self._pauses, record.who, stamped)  # it goes on here, if it does
+        is_new = await self._desk.keep(stamped)
         await self._deliver_now(run_id)  # a run that is carried here has it when this returns
         self._changed.set()
         return is_new

@@ -11,6 +11,7 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses.coordinator import Coordinator as Coordinator
+    from harborage.runtime.pauses.errors import AlreadyAnsweredError as AlreadyAnsweredError
     from harborage.runtime.pauses.errors import AlreadyResumedError as AlreadyResumedError
     from harborage.runtime.pauses.errors import CheckpointCorruptError as CheckpointCorruptError
     from harborage.runtime.pauses.errors import CrossTenantScopeError as CrossTenantScopeError
@@ -51,10 +52,10 @@ else:
         {
             "harborage.runtime.pauses.coordinator": "Coordinator",
             "harborage.runtime.pauses.errors": (
-                "AlreadyResumedError CheckpointCorruptError CrossTenantScopeError CrossUserScopeError "
-                "IdentityRequiredError InvalidDeadlineError InvalidDecisionError InvalidPageError InvalidReasonError "
-                "PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError ToolContextLostError "
-                "UnserializableError UnsupportedFormatVersionError"
+                "AlreadyAnsweredError AlreadyResumedError CheckpointCorruptError CrossTenantScopeError "
+                "CrossUserScopeError IdentityRequiredError InvalidDeadlineError InvalidDecisionError InvalidPageError "
+                "InvalidReasonError PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError "
+                "ToolContextLostError UnserializableError UnsupportedFormatVersionError"
             ),
             "harborage.runtime.pauses.ledger": "RESOLVED_PER_TENANT",
             "harborage.runtime.pauses.listing": "DEFAULT_PAGE_SIZE MAX_PAGE_SIZE",

@@ -150,6 +150,18 @@ class Coordinator:
                 self._reattach(pause)
             return await self._settle(pause, chosen, plain_payload(payload), sealed)
 
+    async def check_handles(self, token: str) -> None:
+        """Accept a pause after which its run could go on in this process.
+
+        Raises:
+            PauseNotFoundError: nobody here knows the token.
+            ToolContextLostError: the run needs a live handle that this process does not hold.
+        """
+        async with self._locks(token):
+            pause = await self._current(token)
+            if pause.is_paused:
+                self._reattach(pause)
+
     async def status(
         self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
     ) -> Pause:

@@ -8,6 +8,7 @@
     ├── PauseNotFoundError              nobody here knows this token
     ├── PauseAmbiguousError             several are open, and none was named
     ├── AlreadyResumedError             somebody else settled it first
+    │   └── AlreadyAnsweredError        another answer to it is on its way
     ├── ScopeMismatchError              the pause belongs to another identity
     ├── CrossTenantScopeError           a list that reaches beyond the caller's tenant
     ├── CrossUserScopeError             a list that reaches beyond the caller's own pauses
@@ -27,6 +28,7 @@ from harborage.identity import IdentityRequiredError
 from harborage.planner.errors import ToolContextLostError
 
 __all__ = [
+    "AlreadyAnsweredError",
     "AlreadyResumedError",
     "CheckpointCorruptError",
     "CrossTenantScopeError",
@@ -103,11 +105,20 @@ class PauseAmbiguousError(PauseError):
 class AlreadyResumedError(PauseError):
     """The pause was settled before, by somebody else or by its deadline. `token` names it, `decision` says how."""
 
-    def __init__(self, token: str = "", decision: str = "") -> None:
+    def __init__(self, token: str = "", decision: str = "", message: str = "") -> None:
         self.token = token
         self.decision = decision
         how = f" ({decision})" if decision else ""
-        super().__init__(f"pause {token!r} was settled before{how}; read its status for the outcome")
+        super().__init__(message or f"pause {token!r} was settled before{how}; read its status for the outcome")
+
+
+class AlreadyAnsweredError(AlreadyResumedError):
+    """Another answer to the pause is on its way, and the first one counts. `token` names the pause."""
+
+    def __init__(self, token: str = "") -> None:
+        super().__init__(
+            token, message=f"pause {token!r} has an answer on its way, and the first one counts; read its status"
+        )
 
 
 class ScopeMismatchError(PauseError):

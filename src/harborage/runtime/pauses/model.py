@@ -213,6 +213,15 @@ class PauseCoordinator(Protocol):
         """
         ...
 
+    async def check_handles(self, token: str) -> None:
+        """Accept a pause after which its run could go on in this process.
+
+        Raises:
+            PauseNotFoundError: nobody here knows the token.
+            ToolContextLostError: the run needs a live handle that this process does not hold.
+        """
+        ...
+
     async def status(
         self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
     ) -> Pause:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.errors import DecisionShapeUnsupportedError as DecisionShapeUnsupportedError
     from harborage.runtime.steering.errors import IdentityRequiredError as IdentityRequiredError
     from harborage.runtime.steering.errors import InboxExistsError as InboxExistsError
+    from harborage.runtime.steering.errors import InboxFullError as InboxFullError
     from harborage.runtime.steering.errors import InboxNotFoundError as InboxNotFoundError
     from harborage.runtime.steering.errors import InvalidScopeError as InvalidScopeError
     from harborage.runtime.steering.errors import MaxStepsExceededError as MaxStepsExceededError
@@ -58,10 +59,10 @@ else:
             "harborage.events.payloads.control": "ControlLifecyclePayload ControlRejectedPayload",
             "harborage.runtime.steering.controls": "AppliedControl ControlEvent ControlType Scope control_types",
             "harborage.runtime.steering.errors": (
-                "DecisionShapeUnsupportedError IdentityRequiredError InboxExistsError InboxNotFoundError "
-                "InvalidScopeError MaxStepsExceededError NoOutstandingPauseError NoPlannerError PayloadInvalidError "
-                "RunCancelledError RunLoopMisconfiguredError ScopeMismatchError SteeringError UnknownControlTypeError "
-                "UnsupportedPayloadValueError"
+                "DecisionShapeUnsupportedError IdentityRequiredError InboxExistsError InboxFullError "
+                "InboxNotFoundError InvalidScopeError MaxStepsExceededError NoOutstandingPauseError NoPlannerError "
+                "PayloadInvalidError RunCancelledError RunLoopMisconfiguredError ScopeMismatchError SteeringError "
+                "UnknownControlTypeError UnsupportedPayloadValueError"
             ),
             "harborage.runtime.steering.history": "MAX_CONTROL_HISTORY ControlHistory",
             "harborage.runtime.steering.inbox": "Inbox InboxRegistry",

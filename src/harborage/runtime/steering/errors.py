@@ -8,6 +8,7 @@
     ├── ScopeMismatchError             the caller may not send this control
     ├── InboxNotFoundError             the run has no live inbox
     ├── InboxExistsError               the run has one already
+    ├── InboxFullError                 too many controls wait for the run
     ├── NoOutstandingPauseError        the run is not paused
     ├── RunCancelledError              the run is being cancelled, and takes no answers
     ├── NoPlannerError                 a run was described without a planner
@@ -27,6 +28,7 @@ __all__ = [
     "DecisionShapeUnsupportedError",
     "IdentityRequiredError",
     "InboxExistsError",
+    "InboxFullError",
     "InboxNotFoundError",
     "InvalidScopeError",
     "MaxStepsExceededError",
@@ -91,6 +93,17 @@ class InboxExistsError(SteeringError):
     def __init__(self, message: str = "", *, run: Quadruple | None = None) -> None:
         self.run = run
         super().__init__(message or _about(run, "has a live inbox already; retire it before opening another"))
+
+
+class InboxFullError(SteeringError):
+    """As many controls wait for the run as may; send again once it has taken some. `run` and `limit` say which."""
+
+    def __init__(self, message: str = "", *, run: Quadruple | None = None, limit: int = 0) -> None:
+        self.run = run
+        self.limit = limit
+        super().__init__(
+            message or _about(run, f"{limit} controls wait for it, which is the limit; send again once it took some")
+        )
 
 
 class NoPlannerError(SteeringError):

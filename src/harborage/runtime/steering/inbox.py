@@ -78,7 +78,7 @@ class Inbox:
             UnsupportedPayloadValueError: as `validate_payload`.
             InboxNotFoundError: the run has ended.
         """
-        self._check(event)
+        self.check(event)
         if event.event_id:
             if self._seen is None:
                 self._seen = set()
@@ -183,7 +183,12 @@ class Inbox:
         self._listeners = None
         self._wake()
 
-    def _check(self, event: ControlEvent) -> None:
+    def check(self, event: ControlEvent) -> None:
+        """Accept a control that could be queued; nothing is queued.
+
+        Raises:
+            Exception: as `enqueue`.
+        """
         require_quadruple(event.identity, "control")
         if event.identity != self._run:
             raise IdentityRequiredError("control: its identity is that of another run; look up that run's inbox")

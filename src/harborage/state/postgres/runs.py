@@ -33,6 +33,7 @@ from harborage.state.runs import (
     EntryMissingError,
     Lease,
     LeaseLostError,
+    QueueFullError,
     RunFilter,
     RunRecord,
     RunRecordNotFoundError,
@@ -199,13 +200,15 @@ class PostgresRuns:
         self._check_open()
         await self._change(lease, Write(standing=standing), gives_back=True)
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
         self._check_open()
 
         async def work(connection: Connection, is_again: bool) -> bool | None:
-            row = await connection.fetchrow(_QUEUE["send"], run_id, event_id, bytes(data), self._notices.stamp)
+            row = await connection.fetchrow(_QUEUE["send"], run_id, event_id, bytes(data), self._notices.stamp, limit)
             if row is None or not row["is_there"]:
                 return None
+            if row["is_full"]:
+                raise QueueFullError(run_id, limit)
             # Of a control whose answer was lost it may have been this very call that kept it.
             return row["number"] is not None or is_again
 

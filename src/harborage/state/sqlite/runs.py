@@ -81,8 +81,8 @@ class SQLiteRuns:
         now = self._now()
         await self._write(lambda tx: self._tables.release(tx, lease, standing, now), lease.run_id)
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
-        return await self._write(lambda tx: self._tables.send(tx, run_id, event_id, data), run_id)
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
+        return await self._write(lambda tx: self._tables.send(tx, run_id, event_id, data, limit), run_id)
 
     async def arrived(self, worker: str, *, after: int = 0) -> builtins.list[Sent]:
         return await self._read(lambda tx: self._tables.arrived(tx, worker, after))

@@ -16,6 +16,7 @@ from harborage.state.runs import (
     EntryMissingError,
     Lease,
     LeaseLostError,
+    QueueFullError,
     RunFilter,
     RunRecord,
     RunRecordNotFoundError,
@@ -261,11 +262,12 @@ class RunTables:
         transaction.execute(self._sql["block"], (salvaged_record(number, row).standing.reason, now, number))
         transaction.tell()
 
-    def send(self, transaction: Transaction, run_id: str, event_id: str, data: bytes) -> bool:
+    def send(self, transaction: Transaction, run_id: str, event_id: str, data: bytes, limit: int) -> bool:
         """Keep a control; False for an event id that the run has had.
 
         Raises:
             RunRecordNotFoundError: the run is not there, or has ended.
+            QueueFullError: `limit` controls wait for it, and this one is new.
         """
         run: Any = transaction.execute(self._sql["open_run"], (run_id,)).get
         if run is None:
@@ -273,6 +275,9 @@ class RunTables:
         number: Any = transaction.execute(self._sql["add_control"], (run, event_id, data)).get
         if number is None:
             return False
+        # Kept first: a repeated event id is no news, however many wait. What is raised takes it back.
+        if limit and transaction.execute(self._sql["is_full"], (run, limit)).get:
+            raise QueueFullError(run_id, limit)
         transaction.execute(self._sql["keep_sent"], (number, run_id))
         transaction.tell()
         return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harborage.state.runs import (
     LeaseLostError,
+    QueueFullError,
     RunFilter,
     RunRecordNotFoundError,
     Sent,
@@ -326,6 +327,24 @@ async def a_control_counts_once(bench: StorageBench) -> None:
     expect_equal((arrived.run_id, arrived.data), ("s", b"other"), "the control that is left")
 
 
+async def only_so_many_controls_wait(bench: StorageBench) -> None:
+    """A new control beyond the limit is refused whole; one that came before, and one for another run, are not."""
+    storage = bench.storage
+    await begin(storage, "r")
+    await begin(storage, "s")
+    for index in range(3):
+        expect(await storage.queue.send("r", f"event {index}", b"", limit=3), "the control is within the limit")
+    await expect_raises(QueueFullError, storage.queue.send("r", "event 3", b"", limit=3), "a fourth control")
+    expect_equal(await storage.queue.send("r", "event 1", b"", limit=3), False, "an event id that came before")
+    expect(await storage.queue.send("s", "event 3", b"", limit=3), "another run has a limit of its own")
+    expect(await storage.queue.send("r", "cancel", b"", limit=0), "without a limit it is taken")
+    claims = {claim.record.run_id: claim.lease for claim in await storage.queue.claim("worker")}
+    arrived = [sent for sent in await storage.queue.arrived("worker") if sent.run_id == "r"]
+    expect_equal([sent.event_id for sent in arrived], ["event 0", "event 1", "event 2", "cancel"], "what waits")
+    await storage.runs.append(claims["r"], Write(taken=arrived[1].number))
+    expect(await storage.queue.send("r", "event 3", b"", limit=3), "there is room again, and its event id is free")
+
+
 async def a_control_needs_a_run(bench: StorageBench) -> None:
     """A control for no run is refused and kept nowhere."""
     storage = bench.storage
@@ -406,6 +425,7 @@ SCENARIOS = (
     controls_come_in_order,
     controls_wait_for_who_carries_on,
     a_control_counts_once,
+    only_so_many_controls_wait,
     a_control_needs_a_run,
     changes_are_told,
     other_connections_are_heard,

@@ -144,8 +144,8 @@ class AuditedRuns(MemoryRuns):
             self.claims.append(lease)
         return claims
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
-        is_new = await super().send(run_id, event_id, data)
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
+        is_new = await super().send(run_id, event_id, data, limit=limit)
         if is_new:
             self.sendings.append((run_id, event_id, data))
         return is_new
@@ -211,8 +211,8 @@ class _Runs:
     async def release(self, lease: Lease, standing: Standing) -> None:
         await self._ask("queue.release", self._runs.release, lease, standing)
 
-    async def send(self, run_id: str, event_id: str, data: bytes) -> bool:
-        return bool(await self._ask("queue.send", self._runs.send, run_id, event_id, data))
+    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
+        return bool(await self._ask("queue.send", self._runs.send, run_id, event_id, data, limit=limit))
 
     async def arrived(self, worker: str, *, after: int = 0) -> builtins.list[Sent]:
         found: builtins.list[Sent] = await self._ask("queue.arrived", self._runs.arrived, worker, after=after)

@@ -63,14 +63,23 @@ order by number;
 -- name: send
 -- The row of the run is locked first: it cannot end meanwhile. Then that of the counter, until this is kept, so that
 -- whoever has seen a number has seen every smaller one. Without `is_there` no such run goes on; `number` is null for an
--- event id that is there already.
+-- event id that is there already, and where `is_full`: as many controls wait as may.
 with target as materialized (
-  select number from harborage_runs where run_id = $1 and stand not in ('finished', 'failed') for no key update
+  select number, taken from harborage_runs where run_id = $1 and stand not in ('finished', 'failed') for no key update
 ),
-fresh as materialized (
-  select target.number from target
+unknown as materialized (
+  select target.number, target.taken from target
   where not exists (
     select from harborage_controls as control where control.run = target.number and control.event_id = $2
+  )
+),
+fresh as materialized (
+  select unknown.number from unknown
+  where $5::integer = 0 or $5::integer > (
+    select count(*) from (
+      select from harborage_controls as control
+      where control.run = unknown.number and control.number > unknown.taken limit $5::integer
+    ) as waiting
   )
 ),
 counted as (
@@ -86,7 +95,9 @@ waiting as (
   update harborage_runs as run set sent = kept.number from kept where run.number = kept.run
   returning pg_notify('harborage', $4)
 )
-select exists (select from target) as is_there, (select number from kept) as number, (select count(*) from waiting);
+select
+  exists (select from target) as is_there, (select number from kept) as number,
+  exists (select from unknown) and not exists (select from fresh) as is_full, (select count(*) from waiting);
 
 -- name: arrived
 select control.number, run.run_id, control.event_id, control.data

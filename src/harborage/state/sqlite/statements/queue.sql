@@ -39,6 +39,13 @@ INSERT INTO harborage_controls (run, event_id, data) VALUES (:run, :event_id, :d
 ON CONFLICT DO NOTHING
 RETURNING number;
 
+-- name: is_full
+-- A row: more than so many controls wait for the run, that one included which was just added.
+SELECT 1 FROM harborage_standings AS run
+JOIN harborage_controls AS control ON control.run = run.number AND control.number > run.taken
+WHERE run.number = :run
+ORDER BY control.number LIMIT 1 OFFSET :limit;
+
 -- name: keep_sent
 UPDATE harborage_standings SET sent = :number WHERE run_id = :run_id;
 

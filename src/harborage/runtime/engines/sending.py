@@ -1,0 +1,74 @@
+"""Controls on their way to a kept run: checked, each under an id of its own, and never too many at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from harborage import codec
+from harborage.ids import new_id
+from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.engines.answers import Answers, answered_pause
+from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.errors import InboxFullError
+from harborage.runtime.steering.inbox import Inbox
+from harborage.state.runs import QueueFullError, RunRecordNotFoundError
+
+if TYPE_CHECKING:
+    from harborage.clock import Clock
+    from harborage.identity import Quadruple
+    from harborage.state.runs import RunQueue
+
+__all__ = ["MAX_UNREAD", "Desk", "limit_of"]
+
+MAX_UNREAD: Final = 10_000
+"""How many controls may wait for one run unless told otherwise."""
+
+
+def limit_of(control: ControlEvent, most: int) -> int:
+    """How many controls may wait for the run with this one, 0 for any number: a run can always be cancelled."""
+    return 0 if control.type is ControlType.CANCEL else most
+
+
+class Desk:
+    """Takes in the controls for the runs of one queue, of which at most `most` may wait for one run."""
+
+    def __init__(self, queue: RunQueue, answers: Answers, clock: Clock, *, most: int = MAX_UNREAD) -> None:
+        self._queue = queue
+        self._answers = answers
+        self._clock = clock
+        self._most = most
+
+    def checked(self, who: Quadruple, control: ControlEvent) -> ControlEvent:
+        """The control as the run `who` will get it: valid, stamped with the time, with an event id.
+
+        Raises:
+            SteeringError, IdentityRequiredError: as `Inbox.enqueue`.
+        """
+        checking = Inbox(who, self._clock)
+        checking.enqueue(control)
+        (stamped,) = checking.drain()
+        return stamped if stamped.event_id else replace(stamped, event_id=new_id())
+
+    async def keep(self, control: ControlEvent) -> bool:
+        """Keep a checked control for its run; False when that has had it, or has another answer to the same pause.
+
+        Raises:
+            RunNotFoundError: the run has ended.
+            InboxFullError: too many controls wait for it.
+            StateError: the store refused.
+        """
+        if answered_pause(control):
+            return await self._answers.send(control, self._put)
+        return await self._put(control)
+
+    async def _put(self, control: ControlEvent) -> bool:
+        run = control.identity
+        limit = limit_of(control, self._most)
+        try:
+            return await self._queue.send(run.run_id, control.event_id, codec.encode(control), limit=limit)
+        except RunRecordNotFoundError as error:
+            raise RunNotFoundError(f"run {run.run_id} has ended; start another to go on") from error
+        except QueueFullError as error:
+            raise InboxFullError(run=run, limit=limit) from error

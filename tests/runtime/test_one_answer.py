@@ -1,0 +1,212 @@
+"""Of two answers to one pause the first counts, and the other is refused, from whichever process they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborage import (
+    CallTool,
+    Decision,
+    EventType,
+    Finish,
+    FinishReason,
+    Identity,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    Runtime,
+    SideEffect,
+    tool,
+)
+from harborage.events import DurableEventBus
+from harborage.planner import ProcessLocalHandleRegistry, ToolContext
+from harborage.runtime.approval import AlwaysDeny
+from harborage.runtime.engines.answers import Answers
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.pauses import (
+    AlreadyAnsweredError,
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    ToolContextLostError,
+)
+from harborage.runtime.run import Run
+from harborage.state.storage import open_storage
+
+pytestmark = pytest.mark.anyio
+
+WHO = Identity("t", "u", "s")
+
+
+@tool(side_effects=SideEffect.WRITE)
+async def publish(text: str) -> str:
+    """Publish a text."""
+    return f"published {text}"
+
+
+class Publishes:
+    """Publishes a text, which somebody must allow, or asks a question first; finishes with what came of it."""
+
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        if run.goal == "ask":
+            if run.trajectory.resume_hint is None:
+                return RequestPause(PauseReason.AWAIT_INPUT, {"question": "go on?"})
+            return Finish(FinishReason.GOAL, "went on")
+        if not run.trajectory.steps:
+            return CallTool("publish", b'{"text":"draft"}')
+        return Finish(FinishReason.GOAL, str(run.trajectory.steps[0].observation))
+
+
+class Holding:
+    """Holds on to a live object while it waits."""
+
+    async def next(self, run: RunContext) -> Decision:
+        assert run.trajectory is not None
+        run.trajectory.tool_context = ToolContext(handles=("browser",))
+        if run.trajectory.resume_hint is None:
+            return RequestPause(PauseReason.AWAIT_INPUT)
+        return Finish(FinishReason.GOAL, "went on")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: Any, tmp_path: Path) -> str | None:
+    return None if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+
+
+def runtime(url: str | None, planner: Any = None, **parts: Any) -> Runtime:
+    planner = Publishes() if planner is None else planner
+    return Runtime(planner=planner, tools=[publish], approvals={"publish": AlwaysDeny()}, storage=url, **parts)
+
+
+async def asked(run: Run) -> Pause:
+    """The question that the run waits with."""
+    async with asyncio.timeout(20):
+        async for event in run.events():
+            if event.type == EventType.PAUSE_REQUESTED:
+                break
+    (pause,) = await run.waiting()
+    return pause
+
+
+async def ended(run: Run) -> Finish:
+    return await asyncio.wait_for(run.result(), 20)
+
+
+@pytest.mark.parametrize("goal", ["publish", "ask"])
+async def test_an_answer_right_behind_another_is_refused(url: str | None, goal: str) -> None:
+    """The run goes on as the first one says, and the second raises, whether or not the first is applied by then."""
+    async with runtime(url) as rt:
+        run = await rt.start(goal, who=WHO)
+        token = (await asked(run)).token
+        assert await run.approve(token)
+        with pytest.raises(AlreadyResumedError):
+            await run.reject(token)
+        finish = await ended(run)
+    assert (finish.reason, finish.payload) == (
+        FinishReason.GOAL,
+        "published draft" if goal == "publish" else "went on",
+    )
+
+
+@pytest.mark.parametrize("goal", ["publish", "ask"])
+async def test_of_answers_that_are_sent_at_once_one_is_taken(url: str | None, goal: str) -> None:
+    """Every other one raises, and is announced as rejected."""
+    async with runtime(url) as rt:
+        run = await rt.start(goal, who=WHO)
+        token = (await asked(run)).token
+        sent = (run.approve(token), run.reject(token), run.resume({"token": token}), run.approve(token))
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert results.count(True) == 1
+        assert sum(isinstance(one, AlreadyResumedError) for one in results) == 3
+        await ended(run)
+        told = [event.type async for event in run.events()]
+    assert told.count(EventType.CONTROL_REJECTED) == 3
+
+
+async def test_an_answer_that_comes_to_nothing_lets_another_be_sent(url: str | None) -> None:
+    """Arguments that the tool does not take use no answer up, however often."""
+    async with runtime(url) as rt:
+        run = await rt.start("publish", who=WHO)
+        token = (await asked(run)).token
+        failed = 0
+        assert await run.approve(token, args={"text": 7})
+        async for event in run.events():
+            if event.type == EventType.CONTROL_APPLIED and event.payload.outcome == "failed":  # type: ignore[union-attr]
+                failed += 1
+                assert await run.approve(token, args={"text": 8} if failed < 3 else {"text": "better"})
+        assert (await ended(run)).payload == "published better"
+    assert failed == 3
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
+    """Makes handles on a run as processes have them that do not carry it, each with a storage of its own."""
+    async with AsyncExitStack() as opened:
+
+        async def handle(run: Run) -> Run:
+            storage = await opened.enter_async_context(await open_storage(f"sqlite:{tmp_path / 'runs.db'}"))
+            bus = DurableEventBus(storage.events)
+            opened.push_async_callback(bus.aclose)
+            pauses = Coordinator(bus=bus, store=storage.state)
+            engine = StoredEngine(storage.runs, storage.queue, pauses, answers=Answers(storage.state))
+            opened.push_async_callback(engine.aclose)
+            return Run(run.who, engine, bus, pauses)
+
+        yield handle
+
+
+@pytest.mark.parametrize("goal", ["publish", "ask"])
+async def test_two_processes_answer_and_one_is_taken(
+    tmp_path: Path, processes: Callable[[Run], Any], goal: str
+) -> None:
+    """Nobody carries the run: the answer that came first waits for whoever does, and the other one is refused."""
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    async with runtime(url) as rt:
+        run = await rt.start(goal, who=WHO)
+        token = (await asked(run)).token
+    first, second = await processes(run), await processes(run)
+    assert await first.approve(token)
+    with pytest.raises(AlreadyAnsweredError, match="has an answer on its way, and the first one counts"):
+        await second.reject(token)
+    async with runtime(url) as rt:
+        finish = await ended(await rt.run(run.id, who=WHO))
+    assert finish.payload == ("published draft" if goal == "publish" else "went on")
+
+
+async def test_another_process_may_answer_again_once_an_answer_came_to_nothing(
+    tmp_path: Path, processes: Callable[[Run], Any]
+) -> None:
+    """That it did is known to every process over the storage."""
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    async with runtime(url) as rt:
+        run = await rt.start("publish", who=WHO)
+        token = (await asked(run)).token
+        assert await run.approve(token, args={"text": 7})
+        async for event in run.events():
+            if event.type == EventType.CONTROL_APPLIED:
+                break
+        other = await processes(run)
+        assert await other.approve(token, args={"text": "theirs"})
+        assert (await ended(run)).payload == "published theirs"
+
+
+async def test_a_run_whose_live_objects_are_lost_is_not_resumed(url: str | None) -> None:
+    """The answer raises, by the name of what is missing, with or without a token; the same pause waits on."""
+    handles = ProcessLocalHandleRegistry()
+    async with runtime(url, Holding(), handles=handles) as rt:
+        run = await rt.start("go", who=WHO)
+        pause = await asked(run)
+        for answer in (run.resume, lambda: run.resume({}), lambda: run.resume({"token": pause.token}), run.approve):
+            with pytest.raises(ToolContextLostError, match="browser"):
+                await answer()
+        assert [one.token for one in await run.waiting()] == [pause.token]
+        handles.set("browser", object())
+        assert await run.resume({})
+        assert (await ended(run)).payload == "went on"
