@@ -230,6 +230,7 @@ def test_what_looks_like_an_agent_is_no_question(tmp_path: Path) -> None:
         with pytest.raises(TargetError) as caught:
             refuse_mistyped(word)
         assert hint in str(caught.value), word
+        assert "?." not in str(caught.value), word
     for word in ("What", "hello", "and/or", "3.14", "v1.2", "e.g.", "https://example.com/a.html", "What is html.py?"):
         refuse_mistyped(word)
         assert not is_target(word), word

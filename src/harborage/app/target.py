@@ -80,7 +80,10 @@ def refuse_mistyped(word: str) -> None:
         reason = f"that file is no agent; to let the run read it, add --attach {place}"
     else:
         reason = f"there is no such agent{_did_you_mean(place)}"
-    raise TargetError(word, f"{reason}. To ask a question that begins with this word, put quotes around the question")
+    stop = "" if reason.endswith("?") else "."
+    raise TargetError(
+        word, f"{reason}{stop} To ask a question that begins with this word, put quotes around the question"
+    )
 
 
 def _parts(target: str) -> tuple[str, str]:
