@@ -177,14 +177,16 @@ def test_a_module_is_found_where_one_stands(piped: Start) -> None:
 
 
 def test_neighbours_of_an_agent_can_be_imported(piped: Start, tmp_path: Path) -> None:
-    """An agent's file imports the files beside it, wherever the command is started."""
+    """An agent's file imports the files beside it, wherever the command is started, after everything installed."""
     folder = tmp_path / "deep"
     folder.mkdir()
+    (folder / "graphlib.py").write_text("raise SystemExit('in the place of the standard library')", "utf-8")
     (folder / "helper.py").write_text("WORD = 'found'", "utf-8")
     (folder / "mine.py").write_text(
         "from harborage.app import Agent\n"
         "from harborage import Finish, FinishReason\n"
         "from harborage.planner.finish import FinishPlanner\n"
+        "import graphlib\n"
         "from helper import WORD\n"
         "agent = Agent(name='mine', planner=FinishPlanner(Finish(FinishReason.GOAL, WORD)))\n",
         "utf-8",
