@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from harborage.events.errors import InvalidEventError, SequenceProvidedError, UnknownEventTypeError
-from harborage.events.types import is_valid_event_type
+from harborage.events.types import EVENT_TYPES
 from harborage.identity import Identity, Quadruple, require_triple
 
 __all__ = [
@@ -113,7 +113,7 @@ def validate_event(event: Event) -> None:
     Raises:
         UnknownEventTypeError, IdentityRequiredError, SequenceProvidedError, InvalidEventError: in this order.
     """
-    if not is_valid_event_type(event.type):
+    if event.type not in EVENT_TYPES:
         raise UnknownEventTypeError(event.type)
     require_triple(event.identity, "events: publish")
     if event.sequence:

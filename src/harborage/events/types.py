@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-__all__ = ["EventType", "EventTypes", "event_types", "is_valid_event_type", "register_event_type"]
+__all__ = ["EVENT_TYPES", "EventType", "EventTypes", "event_types", "is_valid_event_type", "register_event_type"]
 
 
 class EventType(StrEnum):
@@ -159,7 +159,8 @@ class EventTypes(set[str]):
         return sorted(self)
 
 
-_TYPES = EventTypes(EventType)
+EVENT_TYPES = EventTypes(EventType)
+"""The names that the buses of this process take."""
 
 
 def register_event_type(name: str) -> None:
@@ -168,14 +169,14 @@ def register_event_type(name: str) -> None:
     Raises:
         ValueError: the name is empty.
     """
-    _TYPES.register(name)
+    EVENT_TYPES.register(name)
 
 
 def event_types() -> list[str]:
     """Every registered event type, sorted."""
-    return _TYPES.names()
+    return EVENT_TYPES.names()
 
 
 def is_valid_event_type(name: str) -> bool:
     """Whether events named `name` may be published."""
-    return name in _TYPES
+    return name in EVENT_TYPES

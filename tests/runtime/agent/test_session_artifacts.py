@@ -13,7 +13,7 @@ from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, FileArtifactStore, MemoryArtifactStore, StorageError
 from harborage.identity import Identity, Quadruple
 from harborage.planner import ArtifactManifestEntry, CallTool, Finish, FinishReason, RunContext
-from harborage.runtime.agent.session_artifacts import SessionArtifacts, recorded_of
+from harborage.runtime.agent.session_artifacts import SessionArtifacts, recorded_of, tracker_of
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Done
@@ -79,7 +79,7 @@ async def test_each_step_is_shown_what_the_session_holds_then(runtimes: Runtimes
 async def test_a_step_lists_only_after_a_change() -> None:
     """The same tuple comes as long as nothing in the session changed; another session's changes are nobody's here."""
     store = Counting()
-    listing = SessionArtifacts(store, WHO, clock=FakeClock(), logger=_log)
+    listing = SessionArtifacts(store, WHO, tracker=tracker_of(store), clock=FakeClock(), logger=_log)
     first = await store.put_text(HERE, "one")
     shown = await listing.current()
     assert refs(shown) == {first.id}
@@ -97,7 +97,7 @@ async def test_what_another_process_puts_is_shown_within_a_second(tmp_path: Path
     """A folder that several processes share is listed at once after a put of this one, and each second otherwise."""
     clock = FakeClock()
     mine, theirs = FileArtifactStore(tmp_path), FileArtifactStore(tmp_path)
-    listing = SessionArtifacts(mine, WHO, clock=clock, logger=_log)
+    listing = SessionArtifacts(mine, WHO, tracker=tracker_of(mine), clock=clock, logger=_log)
     assert await listing.current() == ()
     foreign = await theirs.put_text(HERE, "theirs")
     assert await listing.current() == ()
@@ -120,7 +120,7 @@ async def test_a_store_that_tracks_nothing_is_listed_at_each_step() -> None:
             return await self.inner.list(scope)
 
     store: Any = Foreign()
-    listing = SessionArtifacts(store, WHO, clock=FakeClock(), logger=_log)
+    listing = SessionArtifacts(store, WHO, tracker=tracker_of(store), clock=FakeClock(), logger=_log)
     assert await listing.current() == ()
     ref = await store.inner.put_text(HERE, "new")
     assert refs(await listing.current()) == {ref.id}
@@ -142,7 +142,7 @@ async def test_a_listing_that_fails_leaves_the_list_out(caplog: pytest.LogCaptur
 
     store: ArtifactStore = Flaky()
     await store.put_text(HERE, "one")
-    listing = SessionArtifacts(store, WHO, clock=FakeClock(), logger=_log)
+    listing = SessionArtifacts(store, WHO, tracker=tracker_of(store), clock=FakeClock(), logger=_log)
     assert [len(await listing.current()) for _ in range(3)] == [1, 0, 1]
     assert "run r: the session's artifacts are not listed" in caplog.text
     with pytest.raises(DatabaseError):

@@ -24,7 +24,7 @@ from harborage.planner import (
 )
 from harborage.runtime.agent.ledger import RunLedger
 from harborage.runtime.agent.live import LiveRun
-from harborage.runtime.agent.session_artifacts import SessionArtifacts
+from harborage.runtime.agent.session_artifacts import SessionArtifacts, tracker_of
 from harborage.runtime.context import apply_context
 from harborage.tools import CatalogView, ToolCatalog
 
@@ -59,6 +59,7 @@ class ContextBuilder:
         self._planner = planner
         self._catalog = catalog
         self._artifacts = artifacts
+        self._tracker = tracker_of(artifacts)
         self._bus = bus
         self._view = CatalogView(catalog, granted_scopes=options.granted_scopes)
         self._compression = None if summariser is None else CompressionRunner(summariser)
@@ -94,7 +95,9 @@ class ContextBuilder:
             compression=self._compression,
             is_rehearsal=request.is_rehearsal,
             request=request,
-            listing=SessionArtifacts(self._artifacts, request.who, clock=self._clock, logger=self._logger),
+            listing=SessionArtifacts(
+                self._artifacts, request.who, tracker=self._tracker, clock=self._clock, logger=self._logger
+            ),
             ledger=self._ledger(request),
         )
 

@@ -371,8 +371,8 @@ class AgentEffects:
                 return failed(reached.text, OutcomeStatus.REJECTED)
             return await self._called_with(live, call)
 
-    async def _called_with(self, live: LiveRun, call: StepCall) -> ToolOutcome:
-        return await self._executor(call.run_id).call(
+    def _called_with(self, live: LiveRun, call: StepCall) -> Awaitable[ToolOutcome]:
+        return self._executor(call.run_id).call(
             live.base.quadruple,
             call.payload,
             live.base.catalog,

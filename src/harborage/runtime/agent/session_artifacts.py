@@ -18,21 +18,35 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.identity import Quadruple
 
-__all__ = ["Manifest", "SessionArtifacts", "recorded_of"]
+__all__ = ["Manifest", "SessionArtifacts", "recorded_of", "tracker_of"]
 
 Manifest: TypeAlias = tuple[ArtifactManifestEntry, ...]
 
 _STALE_S: Final = 1.0
 
 
+def tracker_of(store: ArtifactStore) -> TracksChanges | None:
+    """What says whether a listing of `store` is still right; None for one that does not. It costs more than a step of a
+    run does: ask once."""
+    return store if isinstance(store, TracksChanges) else None
+
+
 class SessionArtifacts:
-    """What the session of one run holds, newest first."""
+    """What the session of one run holds, newest first. `tracker` is `tracker_of` its store."""
 
     __slots__ = ("_clock", "_count", "_listed_at", "_logger", "_scope", "_shown", "_store", "_tracker", "_who")
 
-    def __init__(self, store: ArtifactStore, who: Quadruple, *, clock: Timers, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        who: Quadruple,
+        *,
+        tracker: TracksChanges | None,
+        clock: Timers,
+        logger: logging.Logger,
+    ) -> None:
         self._store = store
-        self._tracker = store if isinstance(store, TracksChanges) else None
+        self._tracker = tracker
         self._who = who
         self._scope = ArtifactScope(who.tenant_id, who.user_id, who.session_id)
         self._clock = clock
@@ -69,13 +83,10 @@ class SessionArtifacts:
     def unchanged(self) -> Manifest | None:
         """The artifacts as they were listed last, where the store says that none came or went since; else None."""
         tracker = self._tracker
-        if tracker is None or self._count is None or tracker.changes(self._scope) != self._count or self._is_stale():
+        if tracker is None or self._count is None or tracker.changes(self._scope) != self._count:
             return None
-        return self._shown
-
-    def _is_stale(self) -> bool:
-        tracker = self._tracker
-        return tracker is not None and tracker.is_shared and self._clock.monotonic() - self._listed_at >= _STALE_S
+        is_stale = tracker.is_shared and self._clock.monotonic() - self._listed_at >= _STALE_S
+        return None if is_stale else self._shown
 
 
 def recorded_of(known: Manifest, shown: Manifest) -> tuple[Manifest | None, Manifest]:

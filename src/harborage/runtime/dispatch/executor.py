@@ -50,7 +50,8 @@ from harborage.runtime.dispatch.heavy import (
     DEFAULT_HEAVY_THRESHOLD,
     Projection,
     is_kept_summary,
-    project_observation,
+    kept,
+    project,
 )
 from harborage.runtime.dispatch.outcome import (
     OutcomeStatus,
@@ -323,7 +324,8 @@ class CatalogToolExecutor:
                 return unknown(call.tool, "its probe cannot tell")
             if not probed.acted:
                 return Doubt.REPEAT
-            return self._outcome(await self._project(descriptor, ToolResult(probed.value), who))
+            projection = self._project(descriptor, ToolResult(probed.value))
+            return self._outcome(await self._kept(projection, call.tool, who) if projection.is_heavy else projection)
         except Exception as error:  # noqa: BLE001 - a probe that fails has found out nothing
             return unknown(call.tool, f"its probe failed: {error_reason(error)}")
 
@@ -372,7 +374,8 @@ class CatalogToolExecutor:
             raise ToolInvokeError(call.tool, error_reason(error)) from error
         if isinstance(result.value, RequestPause):
             raise ToolInvokeError(call.tool, _NO_PAUSE) from ParallelPauseUnsupportedError(_NO_PAUSE)
-        return await self._project(descriptor, result, who)
+        projection = self._project(descriptor, result)
+        return await self._kept(projection, call.tool, who) if projection.is_heavy else projection
 
     def _context(self, who: Quadruple, call: CallTool, key: str, given: ToolContext) -> CallContext:
         if given is _NO_CONTEXT or not (given.serializable or given.handles):
@@ -381,19 +384,19 @@ class CatalogToolExecutor:
         data = copy.deepcopy(given.serializable)  # a tool that changes its copy changes no other call's
         return CallContext(who, call.call_id, key, self._artifacts, self._emit, self._clock, data, find)
 
-    def _project(self, descriptor: ToolDescriptor, result: ToolResult, who: Quadruple) -> Awaitable[Projection]:
+    def _project(self, descriptor: ToolDescriptor, result: ToolResult) -> Projection:
         value = {"meta": result.meta} if result.value is None and result.meta else result.value
         # The reader of artifacts cuts its windows itself, and a model that asks for a large one is to see it.
         is_reader = descriptor.tool.name == ARTIFACT_FETCH and descriptor.tool.source == "builtin"
-        return project_observation(
+        return project(
             descriptor.tool.name,
             value,
-            who=who,
-            store=self._artifacts,
             threshold=max(self._threshold, MAX_FETCH_BYTES) if is_reader else self._threshold,
-            logger=self._logger,
             exempt=_EXEMPT_TAG in descriptor.tool.tags,
         )
+
+    def _kept(self, projection: Projection, tool: str, who: Quadruple) -> Awaitable[Projection]:
+        return kept(projection, tool, who=who, store=self._artifacts, logger=self._logger)
 
     async def awaited(
         self, who: Quadruple, target: str, name: str = AWAITED, on_waiting: OnWaiting | None = None
@@ -408,9 +411,8 @@ class CatalogToolExecutor:
 
     async def projected(self, who: Quadruple, name: str, value: Any) -> Projection:
         """What the planner of the run `who` may see of a result; a heavy one is kept as an artifact."""
-        return await project_observation(
-            name, value, who=who, store=self._artifacts, threshold=self._threshold, logger=self._logger
-        )
+        projection = project(name, value, threshold=self._threshold)
+        return await self._kept(projection, name, who) if projection.is_heavy else projection
 
     async def _parallel(self, rc: RunContext, decision: CallParallel) -> tuple[Any, Any]:
         join = join_of(decision)

@@ -29,6 +29,7 @@ __all__ = [
     "heavy_answer",
     "heavy_truncation_summary",
     "is_kept_summary",
+    "kept",
     "project",
     "project_observation",
 ]
@@ -123,6 +124,22 @@ async def project_observation(
     projection = project(tool, value, threshold=threshold, exempt=exempt)
     if not projection.is_heavy:
         return projection
+    return await kept(projection, tool, who=who, store=store, logger=logger, clock=clock)
+
+
+async def kept(
+    projection: Projection,
+    tool: str,
+    *,
+    who: Quadruple,
+    store: ArtifactStore | None,
+    logger: logging.Logger,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Projection:
+    """A heavy projection with its result in `store`, or as it is where that does not keep it; a warning says why.
+
+    Never: raises because of the store.
+    """
     note = {
         "action": "heavy_result.cut",
         "tool": tool,

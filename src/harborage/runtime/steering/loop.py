@@ -34,7 +34,9 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
         Exception: what the planner raised, or a control that could not be applied where such a control ends the run.
     """
     while True:
-        run = await steer(run, await io.drain(), io)
+        arrivals = await io.drain()
+        if arrivals is not NOTHING:
+            run = await steer(run, arrivals, io)
         match gate(run):
             case Stop(finish):
                 return await leave(run, finish, io)
@@ -81,8 +83,6 @@ async def act(run: RunState, planned: Planned, decision: Decision, io: Durable, 
 
 async def steer(run: RunState, arrivals: Arrivals, io: Durable) -> RunState:
     """Take in what arrived. Applying controls is one recorded step; folding their outcomes is pure."""
-    if arrivals is NOTHING:
-        return run
     run = arrived(run, arrivals)
     if not arrivals.controls:
         return run
