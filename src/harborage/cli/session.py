@@ -7,10 +7,9 @@ What it means is decided by pure files: `view`, `questions`, `answers`, `outcome
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, assert_never
@@ -24,6 +23,7 @@ from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.aboard import Aboard, Wishes, aboard, taken_up
 from harborage.cli.conversation import Conversation
 from harborage.cli.following import Following
+from harborage.cli.job import Job
 from harborage.cli.keyboard import Keyboard, signals
 from harborage.cli.live import Region, Screen
 from harborage.cli.logs import logged
@@ -256,27 +256,6 @@ class Session:
                 self._stage.leave()
             loop.call_soon_threadsafe(self._put, _Cancel(is_hard=is_hard or self._interrupts > 1))
 
-        is_to_stop = False
-
-        def ctrl_z() -> None:
-            nonlocal is_to_stop
-            is_to_stop = True
-            loop.call_soon_threadsafe(stop)
-
-        def stop() -> None:
-            """Give the shell its terminal back as it was, and stop; not once the shell has said to go on meanwhile."""
-            if keyboard is not None and not talk.is_away and is_to_stop:
-                with keyboard.suspended(), screen.suspended():
-                    if is_to_stop:  # giving back takes a while, and whoever said to go on then does not say it again
-                        os.kill(os.getpid(), signal.SIGSTOP)
-
-        def go_on() -> None:
-            """Back in the foreground: with make between, the shell may have had its terminal without our stopping."""
-            nonlocal is_to_stop
-            is_to_stop = False
-            if keyboard is not None and not talk.is_away:
-                loop.call_soon_threadsafe(keyboard.renew)
-
         def end() -> None:
             """Somebody else wants this process to end, which says nothing about the run."""
             loop.call_soon_threadsafe(self._put, self._gone())
@@ -286,9 +265,12 @@ class Session:
             signal.SIGTERM: end,
             signal.SIGHUP: end,
         }
+        in_turn = {signal.SIGWINCH: screen.refresh}
         if keyboard is not None:
-            at_once |= {signal.SIGTSTP: ctrl_z, signal.SIGCONT: go_on}
-        return signals({signal.SIGWINCH: screen.refresh}, at_once)
+            job = _job(talk, screen, keyboard)
+            in_turn |= {signal.SIGTSTP: job.stop, signal.SIGCONT: job.go_on}
+            at_once |= {signal.SIGCONT: job.told}
+        return signals(in_turn, at_once)
 
     async def _stay(self, runtime: Runtime, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
         crew = Crew(self._failed)
@@ -489,6 +471,17 @@ class Session:
         if self._stage.tell is not None:
             self._stage.tell(event)
         await talk.notice(event)
+
+
+def _job(talk: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
+    """What Ctrl-Z and `fg` do to this process and its terminal, unless an editor has that."""
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        with keyboard.suspended(), screen.suspended():
+            yield
+
+    return Job(aside=aside, renew=keyboard.renew, is_away=lambda: talk.is_away)
 
 
 def _lines(view: View, happened: Event | Recorded | str) -> list[Text]:
