@@ -299,6 +299,19 @@ def test_a_fork_has_a_goal_of_its_own(run_ids: list[str], typed: Typed) -> None:
     assert "+  2 finish (goal): stopped" in told["difference"]
 
 
+def test_a_fork_is_limited_as_a_run_is(run_ids: list[str], typed: Typed) -> None:
+    """By steps, time and cost; the limit is named, with the exit code of a limit. A cost needs a known price."""
+    fork = ("fork", run_ids[0], "--at", "2")
+    for option, value, code, last in (
+        ("--deadline", "0.000001", 4, "harborage: out of time"),
+        ("--max-steps", "2", 4, "harborage: the limit of 2 steps is reached"),
+        ("--max-cost", "0.5", 2, "harborage: llm: a cost limit needs a price, and none is known"),
+        ("--deadline", "inf", 2, 'harborage: Invalid value "inf" for --deadline. Must be <= 315360000.'),
+    ):
+        found, _, err = typed(*fork, option, value)
+        assert (found, err.splitlines()[-1].startswith(last)) == (code, True), err
+
+
 def test_a_step_that_is_not_there_is_wrong_use(run_ids: list[str], typed: Typed) -> None:
     """Nothing is started."""
     code, _, err = typed("fork", run_ids[0], "--at", "9")

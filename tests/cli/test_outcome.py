@@ -42,6 +42,9 @@ def test_a_limit_that_ended_a_run_is_named_and_has_the_code_of_what_ran_out() ->
         ending = ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata=told))
         assert (ending.code, ending.why) == (4, text), limit
     assert ending_of(Finish(FinishReason.CONSTRAINTS_CONFLICT, metadata={"limit": "steps"})).code == 3
+    told = {"max_steps_exceeded": True, "max_steps": 12}  # by a planner with a limit of its own
+    ending = ending_of(Finish(FinishReason.NO_PATH, "so far so good", metadata=told))
+    assert (ending.code, ending.why, ending.answer) == (4, "the limit of 12 steps is reached", "so far so good")
 
 
 def test_every_reason_has_a_code() -> None:

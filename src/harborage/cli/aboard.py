@@ -33,7 +33,8 @@ __all__ = ["Aboard", "Wishes", "aboard", "taken_up"]
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is wanted for. `deadline_s` is in seconds from its start; an empty `model` leaves it to the agent.
+    """What a run is wanted for. `deadline_s` is in seconds from its start, `max_cost` in US dollars; an empty `model`
+    leaves it to the agent.
 
     `storage` is where the run is kept, `artifacts` the folder for what it makes (None: memory), `origin` what is
     written into it so that its agent is found again; `attached` are files that the run gets along with its goal.
@@ -49,6 +50,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     attached: tuple[Path, ...] = ()
     approves: bool = False
     max_steps: int = 0
+    max_cost: float | None = None
     deadline_s: float | None = None
     record: RunRecord | None = None
     has_attachments: bool = False

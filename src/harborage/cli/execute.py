@@ -32,7 +32,7 @@ _GRACE_S = 1.0
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for: the words of it, and its options; `deadline_s` is in seconds."""
+    """What the command line asks for: the words of it, and its options; `max_cost` is in US dollars."""
 
     words: tuple[str, ...]
     storage: str = DEFAULT_STORAGE
@@ -41,6 +41,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     approves: bool = False
     user: str = ""
     max_steps: int = 0
+    max_cost: float | None = None
     deadline_s: float | None = None
 
 
@@ -64,6 +65,7 @@ def execute(wanted: Wanted, style: Style) -> int:
         attached=wanted.attached,
         approves=wanted.approves,
         max_steps=wanted.max_steps,
+        max_cost=wanted.max_cost,
         deadline_s=wanted.deadline_s,
     )
     return carry(agent, wishes, output, style)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from harborage.cli.limits import Deadline, MaxCost, MaxSteps
 from harborage.cli.place import storage_url
 from harborage.cli.storing import artifacts_of, carry_out, kept_runs
 
@@ -41,6 +43,8 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     agent: str
     max_steps: int
+    max_cost: float | None
+    deadline_s: float | None
     is_live: bool
     is_json: bool
 
@@ -54,7 +58,9 @@ def fork(
     model: Annotated[str, Parameter(help=_MODEL, show_default="that of the agent")] = "",
     live: Annotated[bool, Parameter(help=_LIVE, negative="", show_default=False)] = False,
     agent: Annotated[str, Parameter(help=_AGENT, show_default="the one that ran it")] = "",
-    max_steps: Annotated[int | None, Parameter(help="How many steps it may take in all.", validator=_POSITIVE)] = None,
+    max_steps: MaxSteps = None,
+    max_cost: MaxCost = None,
+    deadline: Deadline = None,
     json: Annotated[bool, Parameter(help="Print the outcome as JSON.", negative="", show_default=False)] = False,
     storage: Annotated[
         str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
@@ -83,6 +89,8 @@ def fork(
         model=model,
         agent=agent.strip(),
         max_steps=max_steps or 0,
+        max_cost=max_cost,
+        deadline_s=deadline,
         is_live=live,
         is_json=json,
     )
@@ -100,6 +108,7 @@ async def _fork(wanted: _Wanted) -> int:
     from harborage.identity import Identity
     from harborage.ids import new_id
     from harborage.runtime.history import find_run, fork_at, read_run
+    from harborage.runtime.limits import Limits
 
     async with kept_runs(wanted.url) as storage:
         record = await find_run(storage.runs, wanted.run, where=wanted.url)
@@ -129,6 +138,8 @@ async def _fork(wanted: _Wanted) -> int:
                     goal=wanted.goal,
                     live=wanted.is_live,
                     max_steps=wanted.max_steps,
+                    limits=None if wanted.max_cost is None else Limits(cost=wanted.max_cost),
+                    deadline=_deadline(wanted, SYSTEM_CLOCK.now()),
                 )
                 by = f", decided by {chosen.model}" if chosen is not None else ""
                 sys.stderr.write(f"run {run.id}: a fork of {record.run_id} at step {wanted.at}{by}\n")
@@ -136,6 +147,10 @@ async def _fork(wanted: _Wanted) -> int:
                 entries = await run.history()
                 await close_own(runtime, storage.runs, mine)
     return _tell(wanted, parent, entries, ending)
+
+
+def _deadline(wanted: _Wanted, now: datetime) -> datetime | None:
+    return None if wanted.deadline_s is None else now + timedelta(seconds=wanted.deadline_s)
 
 
 async def _ended(run: Run) -> Ending | None:

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import msgspec
 
 from harborage import codec
-from harborage.cli.text import masked
+from harborage.cli.text import masked, plural
 from harborage.errors import HarborageError
 from harborage.llm import LLMError
 from harborage.planner import Finish, FinishReason
@@ -181,6 +181,9 @@ _WHY: Mapping[str, str] = MappingProxyType(
 def _limit(finish: Finish) -> str:
     """Which limit of the run ended it, in words; empty when none did, or it was its time."""
     metadata = finish.metadata or {}
+    if metadata.get("max_steps_exceeded") is True:
+        steps = metadata.get("max_steps")
+        return f"the limit of {plural(steps, 'step')} is reached" if isinstance(steps, int) else "out of steps"
     if metadata.get("steering_reason") != "limit" or finish.reason is not FinishReason.CONSTRAINTS_CONFLICT:
         return ""
     return str(masked(str(metadata.get("detail") or f"the run's limit of {metadata.get('limit')} is reached")))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
+from harborage.cli.limits import Deadline, MaxCost, MaxSteps
 from harborage.cli.place import storage_url
 
 __all__ = ["run"]
@@ -23,8 +23,10 @@ _WORDS = (
 )
 _MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
 _FILE = "A file for the run to work with: a picture is looked at, anything else can be read. May be repeated."
-_STORAGE = "Where the run is kept: sqlite:FILE, postgres://…, or memory: for nowhere."
-_POSITIVE = Number(gt=0)
+_STORAGE = Parameter(
+    help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for nowhere.",
+    show_default="HARBORAGE_STORAGE, else .harborage/harborage.db",
+)
 
 
 def _flag(text: str) -> Parameter:
@@ -34,15 +36,14 @@ def _flag(text: str) -> Parameter:
 def run(
     *words: Annotated[str, Parameter(help=_WORDS)],
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
-    storage: Annotated[
-        str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
-    ] = "",
+    storage: Annotated[str, _STORAGE] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
     yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
     json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
     quiet: Annotated[bool, _flag("Print the answer only.")] = False,
-    max_steps: Annotated[int | None, Parameter(help="How many steps it may take.", validator=_POSITIVE)] = None,
-    deadline: Annotated[float | None, Parameter(help="How many seconds it may take.", validator=_POSITIVE)] = None,
+    max_steps: MaxSteps = None,
+    max_cost: MaxCost = None,
+    deadline: Deadline = None,
     user: Annotated[str, Parameter(help="Who runs it.", show_default="whoever is signed in")] = "",
     debug: Annotated[bool, _flag("Show where errors come from.")] = False,
 ) -> int:
@@ -88,6 +89,7 @@ def run(
         approves=yes,
         user=user,
         max_steps=max_steps or 0,
+        max_cost=max_cost,
         deadline_s=deadline,
     )
     return execute(wanted, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))

@@ -22,6 +22,7 @@ from harborage.app.own_sessions import close_own
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.aboard import Aboard, Wishes, aboard, taken_up
 from harborage.cli.conversation import Conversation
+from harborage.cli.feed import Fact, Feed
 from harborage.cli.following import Following
 from harborage.cli.job import Job
 from harborage.cli.keyboard import Keyboard, signals
@@ -29,7 +30,6 @@ from harborage.cli.live import Region, Screen
 from harborage.cli.logs import logged
 from harborage.cli.outcome import Ending, blocked, ending_of, left, without_asking
 from harborage.cli.questions import Desk
-from harborage.cli.records import Recorded
 from harborage.cli.region import region
 from harborage.cli.seen import View, line, new_view
 from harborage.cli.standing import is_blocked, is_put_off, standing_of
@@ -38,12 +38,13 @@ from harborage.cli.view import fold, fold_past, header, summary
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
-from harborage.events import DurableEventBus, Event, Filter, Subscription, typed_event
+from harborage.events import Event
 from harborage.runtime.durable import RunBlockedError, RunFailedError, RunPhase
-from harborage.runtime.journal import Entry
+from harborage.runtime.limits import Limits
 from harborage.runtime.steering.controls import Scope
 
 if TYPE_CHECKING:
+    from harborage.cli.records import Recorded
     from harborage.runtime.host import Run, Runtime
 
 __all__ = ["Session", "Stage", "Wishes"]
@@ -92,17 +93,7 @@ class _Over(msgspec.Struct, frozen=True):
     ending: Ending
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """Entries that this process wrote, at their place in a run's record."""
-
-    run_id: str
-    place: int
-    entries: Sequence[Entry]
-
-
 _Input: TypeAlias = _Line | _Cancel | _Leave | _LookAgain | _Over
-_Fact: TypeAlias = Event | _Written | Recorded | str
-"""An event, what was recorded here or elsewhere, or what was logged."""
 
 
 class Session:
@@ -115,16 +106,11 @@ class Session:
         self._wishes = wishes
         self._stage = stage
         self._clock = clock
-        self._happened: list[_Fact] = []
-        self._held: list[_Fact] | None = None
-        self._looking = asyncio.Lock()
         self._inputs: list[_Input] = []
         self._wake = asyncio.Event()
+        self._feed = Feed(wishes.who, self._wake.set, clock)
         self._interrupts = 0
         self._has_model = False
-        self._bus: DurableEventBus | None = None
-        self._events: Subscription | None = None
-        self._following: Following | None = None
         self._fault: BaseException | None = None
         self._refresh: Callable[[], None] = lambda: None
 
@@ -136,24 +122,23 @@ class Session:
         """
         with ExitStack() as listening:
             # What is logged stands among the facts; of a run that never begins the error says it all.
-            listening.enter_context(logged(self._logged))
+            listening.enter_context(logged(self._feed.logged))
             return await self._carry(listening)
 
     async def _carry(self, listening: ExitStack) -> Ending:
         began = self._clock.now()
-        async with aboard(self._agent, self._wishes, self._recorded) as parts:
+        async with aboard(self._agent, self._wishes, self._feed.recorded) as parts:
             runtime = parts.runtime
             self._has_model = parts.chosen is not None
-            self._bus = runtime.bus if isinstance(runtime.bus, DurableEventBus) else None
             # Of a new run the session is its own, so its events are those of the run and of the tasks that it spawns.
-            self._events = runtime.bus.subscribe(Filter.of(self._wishes.who))
+            self._feed.subscribe(runtime.bus)
             attached = await attach(runtime.artifacts, self._wishes.who, parts.files)
             run = await self._run(runtime, began, [ref.id for ref in attached])
             self.run_id = run.id
             view = new_view(run.id, began)
             is_old = self._wishes.record is not None
-            self._following = Following(parts.runs, run.id, self._wishes.who, may_be_shared=is_old)
-            past = await self._following.look() if is_old else []
+            following = Following(parts.runs, run.id, self._wishes.who, may_be_shared=is_old)
+            past = await self._feed.follow(following, is_old=is_old)
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
                 self._open(screen, view, parts, run, attached, past)
@@ -173,9 +158,14 @@ class Session:
         scope = Scope.ADMIN
         if wishes.record is not None:
             return await taken_up(runtime, wishes.record, scope)
-        until = None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s)
         return await runtime.start(
-            wishes.goal, who=wishes.who, deadline=until, input_artifacts=files, max_steps=wishes.max_steps, scope=scope
+            wishes.goal,
+            who=wishes.who,
+            deadline=None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s),
+            input_artifacts=files,
+            max_steps=wishes.max_steps,
+            limits=None if wishes.max_cost is None else Limits(cost=wishes.max_cost),
+            scope=scope,
         )
 
     def _open(
@@ -275,42 +265,13 @@ class Session:
     async def _stay(self, runtime: Runtime, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
         crew = Crew(self._failed)
         try:
-            crew.start(self._listen(), "events")
+            crew.start(self._feed.listen(), "events")
             crew.start(self._await_end(run), "end")
             crew.start(self._animate(screen), "frames")
             crew.start(self._look_around(runtime), "look-out")
             return await self._attend(view, talk, screen)
         finally:
             await crew.aclose()
-
-    async def _listen(self) -> None:
-        assert self._events is not None
-        async for event in self._events:
-            self._note(event)
-
-    def _note(self, *facts: _Fact) -> None:
-        """Take facts in; while the record of others is read they wait, so that all can be put in order."""
-        if self._held is None:
-            self._happened.extend(facts)
-            self._wake.set()
-        else:
-            self._held.extend(facts)
-
-    def _recorded(self, run_id: str, place: int, entries: Sequence[Entry]) -> None:
-        self._behind(partial(self._take, _Written(run_id, place, entries)))
-
-    def _behind(self, then: Callable[[], None]) -> None:
-        """Do something behind what was published before it: facts are to stand in the order of their making."""
-        if self._bus is None:
-            then()
-        else:
-            self._bus.behind(self._wishes.who, then)
-
-    def _take(self, fact: _Written) -> None:
-        self._note(*([] if self._events is None else self._events.drain()), fact)
-
-    def _logged(self, text: str) -> None:
-        self._note(text)
 
     async def _await_end(self, run: Run) -> None:
         """The run's end comes last: its last record has brought all that led to it."""
@@ -319,17 +280,16 @@ class Session:
         except (RunFailedError, RunBlockedError) as error:
             self.error = error
             ending = ending_of(error)
-        self._behind(partial(self._put, _Over(ending)))
+        self._feed.behind(partial(self._put, _Over(ending)))
 
     async def _look_around(self, runtime: Runtime) -> None:
         """See what other processes do for the run, whether anybody can carry it, and what it waits for."""
-        following = self._following
-        assert following is not None
+        following = self._feed.following
         first_fence = -1 if self._wishes.record is None else self._wishes.record.fence
         looked_at: set[tuple[str, int]] = set()
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self._look()
+            await self._feed.look()
             record = following.record
             if record is not None and is_blocked(record, first_fence):
                 self._put(_Over(blocked(record.run_id, record.standing.reason)))
@@ -350,56 +310,11 @@ class Session:
             try:
                 status = await (await runtime.run(record.run_id, who=self._wishes.who)).status()
             except HarborageError as error:
-                self._logged(str(error))
+                self._feed.logged(str(error))
                 continue
             if status.phase is RunPhase.PARKED:
                 waiting.add((record.run_id, record.entries))
         return waiting
-
-    async def _look(self, *, is_last: bool = False) -> None:
-        """Take in what other processes recorded and told of the run, in the order of its time.
-
-        Record and events are read one after the other: what is younger than both looks waits for the next one.
-        """
-        async with self._looking:
-            until = None if is_last else self._clock.now() - _SETTLES
-            held = self._held = self._held or []
-            news: list[Recorded] = []
-            try:
-                news = await self._read_elsewhere()
-            except HarborageError as error:
-                held.append(str(error))
-            if self._events is not None:
-                held.extend(self._events.drain())
-            self._held = None
-            if not (news or self._is_elsewhere):
-                self._note(*held)
-                return
-            facts = sorted([*held, *news], key=self._time_of)
-            now_told = [one for one in facts if until is None or self._time_of(one) <= until]
-            self._note(*now_told)
-            self._held = facts[len(now_told) :] or None
-
-    @property
-    def _is_elsewhere(self) -> bool:
-        return self._following is not None and self._following.is_elsewhere
-
-    async def _read_elsewhere(self) -> list[Recorded]:
-        """What others recorded; what they told of it is with the bus then."""
-        assert self._following is not None
-        news = await self._following.look()
-        if (news or self._is_elsewhere) and self._bus is not None:
-            await self._bus.catch_up()
-        return news
-
-    def _time_of(self, fact: _Fact) -> datetime:
-        match fact:
-            case Recorded(entry=entry) | _Written(entries=[entry, *_]):
-                return entry.at
-            case Event(occurred_at=datetime() as at):
-                return at
-            case _:
-                return self._clock.now()
 
     async def _animate(self, screen: Screen) -> None:
         while True:
@@ -435,10 +350,9 @@ class Session:
                     case _Leave(reason):
                         return self._left(reason)
                     case _LookAgain():
-                        assert self._following is not None
-                        await talk.look_again(self._following.strangers)
+                        await talk.look_again(self._feed.following.strangers)
                     case _Over(ending):
-                        await self._look(is_last=True)  # another process may have brought it to its end
+                        await self._feed.look(is_last=True)  # another process may have brought it to its end
                         await self._show_all(view, talk, screen)
                         return ending
                     case _ as unreachable:
@@ -451,21 +365,10 @@ class Session:
         return left(self.run_id, reason)
 
     async def _show_all(self, view: View, talk: Conversation, screen: Screen) -> None:
-        happened, self._happened = self._happened, []
-        assert self._following is not None
-        for one in happened:
-            match one:
-                case _Written(run_id, place, entries):
-                    for fact in self._following.heard(run_id, place, entries):
-                        screen.show(_lines(view, fact))
-                case Event() if one.identity.run_id in self._following.strangers:
-                    pass
-                case Event():
-                    event = typed_event(one)  # what another process told comes as it is kept
-                    screen.show(_lines(view, event))
-                    await self._tell(event, talk)
-                case _:
-                    screen.show(_lines(view, one))
+        for fact in self._feed.take():
+            screen.show(_lines(view, fact))
+            if isinstance(fact, Event):
+                await self._tell(fact, talk)
 
     async def _tell(self, event: Event, talk: Conversation) -> None:
         if self._stage.tell is not None:
@@ -484,7 +387,7 @@ def _job(talk: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
     return Job(aside=aside, renew=keyboard.renew, is_away=lambda: talk.is_away)
 
 
-def _lines(view: View, happened: Event | Recorded | str) -> list[Text]:
+def _lines(view: View, happened: Fact) -> list[Text]:
     try:
         if isinstance(happened, str):
             return [line(view.main, "!", "yellow", one_line(happened, 400), wrap=True)]

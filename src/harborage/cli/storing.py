@@ -169,6 +169,7 @@ _MISUSES: Final = frozenset(
         "NotConfirmedError",
         "NotWaitingError",
         "NothingKeptError",
+        "PriceUnknownError",
         "RunOverError",
         "RunPrefixError",
         "RunUnknownError",
