@@ -166,7 +166,7 @@ class Reading:
             return [("by_agent", values)]
         if query.tenant:
             return [("by_tenant", values)]
-        return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_number", values)]
+        return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_age", values)]
 
     def pauses(self, tx: Transaction, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
@@ -235,7 +235,7 @@ class Reading:
             "limit": query.limit + 1,
         }
         sql = self._sql
-        way = "session_by_tenant" if query.tenant else "session_by_number"
+        way = "session_by_tenant" if query.tenant else "session_by_age"
         text = f"{sql['session_rows']}\n{sql[way]}\n{sql['session_filter']}\n{sql['newest_session']}"
         found = [_session(row) for row in tx.execute(text, values)]
         rows = found[: query.limit]
@@ -305,7 +305,7 @@ def _way_of_pauses(query: PauseQuery) -> str:
         return "pause_by_user"
     if query.tenant and query.statuses == (PauseStatus.OPEN,):
         return "pause_by_open"
-    return "pause_by_tenant" if query.tenant else "pause_by_number"
+    return "pause_by_tenant" if query.tenant else "pause_by_age"
 
 
 def _json(values: Sequence[Any]) -> str | None:

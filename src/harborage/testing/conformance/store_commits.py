@@ -257,6 +257,17 @@ async def the_end_of_a_run_wakes_who_waits_for_it(bench: StoreBench) -> None:
     await claim(store, "one", "after")
 
 
+async def a_wait_for_what_is_gone_is_over(bench: StoreBench) -> None:
+    """A run that awaits one that was deleted, or was never there, is ready at once."""
+    store = bench.store
+    await store.join("one")
+    await finish(store, await start(store, "child", worker="one"))
+    await store.delete(["child"])
+    waits = Change(status=Status.PAUSED, release=True, awaits="child")
+    await store.commit(step(await start(store, "parent", worker="one"), 1, b"w", change=waits))
+    await claim(store, "one", "parent")
+
+
 async def no_wait_is_a_circle(bench: StoreBench) -> None:
     """A wait that leads back to the run is refused, through other runs and through groups; nothing is written."""
     store = bench.store
@@ -436,6 +447,7 @@ SCENARIOS = (
     a_run_does_not_end_before_it_answered_its_controls,
     parking_looks_once_more,
     the_end_of_a_run_wakes_who_waits_for_it,
+    a_wait_for_what_is_gone_is_over,
     no_wait_is_a_circle,
     an_end_ends_what_belongs_to_the_run,
     groups_change_only_from_where_they_are,

@@ -3,6 +3,9 @@
 --
 -- Locks are taken in one order, so that no two changes wait for each other: the writer's own row, new sessions, runs by
 -- their number, groups by theirs, and last the lock under which events are numbered.
+--
+-- Every statement looks for its rows by their keys, whatever the values: a plan is made once for a connection, and never
+-- reads a whole table, however small that is just then.
 
 -- The answer to a batch that was applied before, or null; until this transaction ends the writer has no other batch.
 create function harborage_known(by_writer text, as_batch bigint) returns jsonb language plpgsql as $$
@@ -38,7 +41,8 @@ create function harborage_commit(
   by_writer text, as_batch bigint, at_time bigint, commits jsonb, blobs bytea[],
   tenants text[], users text[], sessions text[], opening boolean[],
   runs text[], ends text[], pause_tokens text[], groups text[]
-) returns jsonb language plpgsql as $$
+) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
   known jsonb := harborage_known(by_writer, as_batch);
   nums bigint[];
@@ -179,15 +183,27 @@ begin
       refused := harborage_change_refusal(one, change, held.num, held.run_id, held.session, held.unread);
     end if;
   end if;
-  refused := coalesce(harborage_refusal(one, nums), refused);
+  if one ?| '{starts,moves,groups,patches,settles,sends}' then
+    refused := coalesce(harborage_refusal(one, nums), refused);
+  end if;
   if refused is not null then
     return refused;
   end if;
-  perform harborage_groups_changed(one, nums, at_time);
-  perform harborage_runs_started(one, nums, blobs, at_time);
-  perform harborage_runs_moved(one, blobs, at_time);
-  perform harborage_patches_decided(one, nums, at_time);
-  perform harborage_pauses_changed(one, nums, blobs, at_time);
+  if one ? 'groups' then
+    perform harborage_groups_changed(one, nums, at_time);
+  end if;
+  if one ? 'starts' then
+    perform harborage_runs_started(one, nums, blobs, at_time);
+  end if;
+  if one ? 'moves' then
+    perform harborage_runs_moved(one, blobs, at_time);
+  end if;
+  if one ? 'patches' then
+    perform harborage_patches_decided(one, nums, at_time);
+  end if;
+  if one ?| '{opens,settles}' then
+    perform harborage_pauses_changed(one, nums, blobs, at_time);
+  end if;
   if one ? 'sends' then
     answer := jsonb_build_object('sent', harborage_controls_sent(one, blobs, at_time));
   end if;
@@ -498,9 +514,6 @@ returns void language plpgsql as $$
 declare
   part jsonb;
 begin
-  if not one ? 'groups' then
-    return;
-  end if;
   for part in select value from jsonb_array_elements(one -> 'groups') loop
     if part ? 'is_new' then
       insert into harborage_groups (
@@ -531,9 +544,6 @@ declare
   part jsonb;
   run_num bigint;
 begin
-  if not one ? 'starts' then
-    return;
-  end if;
   for part in select value from jsonb_array_elements(one -> 'starts') loop
     insert into harborage_runs (
       run_id, session, tenant, "user", agent, parent, root, grp, kind, priority, status, description, about,
@@ -576,9 +586,6 @@ declare
   entries integer;
   is_end boolean;
 begin
-  if not one ? 'moves' then
-    return;
-  end if;
   for part in select value from jsonb_array_elements(one -> 'moves') loop
     select num, session, position, status, grp into held from harborage_runs where run_id = part ->> 'run';
     entries := (part ->> 'entries')::integer;
@@ -609,9 +616,6 @@ returns void language plpgsql as $$
 declare
   part jsonb;
 begin
-  if not one ? 'patches' then
-    return;
-  end if;
   for part in select value from jsonb_array_elements(one -> 'patches') loop
     insert into harborage_patches (session, patch_id, decision, created_at)
     values (nums[(part ->> 'who')::integer], part ->> 'patch', '', at_time)
@@ -724,7 +728,7 @@ begin
   counted as (
     update harborage_sessions as session set events = session.events + more.events, seen_at = at_time
     from (select published.session, count(*) as events from published group by published.session) as more
-    where session.num = more.session
+    where session.num = more.session and session.num = any(nums)
     returning session.num, session.events - more.events as before
   ),
   numbered as materialized (
@@ -751,7 +755,8 @@ $$;
 -- else is changing just now is left for the next time.
 create function harborage_claim(
   by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agent text, at_most integer, max_attempts integer
-) returns jsonb language plpgsql as $$
+) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
   known jsonb := harborage_known(by_writer, as_batch);
   claimed jsonb;

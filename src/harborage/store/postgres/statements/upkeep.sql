@@ -3,21 +3,21 @@
 -- name: paused_for_nothing
 select run.run_id from harborage_runs as run
 where
-  run.tenant = any(array(select distinct tenant from harborage_sessions)) and run.status < 3 and run.status = 2
+  run.status < 3 and run.status = 2
   and run.owner is null and not run.woken and run.blocked is null and run.wake_at is null and run.awaits is null
   and not exists (select from harborage_pauses as pause where pause.run = run.run_id and pause.status = 'open')
 limit :limit;
 
 -- name: parent_ended
-select run.run_id
-from harborage_runs as run join harborage_runs as parent on parent.run_id = run.parent
-where run.parent is not null and run.status < 3 and run.cascades and parent.status >= 3
+-- Begun at what is live, which is little, and looked up one by one.
+select run.run_id from harborage_runs as run
+where run.status < 3 and run.cascades and run.parent is not null
+  and (select parent.status >= 3 from harborage_runs as parent where parent.run_id = run.parent)
 limit :limit;
 
 -- name: pause_of_ended
-select pause.token, pause.run
-from harborage_pauses as pause join harborage_runs as run on run.run_id = pause.run
-where pause.status = 'open' and run.status >= 3
+select pause.token, pause.run from harborage_pauses as pause
+where pause.status = 'open' and (select run.status >= 3 from harborage_runs as run where run.run_id = pause.run)
 limit :limit;
 
 -- name: close_session

@@ -23,6 +23,7 @@ CREATE TABLE harborage_sessions (
   UNIQUE (tenant, user, session)
 ) STRICT;
 
+CREATE INDEX harborage_sessions_all ON harborage_sessions (opened_at);
 CREATE INDEX harborage_sessions_opened ON harborage_sessions (tenant, opened_at);
 
 -- A run, which is its task. `status` is a number whose order has a meaning: 0 pending, 1 running, 2 paused, 3 complete,
@@ -69,6 +70,7 @@ CREATE TABLE harborage_runs (
   cost INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+CREATE INDEX harborage_runs_all ON harborage_runs (created_at);
 CREATE INDEX harborage_runs_tenant ON harborage_runs (tenant, created_at);
 CREATE INDEX harborage_runs_user ON harborage_runs (tenant, user, created_at);
 CREATE INDEX harborage_runs_session ON harborage_runs (session, created_at);
@@ -164,6 +166,7 @@ CREATE TABLE harborage_pauses (
   answer BLOB NOT NULL DEFAULT x''
 ) STRICT;
 
+CREATE INDEX harborage_pauses_all ON harborage_pauses (opened_at);
 CREATE INDEX harborage_pauses_run ON harborage_pauses (run);
 CREATE INDEX harborage_pauses_user ON harborage_pauses (tenant, user, opened_at);
 CREATE INDEX harborage_pauses_open ON harborage_pauses (tenant, opened_at) WHERE status = 'open';

@@ -41,9 +41,6 @@ RETURNING num;
 -- name: count_events
 UPDATE harborage_sessions SET events = events + :count, seen_at = :now WHERE num = :num RETURNING events;
 
--- name: see_session
-UPDATE harborage_sessions SET seen_at = :now WHERE num = :num;
-
 -- name: last_sequence
 SELECT seq FROM sqlite_sequence WHERE name = 'harborage_events';
 
@@ -95,13 +92,13 @@ UPDATE harborage_runs SET
 WHERE num = :num;
 
 -- name: wake_if_ended
-UPDATE harborage_runs SET woken = 1 WHERE num = :num AND NOT woken AND (
-  EXISTS (SELECT 1 FROM harborage_runs AS other WHERE other.run_id = :awaits AND other.status >= 3)
-  OR EXISTS (
+-- Also where nothing of that name is there: it would never end any more.
+UPDATE harborage_runs SET woken = 1 WHERE num = :num AND NOT woken
+  AND NOT EXISTS (SELECT 1 FROM harborage_runs AS other WHERE other.run_id = :awaits AND other.status < 3)
+  AND NOT EXISTS (
     SELECT 1 FROM harborage_groups AS one
-    WHERE one.session = :session AND one.group_id = :awaits AND one.status IN ('completed', 'cancelled')
-  )
-);
+    WHERE one.session = :session AND one.group_id = :awaits AND one.status IN ('open', 'sealed')
+  );
 
 -- name: end
 UPDATE harborage_runs SET owner = NULL, woken = 0, wake_at = NULL, awaits = NULL WHERE num = :num;

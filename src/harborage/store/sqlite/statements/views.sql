@@ -61,8 +61,8 @@ run.grp = :grp AND run.grp IS NOT NULL
 -- name: by_blocked
 run.blocked IS NOT NULL
 
--- name: by_number
-run.num > 0
+-- name: by_age
+run.created_at > -1
 
 -- name: newest_run
 AND (run.created_at, run.num) < (:at, :num) ORDER BY run.created_at DESC, run.num DESC LIMIT :limit
@@ -104,8 +104,8 @@ pause.tenant = :tenant AND pause.status = 'open'
 -- name: pause_by_tenant
 pause.tenant = :tenant
 
--- name: pause_by_number
-pause.num > 0
+-- name: pause_by_age
+pause.opened_at > -1
 
 -- name: newest_pause
 AND (pause.opened_at, pause.num) < (:at, :num) ORDER BY pause.opened_at DESC, pause.num DESC LIMIT :limit
@@ -150,8 +150,8 @@ AND (:since IS NULL OR session.seen_at >= :since) AND (:until IS NULL OR session
 -- name: session_by_tenant
 session.tenant = :tenant
 
--- name: session_by_number
-session.num > 0
+-- name: session_by_age
+session.opened_at > -1
 
 -- name: newest_session
 AND (session.opened_at, session.num) < (:at, :num)
