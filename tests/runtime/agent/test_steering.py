@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from harborage.events import ControlLifecyclePayload, MemoryEventBus
@@ -167,6 +168,48 @@ async def test_a_second_answer_of_a_batch_comes_too_late(served: Callable[..., A
         named = [control(second, {"token": token}) for token in (again.token, "another")]
         outcomes = await apply(services, control("RESUME"), *named, pause=again)
         assert [one.error for one in outcomes] == ["", "already_resumed", "no_outstanding_pause"], second
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+async def test_an_answer_to_a_pause_of_an_earlier_batch_comes_too_late(
+    served: Callable[..., AgentServices], is_paused: bool
+) -> None:
+    """Where answers are bound it is told so, whether or not the run waits on another one, and that one stays open."""
+    for late in ("RESUME", "APPROVE", "REJECT"):
+        services = served(binds_answers=True)
+        first = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
+        assert (await apply(services, control("RESUME"), pause=first))[0].settled is PauseDecision.RESUME
+        now = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/1") if is_paused else None
+        (outcome,) = await apply(services, control(late, {"token": first.token}), pause=now)
+        assert (outcome.error, outcome.settled) == ("already_resumed", None), late
+        if now is not None:
+            assert (await services.pauses.status(now.token, who=RUN)).is_paused
+
+
+async def test_an_answer_to_another_runs_settled_pause_says_nothing_of_it(served: Callable[..., AgentServices]) -> None:
+    """It names no pause of this run, however that one stands."""
+    services = served(binds_answers=True)
+    other = RUN.identity.with_run("other")
+    theirs = await open_pause(services, other, PauseReason.AWAIT_INPUT, {}, key="other/0")
+    await services.pauses.resume(theirs.token, PauseDecision.RESUME, who=other)
+    (outcome,) = await apply(services, control("RESUME", {"token": theirs.token}))
+    assert outcome.error == "no_outstanding_pause"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["the run waits on it", "the run waits no more"])
+async def test_an_answer_that_took_effect_before_its_process_died_has_not_failed(
+    served: Callable[..., AgentServices], is_known: bool
+) -> None:
+    """Sent again to the next process, the one answer that a pause took is applied; another one comes too late."""
+    services = served(binds_answers=True)
+    pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
+    answer = msgspec.structs.replace(control("APPROVE", {"token": pause.token}), event_id=f"answer/{pause.token}")
+    assert (await apply(services, answer, pause=pause))[0].settled is PauseDecision.APPROVE
+    (again,) = await apply(services, answer, pause=pause if is_known else None)
+    assert (again.error, again.settled) == ("", PauseDecision.APPROVE if is_known else None)
+    for other in (control("APPROVE", {"token": pause.token}), msgspec.structs.replace(answer, type=ControlType.REJECT)):
+        (late,) = await apply(services, other, pause=pause if is_known else None)
+        assert late.error == "already_resumed"
 
 
 @pytest.mark.parametrize("keys_pauses", [True, False])

@@ -106,7 +106,7 @@ class Doubts:
                 "idempotency_key": call.key,
                 "fingerprint": fingerprint_of(wanted.tool, wanted.args, who),
             },
-            deadline=None if services.approval_ttl is None else services.stamp.now() + services.approval_ttl,
+            deadline=services.answer_by(services.approval_ttl, live.base.budget.deadline),
             # A call that was made again after an answer, and was interrupted again, is another question.
             key=f"unknown:{call.key}/{call.begun}",
         )

@@ -217,9 +217,9 @@ class AgentEffects:
     async def _steer(self, call: StepCall) -> list[Steered]:
         live = self._live[call.run_id]
         request: SteerRequest = call.payload
-        outcomes = await steer(
-            self._services, live.base.quadruple, request, key=call.key, hard_cancel=self._hard_cancel(live)
-        )
+        who, deadline = live.base.quadruple, live.base.budget.deadline
+        hook = self._hard_cancel(live)
+        outcomes = await steer(self._services, who, request, key=call.key, hard_cancel=hook, deadline=deadline)
         if any(control.type is ControlType.CANCEL for control in request.controls):
             await self._take_back_questions(live)
         return outcomes
@@ -238,8 +238,9 @@ class AgentEffects:
         trajectory = live.base.trajectory if live.context is None else live.context.trajectory
         # The record needs the live handles that must be there again on resume, not the run's whole history.
         handles = None if trajectory is None else Trajectory(tool_context=trajectory.tool_context)
+        who, deadline = live.base.quadruple, live.base.budget.deadline
         return await open_pause(
-            self._services, self._who(call), request.reason, request.payload, key=call.key, handles=handles
+            self._services, who, request.reason, request.payload, key=call.key, handles=handles, deadline=deadline
         )
 
     async def _abandon_pause(self, call: StepCall) -> None:
@@ -321,7 +322,9 @@ class AgentEffects:
         )
         try:
             check = partial(self._objection, live, wanted.tool)
-            return Approval(args=await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=check))
+            args = await gate.run_guarded(request, on_waiting=live.mailbox.offer, objection=check)
+            await live.mailbox.handed_over()  # the record that says the answer was heeded says that it was taken, too
+            return Approval(args=args)
         except asyncio.CancelledError as cancelled:
             if isinstance(cancelled.__cause__, ApprovalCancelledError):
                 live.unanswered.append(cancelled.__cause__.token)

@@ -21,6 +21,7 @@ from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.answers import Answers
+from harborage.runtime.engines.mailbox import earliest
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
@@ -78,6 +79,11 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
     answers: Answers | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
+
+    def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:
+        """Until when what is asked now can be answered: for `ttl`, but not beyond the run's deadline; None for ever."""
+        own = None if ttl is None else self.stamp.now() + ttl
+        return earliest(own, deadline)
 
     def leavable(
         self, work: Awaitable[T], what: str, who: Quadruple, *, owner: asyncio.Task[Any] | None = None

@@ -6,6 +6,7 @@ What a control does to the run itself is folded from the answers by `runtime.ste
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -17,6 +18,7 @@ from harborage.events.payloads import ControlLifecyclePayload
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
 from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
+from harborage.runtime.engines.answers import answered_pause, is_only_answer
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -37,6 +39,8 @@ from harborage.runtime.steering.state import ControlErrors, OpenPause, Steered, 
 from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harborage.identity import Quadruple
     from harborage.runtime.agent.hard_cancel import HardCancel
     from harborage.runtime.agent.services import AgentServices
@@ -59,11 +63,13 @@ async def steer(
     *,
     key: str = "",
     hard_cancel: HardCancel | None = None,
+    deadline: datetime | None = None,
 ) -> list[Steered]:
     """Apply the controls of one batch in order; each ends as applied or failed, in the events and in the history.
 
     `key` names the batch for good, so that one applied again after a crash finds the pause that it opened.
     `hard_cancel` is the run's hook for one; a hard cancel waits until it has returned, and fires it if need be.
+    `deadline` is the run's.
 
     Raises:
         Exception: the first control that failed, where such a control ends the run.
@@ -81,7 +87,7 @@ async def steer(
             if request.awaits_provider and pause is None and control.type is ControlType.RESUME:
                 outcome = Steered(control=control)  # the run goes on since it came
             else:
-                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}")
+                apply = partial(_apply, task_id=request.task_id, key=f"{key}/{index}", deadline=deadline)
                 outcome = await _served(services, who, control, apply, pause)
         except Exception as error:
             await _came_to_nothing(services, who, control)
@@ -136,15 +142,19 @@ async def open_pause(
     *,
     key: str,
     handles: Trajectory | None = None,
+    deadline: datetime | None = None,
 ) -> OpenPause:
-    """Open a pause on the coordinator, with the deadline that this runtime gives to pauses."""
+    """Open a pause on the coordinator: open as long as this runtime leaves pauses open, or until `deadline`, the run's.
+
+    Nobody can answer after the run, so the earlier of the two is what a person is shown.
+    """
     pause = await services.pauses.request(
         PauseRequest(
             identity=who,
             reason=reason,
             payload=payload,
             trajectory=handles,
-            deadline=None if services.pause_ttl is None else services.stamp.now() + services.pause_ttl,
+            deadline=services.answer_by(services.pause_ttl, deadline),
             key=f"pause:{key}" if services.keys_pauses else "",
         )
     )
@@ -173,7 +183,14 @@ async def _served(
 
 
 async def _apply(
-    services: AgentServices, who: Quadruple, control: ControlEvent, pause: OpenPause | None, *, task_id: str, key: str
+    services: AgentServices,
+    who: Quadruple,
+    control: ControlEvent,
+    pause: OpenPause | None,
+    *,
+    task_id: str,
+    key: str,
+    deadline: datetime | None,
 ) -> Steered:
     match control.type:
         case ControlType.INJECT_CONTEXT | ControlType.REDIRECT | ControlType.USER_MESSAGE | ControlType.CANCEL:
@@ -185,7 +202,7 @@ async def _apply(
             if pause is not None:
                 return Steered(control=control)
             payload = {**(control.payload or {}), "requested_by": "steering"}
-            opened = await open_pause(services, who, PauseReason.AWAIT_INPUT, payload, key=key)
+            opened = await open_pause(services, who, PauseReason.AWAIT_INPUT, payload, key=key, deadline=deadline)
             return Steered(control=control, opened=opened)
         case ControlType.RESUME | ControlType.APPROVE | ControlType.REJECT:
             return await _resume(services, who, control, pause)
@@ -213,15 +230,20 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         await _resolve(gate, control)
         if pause is None:
             return Steered(control=control)
-    if pause is None:
-        raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
-    _check_token(services, control, pause)
+    token = answered_pause(control) if services.binds_answers else ""
+    if pause is None or token not in {"", pause.token}:
+        return await _answered_late(services, who, control, token, pause)
     payload = dict(control.payload or {})
     if services.binds_answers and payload.get("token") == pause.token:
         del payload["token"]  # it says which question is answered, and is no part of the answer
     if control.type is ControlType.REJECT:
         payload["rejected"] = True
-    settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
+    try:
+        settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
+    except AlreadyResumedError:
+        settled = await services.pauses.status(pause.token, who=who, fresh=True)
+        if not _has_settled(control, settled):
+            raise
     return Steered(
         control=control,
         settled=settled.decision,
@@ -238,11 +260,33 @@ def _check_settled(control: ControlEvent, settled: str) -> None:
         raise AlreadyResumedError(settled)
 
 
-def _check_token(services: AgentServices, control: ControlEvent, pause: OpenPause) -> None:
-    """Where answers are bound, one that names a token settles that pause or none: a second click is no new answer."""
-    token = (control.payload or {}).get("token")
-    if services.binds_answers and isinstance(token, str) and token not in {"", pause.token}:
-        raise PauseNotFoundError(token)
+async def _answered_late(
+    services: AgentServices, who: Quadruple, control: ControlEvent, token: str, pause: OpenPause | None
+) -> Steered:
+    """An answer to a pause on which the run does not wait: a second one, or one that took effect before a process died.
+
+    Where answers are bound, one that names a token settles that pause or none: a second click is no new answer.
+
+    Raises:
+        AlreadyResumedError: that pause was settled otherwise, or by somebody else.
+        NoOutstandingPauseError, PauseNotFoundError: it names no pause of this run that was settled.
+    """
+    known: Pause | None = None
+    if token:
+        with suppress(PauseNotFoundError, PauseScopeMismatchError):
+            known = await services.pauses.status(token, who=who, fresh=True)
+    if known is not None and known.identity == who and not known.is_paused:
+        if _has_settled(control, known):
+            return Steered(control=control)
+        raise AlreadyResumedError(token, str(known.decision or ""))
+    if pause is None:
+        raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
+    raise PauseNotFoundError(token)
+
+
+def _has_settled(control: ControlEvent, settled: Pause) -> bool:
+    """Whether this very control settled the pause, in a process that died before it could be told so."""
+    return is_only_answer(control, settled.token) and settled.decision == RESUMES[control.type]
 
 
 async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.state.store import StateStore
 
-__all__ = ["ANSWERS", "Answers", "answered_pause", "check_handles"]
+__all__ = ["ANSWERS", "Answers", "answered_pause", "check_handles", "is_only_answer"]
 
 ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
 """The controls that settle a pause."""
@@ -40,6 +40,11 @@ def answered_pause(control: ControlEvent) -> str:
     """The token of the pause that a control answers; empty for one that answers none by name."""
     token = (control.payload or {}).get("token") if control.type in ANSWERS else None
     return token if isinstance(token, str) else ""
+
+
+def is_only_answer(control: ControlEvent, token: str) -> bool:
+    """Whether a control came as the one answer to this pause: if it was settled so, it was settled by this control."""
+    return control.event_id == f"{_ID}{token}" or control.event_id.startswith(f"{_ID}{token}/")
 
 
 class Answers:
