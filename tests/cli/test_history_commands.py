@@ -160,6 +160,9 @@ def test_a_run_is_json_for_machines(run_ids: list[str], typed: Typed) -> None:
     """The whole history."""
     shown = json.loads(typed("runs", "show", run_ids[0], "--json")[1])
     assert (shown["run_id"], len(shown["steps"]), shown["finish"]["payload"]) == (run_ids[0], 3, "done")
+    first = shown["steps"][0]
+    said = [first["decision"], *first["calls"], *first["asked"][0]["answer"]["tool_calls"]]
+    assert [one["args"] for one in said] == [{"at": 1}] * 3
 
 
 @pytest.mark.parametrize("command", ["runs show", "replay", "freeze", "fork --at 1"])

@@ -30,7 +30,7 @@ WIRE_KEYS = {
     "pause.requested": "Token Reason",
     "pause.resumed": "Token Reason Decision",
     "pause.payload_artifact_routed": "Token ArtifactID PayloadBytes ThresholdBytes",
-    "runs.overrides_set": "Actor SessionID SetReasoningEffort SetTemperature SetMaxTokens SetSystemPrompt",
+    "runs.overrides_set": "Actor SessionID SetReasoningEffort SetTemperature SetTopP SetMaxTokens SetSystemPrompt",
     "task.spawned": "TaskID Kind ParentTaskID Priority IdempotencyKey",
     "task.started": "TaskID PriorState",
     "task.paused": "TaskID",

@@ -11,6 +11,7 @@ import binascii
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,6 +194,8 @@ def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Prompt], Promp
 def shown_json(data: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
     """JSON for other eyes: what freezing hides in a record is hidden, and the tokens of pauses are left to answer with.
 
+    Arguments of calls, which are bytes in a decision and text in a call, stand as the JSON that they are.
+
     Raises:
         RedactionFailedError: it is nested too deeply to be looked through.
     """
@@ -201,7 +204,39 @@ def shown_json(data: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
     if isinstance(before, dict):
         for pause, shown in zip(before.get("pauses") or (), after.get("pauses") or (), strict=True):
             shown["token"] = pause["token"]
-    return codec.encode(after)
+    return codec.encode(_readable(after))
+
+
+_FOREIGN: Final = frozenset({"background", "metadata", "observation", "payload", "seen"})
+"""What tools, models and people have written, which stays as it is."""
+
+
+def _readable(value: Any) -> Any:
+    """The same with the arguments of calls as JSON."""
+    match value:
+        case {"args": str(args), **rest} if "tool" in rest or "name" in rest:
+            return {**value, "args": _arguments(args)}
+        case dict():
+            return {key: inner if key in _FOREIGN else _readable(inner) for key, inner in value.items()}
+        case list():
+            return [_readable(inner) for inner in value]
+        case _:
+            return value
+
+
+def _arguments(text: str) -> Any:
+    """Arguments that are kept as JSON text or as base64 of it; what is neither stays as it is."""
+    for data in (text.encode(), _from_base64(text)):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return codec.decode(data)
+    return text
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
 
 
 def _cleaned(value: Any, scrubber: Scrubber) -> Any:

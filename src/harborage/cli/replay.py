@@ -51,7 +51,7 @@ async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
     from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
     from harborage.cli.consent import allow_agent
     from harborage.cli.standing import agent_of
-    from harborage.cli.text import masked, printable
+    from harborage.cli.text import for_machines, masked, printable
     from harborage.runtime.history import find_run, read_run
 
     async with kept_runs(url) as storage:
@@ -64,7 +64,7 @@ async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
         as_then = as_it_ran(found, entries, artifacts=artifacts_of(url, Path.cwd()))
         replayed = await replay_agent(as_then, entries)
     if is_json:
-        sys.stdout.write(shown_json(replayed.to_json()).decode() + "\n")
+        sys.stdout.write(for_machines(shown_json(replayed.to_json())) + "\n")
         return 0 if replayed.is_same else 1
     sys.stdout.write(f"run {replayed.run_id}: {printable(str(masked(replayed.told())))}\n")
     return 0 if replayed.is_same else 1

@@ -62,5 +62,6 @@ class RunsOverridesSetPayload(SafePayload, frozen=True):
     session_id: str
     set_reasoning_effort: bool = False
     set_temperature: bool = False
+    set_top_p: bool = False
     set_max_tokens: bool = False
     set_system_prompt: bool = False
