@@ -89,10 +89,13 @@ class Quadruple(msgspec.Struct, frozen=True, rename=_WIRE):
         return Identity(self.tenant_id, self.user_id, self.session_id)
 
 
+_TRIPLE = ("tenant_id", "user_id", "session_id")
+_QUADRUPLE = (*_TRIPLE, "run_id")
+
+
 def missing_parts(who: Identity | Quadruple, *, run: bool = False) -> tuple[str, ...]:
     """The names of the empty parts, in order. Only the empty string is missing: white space is a value."""
-    parts = ("tenant_id", "user_id", "session_id") + (("run_id",) if run else ())
-    return tuple(name for name in parts if not getattr(who, name))
+    return tuple([name for name in (_QUADRUPLE if run else _TRIPLE) if not getattr(who, name)])
 
 
 def validate(who: Identity | Quadruple) -> None:

@@ -109,7 +109,8 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     tool_calls: Sequence[ToolCallStructured] = ()
 
     def __post_init__(self) -> None:
-        _freeze(self, "tool_calls", self.tool_calls)
+        if not isinstance(self.tool_calls, tuple):
+            _freeze(self, "tool_calls")
 
 
 _MOST_TOKENS: Final = 1 << 53
@@ -187,7 +188,8 @@ class CompleteResponse(msgspec.Struct, frozen=True):
     finish_reason: str = ""
 
     def __post_init__(self) -> None:
-        _freeze(self, "tool_calls", self.tool_calls)
+        if not isinstance(self.tool_calls, tuple):
+            _freeze(self, "tool_calls")
 
 
 OnDelta: TypeAlias = Callable[[str, bool], None]
@@ -225,9 +227,8 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
 
     def __post_init__(self) -> None:
-        _freeze(self, "messages", self.messages)
-        _freeze(self, "stops", self.stops)
-        _freeze(self, "tools", self.tools)
+        if not (isinstance(self.messages, tuple) and isinstance(self.stops, tuple) and isinstance(self.tools, tuple)):
+            _freeze(self, "messages", "stops", "tools")
 
 
 @runtime_checkable
@@ -262,7 +263,7 @@ def check_message(message: ChatMessage) -> None:
     check_content(message.content, may_be_absent=may_be_absent)
 
 
-def _freeze(value: msgspec.Struct, field: str, items: Sequence[Any]) -> None:
-    """Keep a tuple where a caller gave a list: requests are shared, so a later append must not reach them."""
-    if not isinstance(items, tuple):
-        msgspec.structs.force_setattr(value, field, tuple(items))
+def _freeze(value: msgspec.Struct, *fields: str) -> None:
+    """Keep tuples where a caller gave lists: requests are shared, so a later append must not reach them."""
+    for field in fields:
+        msgspec.structs.force_setattr(value, field, tuple(getattr(value, field)))

@@ -135,7 +135,8 @@ class RunContext(msgspec.Struct, kw_only=True):
 
     def now(self) -> datetime:
         """The time of the run's clock, or of the wall clock when it has none, in UTC."""
-        return datetime.now(UTC) if self.clock is None else self.clock().astimezone(UTC)
+        at = datetime.now(UTC) if self.clock is None else self.clock()
+        return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 
 @runtime_checkable

@@ -51,6 +51,8 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
         OrphanToolCallError: tool calls and their answers do not pair.
     """
     start, begun = _known_beginning(messages)
+    if start == len(messages):
+        return begun
     known = facts_of(messages, start)
     check_pairing(messages, known, start)
     answers = [at for at, one in enumerate(known, start) if one.is_answer]

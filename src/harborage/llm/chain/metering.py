@@ -45,7 +45,9 @@ class Metered(Layer):
             # Shared by all calls that began before the table was there, so one that is cancelled leaves it running.
             await asyncio.shield(loading)
         answer = self._with_usage(request, answer, profile, latency_ms)
-        answer = msgspec.structs.replace(answer, cost=self._cost(model, answer))
+        cost = self._cost(model, answer)
+        if cost is not answer.cost:
+            answer = msgspec.structs.replace(answer, cost=cost)
         self._record(model, profile, answer)
         return answer
 

@@ -10,7 +10,6 @@ import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from harborage.callables import require_async, require_sync
 from harborage.events import DecisionPayload, EventType
@@ -197,8 +196,7 @@ class ReActPlanner:
             shown.discovered_tools = known
         built = self._builder.build(shown, self._system_prompt)
         is_parallel = self._is_parallel and run.hints.max_parallel != 1
-        request = replace(built, tools=declared_tools(shown), parallel_tool_calls=is_parallel)
-        return streamed(request, run.on_chunk)
+        return streamed(built, run.on_chunk, tools=declared_tools(shown), parallel_tool_calls=is_parallel)
 
     async def _answer(self, run: RunContext, request: CompleteRequest) -> _Answer:
         """The model's usable answer. One that means no decision is told to the model and asked for again, in bounds."""

@@ -26,9 +26,10 @@ from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, DEFAULT_MAX_
 from harborage.planner.react.rendering import one_line, text_content
 from harborage.planner.react.replay import Replay
 from harborage.planner.react.sections import default_sections, planning_constraints, section
-from harborage.planner.react.toolbox import listed_tools, tool_names
+from harborage.planner.react.toolbox import toolbox_of
 
 if TYPE_CHECKING:
+    from harborage.planner.react.toolbox import Toolbox
     from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
     from harborage.planner.views import InputArtifactView
     from harborage.tools import Tool
@@ -76,8 +77,8 @@ class DefaultPromptBuilder:
             MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
         """
         guidance = guidance_lines(run.repair_counters)
-        tools = tool_names(run)
-        can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools
+        tools = toolbox_of(run)
+        can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools.names
         messages = [self._system(run, system_prompt, guidance, tools)]
         messages += [_system(text) for text in context_blocks(run, can_fetch=can_fetch)]
         messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
@@ -90,15 +91,13 @@ class DefaultPromptBuilder:
         _announce(run, guidance)
         return CompleteRequest(messages=messages)
 
-    def _system(
-        self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: frozenset[str]
-    ) -> ChatMessage:
+    def _system(self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: Toolbox) -> ChatMessage:
         is_default = not system_prompt or system_prompt == DEFAULT_SYSTEM_PROMPT
         return _system_message(
             "" if is_default else system_prompt,
             run.now().date().isoformat() if is_default else "",
-            tools,
-            listed_tools(run, self.max_tool_examples),
+            tools.names,
+            tools.listed(self.max_tool_examples),
             "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text),
             planning_constraints(run.planning_hints),
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harborage.planner.views import ToolCatalogView
     from harborage.tools import Tool, ToolExample
 
-__all__ = ["NO_TOOLS", "declared_tools", "listed_tools", "tool_names"]
+__all__ = ["NO_TOOLS", "Toolbox", "declared_tools", "listed_tools", "tool_names", "toolbox_of"]
 
 NO_TOOLS: Final = "(no tools are registered)"
 
@@ -85,22 +85,24 @@ def declared_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
 
     Without a catalog there are none at all.
     """
-    return () if run.catalog is None else _toolbox(run).declared()
+    return () if run.catalog is None else toolbox_of(run).declared()
 
 
 def listed_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
     """One entry a tool: its name, its description, and its best `max_examples`; schemas are in the declarations."""
-    return NO_TOOLS if run.catalog is None else _toolbox(run).listed(max_examples)
+    return toolbox_of(run).listed(max_examples)
 
 
 def tool_names(run: RunContext) -> frozenset[str]:
     """The names of the tools that this step may call, those that were discovered among them."""
-    return frozenset() if run.catalog is None else _toolbox(run).names
+    return toolbox_of(run).names
 
 
-def _toolbox(run: RunContext) -> _Toolbox:
-    assert run.catalog is not None
-    toolbox = kept_with(run.trajectory, "react.toolbox", _Toolbox)
+def toolbox_of(run: RunContext) -> Toolbox:
+    """The tools of this step; none without a catalog."""
+    if run.catalog is None:
+        return Toolbox()
+    toolbox = kept_with(run.trajectory, "react.toolbox", Toolbox)
     toolbox.refresh(_tools(run.catalog, run), run.hints.prefer_transport)
     return toolbox
 
@@ -112,7 +114,7 @@ def _tools(catalog: ToolCatalogView, run: RunContext) -> list[Tool]:
     return [*tools, *(tool for tool in found if tool is not None)]
 
 
-class _Toolbox:
+class Toolbox:
     """The tools that one run saw last, and what was made of them."""
 
     __slots__ = ("_declared", "_first", "_listed", "_seen", "_tools", "names")
@@ -144,12 +146,14 @@ class _Toolbox:
         self._listed = {}
 
     def declared(self) -> tuple[ToolDeclaration, ...]:
+        """The native declarations, the sub-task controls first."""
         if self._declared is None:
             tools = (ToolDeclaration(tool.name, tool.description, tool.args_schema or _NO_ARGS) for tool in self._tools)
             self._declared = (*_CONTROLS, *tools)
         return self._declared
 
     def listed(self, max_examples: int) -> str:
+        """The short list for the prompt."""
         text = self._listed.get(max_examples)
         if text is None:
             text = "\n\n".join(_entry(tool, max_examples) for tool in self._tools) or NO_TOOLS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -30,12 +30,13 @@ async def ask(run: RunContext, client: LLMClient, request: CompleteRequest) -> C
         return await client.complete(request)
 
 
-def streamed(request: CompleteRequest, on_chunk: OnChunk | None) -> CompleteRequest:
-    """The request with its answer streamed to `on_chunk`, or as it is when nobody listens."""
+def streamed(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any) -> CompleteRequest:
+    """The request with its answer streamed to `on_chunk`, when somebody listens, and with `changes`."""
     if on_chunk is None:
-        return request
+        return replace(request, **changes) if changes else request
     return replace(
         request,
+        **changes,
         stream=True,
         on_content=partial(_pass_on, on_chunk, ChunkKind.CONTENT),
         on_reasoning=partial(_pass_on, on_chunk, ChunkKind.REASONING),
