@@ -104,7 +104,7 @@ class SessionMemory:
         self._bus = bus
         self._summariser = summariser
         self._clock = clock
-        self._logger = logger or logging.getLogger("harborage.memory")
+        self._logger = logging.getLogger("harborage.memory") if logger is None else logger
         self._locks: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
         self._degraded: dict[Identity, None] = {}
         self._crew = Crew(lambda name, error: self._logger.error("%s stopped: %s", name, error_reason(error)))

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from harborage import codec
 from harborage.artifacts import ArtifactRef, ArtifactScope, MemoryArtifactStore
+from harborage.concurrency import CANCEL_GRACE_S, STOP
 from harborage.identity import Quadruple
 from harborage.runtime.dispatch import (
     DEFAULT_HEAVY_THRESHOLD,
@@ -26,7 +28,7 @@ from harborage.runtime.dispatch import (
     project_observation,
 )
 from harborage.runtime.dispatch.heavy import STORE_TIMEOUT_S
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -223,6 +225,41 @@ async def test_a_store_that_does_not_answer_costs_the_reference_and_no_more(logg
     shown = await task
     assert shown.is_heavy
     assert "artifact_ref" not in shown.llm
+
+
+async def test_a_store_that_ignores_its_cancellation_is_left(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When its time is up, and when the run is to end: neither waits for it longer than the grace."""
+    clock, is_over = FakeClock(), False
+
+    class Ignores(MemoryArtifactStore):
+        async def put_bytes(self, *args: Any, **options: Any) -> ArtifactRef:
+            while not is_over:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.get_running_loop().create_future()
+            raise AssertionError
+
+    def kept() -> asyncio.Task[Projection]:
+        work = project_observation(
+            "t", of_size(100), who=RUN, store=Ignores(), threshold=100, logger=logger, clock=clock
+        )
+        return asyncio.create_task(work)
+
+    late, ended = kept(), kept()
+    await settle()
+    ended.cancel(STOP)
+    await settle()
+    await clock.run_for(CANCEL_GRACE_S)
+    with pytest.raises(asyncio.CancelledError):
+        await ended
+    await clock.run_for(STORE_TIMEOUT_S)
+    await clock.run_for(CANCEL_GRACE_S)
+    assert (await late).is_heavy
+    assert [record.getMessage() for record in caplog.records].count(
+        "the artifact store was left: it ignored its cancellation"
+    ) == 2
+    is_over = True
 
 
 class Opaque:

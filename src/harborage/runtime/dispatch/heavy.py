@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Clock, timers_of
-from harborage.concurrency import CancelScope
+from harborage.concurrency import CancelScope, leavable
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -150,21 +151,26 @@ async def kept(
         logger.warning("a heavy tool result is cut and not kept: there is no artifact store", extra=note)
         return projection
     try:
-        ref = None
-        with CancelScope(timers_of(clock), STORE_TIMEOUT_S):
-            ref = await store.put_bytes(
-                ArtifactScope.of(who),
-                projection.encoded,
-                mime_type="application/json",
-                filename=f"tool-result-{tool}.json",
-                source=_source(tool, who, clock),
-            )
+        ref, timers = None, timers_of(clock)
+        kept = store.put_bytes(
+            ArtifactScope.of(who),
+            projection.encoded,
+            mime_type="application/json",
+            filename=f"tool-result-{tool}.json",
+            source=_source(tool, who, clock),
+        )
+        with CancelScope(timers, STORE_TIMEOUT_S):
+            ref = await leavable(kept, clock=timers, on_left=partial(_was_left, logger, note))
         if ref is None:
             raise TimeoutError(f"the artifact store gave no answer within {STORE_TIMEOUT_S:g} s")
     except Exception:
         logger.warning("a heavy tool result is cut and not kept: the store failed", extra=note, exc_info=True)
         return projection
     return replace(projection, llm={**projection.llm, "artifact_ref": ref.id})
+
+
+def _was_left(logger: logging.Logger, note: dict[str, Any], _: BaseException | None) -> None:
+    logger.warning("the artifact store was left: it ignored its cancellation", extra=note)
 
 
 def _source(tool: str, who: Quadruple, clock: Clock) -> dict[str, Any]:
