@@ -302,14 +302,15 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return _StepSizes()
 
     def _before_steps(self) -> list[bytes]:
-        context = _named("tool_context", self.tool_context)
-        return [*_member("query", self.query), *_member("llm_context", self.llm_context), context]
+        parts = [_named("query", self.query)] if self.query else []
+        if self.llm_context:
+            parts.append(_named("llm_context", self.llm_context))
+        return [*parts, _named("tool_context", self.tool_context)]
 
     def _after_steps(self) -> list[bytes]:
         # A summary without content is still a summary, so it is left out only when there is none.
         parts = [] if self.summary is None else [_named("summary", self.summary)]
-        for name in _AFTER_SUMMARY:
-            parts += _member(name, getattr(self, name))
+        parts += [_named(name, value) for name in _AFTER_SUMMARY if (value := getattr(self, name))]
         if self.steps_summarised != self._usually_summarised():
             parts.append(_named("steps_summarised", self.steps_summarised))
         return parts
@@ -325,11 +326,6 @@ _AFTER_SUMMARY: Final = (
     "background",
     "resume_hint",
 )
-
-
-def _member(name: str, value: Any) -> list[bytes]:
-    """The JSON member `name`, or nothing when `value` is empty."""
-    return [_named(name, value)] if value else []
 
 
 def _named(name: str, value: Any) -> bytes:

@@ -53,8 +53,6 @@ __all__ = [
 ]
 
 _CANDIDATES: Final = 3
-_NO_USAGE: Final = Usage()
-_NO_COST: Final = Cost()
 _MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
 _KINDS: Final = {
     name: kind
@@ -343,6 +341,4 @@ def slim(prompt: Prompt) -> Prompt:
 
 
 def _said(figures: Usage | Cost) -> dict[str, Any]:
-    if figures in (_NO_USAGE, _NO_COST):
-        return {}
-    return {name: value for name in figures.__struct_fields__ if (value := getattr(figures, name))}
+    return {name: value for name, value in msgspec.structs.asdict(figures).items() if value}

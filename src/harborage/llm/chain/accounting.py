@@ -58,7 +58,8 @@ class Accounted(Layer):
         if self._price_of(model, Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)) is None:
             raise PriceUnknownError(model)
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         account = current_account()
         if account is None:
             return await self._inner.complete(request)

@@ -44,7 +44,8 @@ class Correcting(Layer):
         InvalidJSONSchemaError: the schema of the answer is no JSON, and a policy has to read it.
     """
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         if not request.model and self._cfg.model:
             request = msgspec.structs.replace(request, model=self._cfg.model)
         profile = self._cfg.profiles.get(request.model)

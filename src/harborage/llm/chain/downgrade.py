@@ -36,7 +36,8 @@ class Downgrading(Layer):
         DowngradeExhaustedError: every mode was refused; the text lists them, the last refusal is the cause.
     """
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         ladder = self._ladder(request)
         if not ladder:
             return await self._inner.complete(request)

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 class Governed(Layer):
     """Asks the governor of `Deps` around every call; without one it passes calls on."""
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         governor = self._deps.governance
         if governor is None:
             return await self._inner.complete(request)

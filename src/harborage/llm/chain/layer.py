@@ -17,7 +17,7 @@ __all__ = ["Layer"]
 
 
 class Layer:
-    """An `LLMClient` around another one; a subclass says in `_complete` what it adds to a call.
+    """An `LLMClient` around another one; a subclass adds to a call in its `complete`.
 
     Closing it closes the client inside, once, however often and by however many it is asked.
 
@@ -39,14 +39,13 @@ class Layer:
         return self._inner
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The answer of the client inside, with what this layer adds.
+        """The answer of the client inside, with what this layer adds. Never: changes `request` or keeps anything of it.
 
         Raises:
             ClientClosedError: the layer is closed; nothing else is looked at before.
         """
-        if self._is_closed:
-            raise ClientClosedError()
-        return await self._complete(request)
+        self._check_open()
+        return await self._inner.complete(request)
 
     async def close(self) -> None:
         """Refuse further calls and close the client inside. Closing twice does nothing."""
@@ -55,6 +54,11 @@ class Layer:
         self._is_closed = True
         await self._inner.close()
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
-        """One call through this layer. Never: changes `request` or keeps anything of it."""
-        return await self._inner.complete(request)
+    def _check_open(self) -> None:
+        """What every `complete` begins with.
+
+        Raises:
+            ClientClosedError: the layer is closed.
+        """
+        if self._is_closed:
+            raise ClientClosedError()

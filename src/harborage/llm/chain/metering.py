@@ -34,7 +34,8 @@ class Metered(Layer):
         self._prices = Prices(cfg.provider or cfg.driver, base_url=cfg.base_url) if prices is None else prices
         self._loading: asyncio.Future[None] | None = None
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         model = request.model or self._cfg.model
         profile = self._cfg.profiles.get(model)
         began = self._deps.clock.monotonic()

@@ -32,7 +32,8 @@ _RENAMED: Final = "llm.renamed"
 class Naming(Layer):
     """Gives tools whose names a provider would refuse other names, for the length of a call."""
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         called = read_conversation(request.messages).called
         names = wire_names(called.union([one.name for one in request.tools]))
         if not names:

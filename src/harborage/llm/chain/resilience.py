@@ -29,7 +29,8 @@ _MOST_DOUBLINGS: Final = 62
 class Resilient(Layer):
     """Repeats a call as often and as patiently as `cfg.transport` allows; the last failure is passed on as it is."""
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         policy = self._cfg.transport
         if policy.max_retries <= 0:
             return await self._inner.complete(request)

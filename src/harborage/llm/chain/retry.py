@@ -40,7 +40,8 @@ class Retrying(Layer):
         RetryExhaustedError: the last answer allowed was refused too; `response` is that answer.
     """
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         validator = request.validator
         if validator is None:
             return await self._inner.complete(request)

@@ -50,7 +50,8 @@ class Safe(Layer):
         self._timeout_s = DEFAULT_TIMEOUT_S if cfg.timeout_s is None else cfg.timeout_s
         self._materialiser = Materialiser(deps)
 
-    async def _complete(self, request: CompleteRequest) -> CompleteResponse:
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
         who = caller()
         model = request.model or self._cfg.model
         known = check_structure(model, request.messages)
