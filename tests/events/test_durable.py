@@ -424,3 +424,44 @@ async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Ope
     assert order == ["behind", "at once"]
     log.refuses.clear()
     await bus.aclose()
+
+
+async def test_a_bus_over_a_log_that_hangs_is_closed_in_time(
+    log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the stated time it is: who waits gets an error, and what may be lost is told by session and log."""
+    bus = DurableEventBus(log, clock=clock, close_within_s=3.0)
+    log.may_write.clear()
+    bus.publish_nowait(an_event(1))
+    bus.publish_nowait(an_event(2, OTHER))
+    waiting = asyncio.create_task(bus.publish(an_event(3, OTHER)))
+    await settle()
+    closing = asyncio.create_task(bus.aclose())
+    await clock.run_for(2.9)
+    assert not closing.done()
+    await clock.run_for(0.2)
+    assert closing.done()
+    with pytest.raises(BusClosedError):
+        await waiting
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.startswith("events: FaultyLog did not answer within 3 s; not known to be kept, by session:")
+    assert "'other': 2" in line
+
+
+async def test_an_owned_log_that_does_not_close_holds_nobody_up(
+    log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is told, and the bus is closed."""
+    monkeypatch.setattr(log, "aclose", asyncio.Event().wait)
+    bus = DurableEventBus(log, clock=clock, close_within_s=3.0, owns_log=True)
+    closing = asyncio.create_task(bus.aclose())
+    await clock.run_for(3.1)
+    assert closing.done()
+    assert "events: FaultyLog did not close within 3 s" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
+async def test_the_time_to_close_is_limited(log: FaultyLog, wrong: float) -> None:
+    """A bus that could wait for ever is refused."""
+    with pytest.raises(BusConfigError, match="close_within_s"):
+        DurableEventBus(log, close_within_s=wrong)

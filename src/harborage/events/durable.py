@@ -7,11 +7,12 @@ without a number (0) is told beside the record: streamed chunks, and what the bu
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers
-from harborage.concurrency import Crew
+from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
 from harborage.errors import error_reason
 from harborage.events.bus import EventBus, MemoryEventBus
 from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
@@ -34,6 +35,9 @@ __all__ = ["UNKEPT", "DurableEventBus", "make"]
 UNKEPT = frozenset({EventType.LLM_COMPLETION_CHUNK})
 """What is told but not kept: the whole of it comes in another event."""
 
+CLOSE_WITHIN_S: Final = 5.0
+"""Seconds that the log gets to take what was told, when a bus is closed."""
+
 _PAGE = 1_000
 _log = logging.getLogger(__name__)
 
@@ -48,7 +52,8 @@ class DurableEventBus(EventBus):
     for that session. At most `max_backlog` events may wait for the log, those beyond it `publish_nowait` refuses.
 
     Readers of a session hear of what other processes keep within `recheck_s` seconds, or when `catch_up` is called. The
-    log stays its owner's to close, after the bus, unless `owns_log`.
+    log stays its owner's to close, after the bus, unless `owns_log`. `aclose` waits for the log for `close_within_s`
+    seconds at most; what it has not taken by then is logged, by session, and whoever waits for it gets BusClosedError.
     """
 
     def __init__(
@@ -61,9 +66,13 @@ class DurableEventBus(EventBus):
         max_backlog: int = 10_000,
         owns_log: bool = False,
         recheck_s: float = 1.0,
+        close_within_s: float = CLOSE_WITHIN_S,
     ) -> None:
         if max_backlog < 1:
             raise BusConfigError("max_backlog")
+        if not 0 <= close_within_s < math.inf:
+            raise BusConfigError("close_within_s")
+        self._close_within_s = close_within_s
         self._log = log
         self._owns_log = owns_log
         self._redactor: Redactor = default_redactor() if redactor is None else redactor
@@ -146,11 +155,14 @@ class DurableEventBus(EventBus):
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        await self._crew.aclose()
-        await self._keeper.aclose()
+        await self._crew.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
+        await self._keeper.aclose(self._close_within_s)
         self._readers.close()
         if self._owns_log:
-            await self._log.aclose()
+            with CancelScope(self._clock, self._close_within_s) as closing:
+                await self._log.aclose()
+            if closing.was_cancelled:
+                _log.error("events: %s did not close within %g s", type(self._log).__name__, self._close_within_s)
 
     def _admitted(self, event: Event) -> Event:
         if self._is_closed:

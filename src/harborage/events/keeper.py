@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from harborage.concurrency import Crew
-from harborage.events.errors import BusBacklogError, BusStalledError, EventCorruptError, SequenceTakenError
+from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
+from harborage.events.errors import (
+    BusBacklogError,
+    BusClosedError,
+    BusStalledError,
+    EventCorruptError,
+    SequenceTakenError,
+)
 from harborage.events.event import Event
 from harborage.events.log import EventLog, Logged
 from harborage.events.stored import decode_event
@@ -181,17 +187,26 @@ class Keeper:
             marks.append(self._reached(line))
         await asyncio.gather(*marks)
 
-    async def aclose(self) -> None:
-        """Offer everything to the log once more, and let go of what it refuses, out loud."""
+    async def aclose(self, seconds: float) -> None:
+        """Offer everything to the log once more, for `seconds` at most, and let go of what it leaves, out loud."""
         if self._retry is not None:
             self._retry.cancel()
         self._try_again(is_last=True)
-        await self._crew.join()
-        lost = {line.who.session_id: len(line.items) for line in self._lines.values() if line.items}
-        if lost:
-            _log.error("events: the log refused to the end; not kept, by session: %s", lost)
+        with CancelScope(self._clock, seconds) as waiting:
+            await self._crew.join()
+        left = [line for line in self._lines.values() if line.items]
+        if left:
+            lost = {line.who.session_id: len(line.items) for line in left}
+            how = "refused to the end; not kept"
+            if waiting.was_cancelled:
+                how = f"did not answer within {seconds:g} s; not known to be kept"
+            _log.error("events: %s %s, by session: %s", type(self._log).__name__, how, lost)
+        for item in (item for line in left for item in line.items):
+            item.fail(BusClosedError())
         self._lines.clear()
-        await self._crew.aclose()
+        held = await self._crew.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
+        if held:
+            _log.error("events: %s ignores its cancellation and is left behind", type(self._log).__name__)
 
     def _line(self, event: Event) -> _Line:
         key = _key(event)
