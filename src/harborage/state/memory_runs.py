@@ -168,13 +168,15 @@ class MemoryRuns:
     # ── RunQueue ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
         self._check_open()
         self._fall_due()
         ready = builtins.list(self._ready.values())
         if blocked:
-            ready += [kept for kept in self._runs.values() if kept.standing.stand is Stand.BLOCKED and not kept.owner]
+            first = self._runs[behind].number if behind in self._runs else 0
+            every = (kept for kept in self._runs.values() if kept.number > first)
+            ready += [kept for kept in every if kept.standing.stand is Stand.BLOCKED and not kept.owner]
         if agent:
             ready = [kept for kept in ready if kept.made.agent in ("", agent)]
         claims: builtins.list[Claim] = []

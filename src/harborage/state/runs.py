@@ -255,12 +255,13 @@ class RunQueue(Protocol):
     """
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
         """Take runs that are ready and carried by nobody who lives, oldest first, each with a new fence.
 
         With `agent` only runs of that agent, and those of none. With `blocked` those that need other code are taken,
-        too. A run that is claimed keeps its standing until it is changed.
+        too, but of them only those that were made after the run `behind`: whoever asks on behind the last one gets each
+        once. A run that is claimed keeps its standing until it is changed.
         """
         ...
 

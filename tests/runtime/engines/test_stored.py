@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason, PauseReason
-from harborage.runtime.durable import Durable, Engine, RunPhase, RunRequest
+from harborage.runtime.durable import Durable, Engine, HistoryMismatchError, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
@@ -163,3 +164,36 @@ async def test_a_run_that_falls_due_while_its_time_is_asked_for_goes_on_at_once(
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await engine.aclose()
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:{}/runs.db"], ids=["memory", "sqlite"])
+async def test_every_blocked_run_has_its_turn_however_many_there_are(url: str, tmp_path: Path) -> None:
+    """A worker tries all of them once when it begins to serve, also where the first ones are blocked again at once."""
+    clock = FakeClock()
+    names = [f"run {index:03}" for index in range(250)]
+    tried: list[str] = []
+
+    async def changed(durable: Durable, request: RunRequest) -> Finish:
+        raise HistoryMismatchError(request.who.run_id, "1", "a", "b")
+
+    async def mended(durable: Durable, request: RunRequest) -> Finish:
+        tried.append(request.who.run_id)
+        if len(tried) <= 150:
+            raise HistoryMismatchError(request.who.run_id, "1", "a", "b")
+        return Finish(FinishReason.GOAL, "done")
+
+    async with await open_storage(url.format(tmp_path), clock=clock) as storage:
+        for program in (changed, mended):
+            engine = StoredEngine(storage.runs, storage.queue, Coordinator(clock=clock), clock=clock)
+            serving = asyncio.create_task(engine.serve(program, EffectTable({})))
+            if program is changed:
+                for name in names:
+                    await engine.start(name, RunRequest(who=Quadruple("t", "u", "s", name), goal="g"))
+            wanted = {RunPhase.BLOCKED: 250} if program is changed else {RunPhase.BLOCKED: 150, RunPhase.FINISHED: 100}
+            async with asyncio.timeout(60):
+                while Counter(one.phase for one in await engine.list()) != wanted:  # noqa: ASYNC110 - a blocked run tells nobody
+                    await asyncio.sleep(0)
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            await engine.aclose()
+    assert sorted(tried) == names

@@ -17,10 +17,11 @@ from harborage.state.runs import QueueFullError, RunRecordNotFoundError
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
-    from harborage.identity import Quadruple
-    from harborage.state.runs import RunQueue
+    from harborage.state.runs import RunQueue, RunRecord
 
 __all__ = ["MAX_UNREAD", "Desk", "limit_of"]
+
+_ENDED: Final = "run {} has ended; start another to go on"
 
 MAX_UNREAD: Final = 10_000
 """How many controls may wait for one run unless told otherwise."""
@@ -40,13 +41,16 @@ class Desk:
         self._clock = clock
         self._most = most
 
-    def checked(self, who: Quadruple, control: ControlEvent) -> ControlEvent:
-        """The control as the run `who` will get it: valid, stamped with the time, with an event id.
+    def checked(self, record: RunRecord, control: ControlEvent) -> ControlEvent:
+        """The control as its run will get it: valid, stamped with the time, with an event id.
 
         Raises:
+            RunNotFoundError: the run has ended.
             SteeringError, IdentityRequiredError: as `Inbox.enqueue`.
         """
-        checking = Inbox(who, self._clock)
+        if record.standing.stand.is_final:
+            raise RunNotFoundError(_ENDED.format(record.run_id))
+        checking = Inbox(record.who, self._clock)
         checking.enqueue(control)
         (stamped,) = checking.drain()
         return stamped if stamped.event_id else replace(stamped, event_id=new_id())
@@ -69,6 +73,6 @@ class Desk:
         try:
             return await self._queue.send(run.run_id, control.event_id, codec.encode(control), limit=limit)
         except RunRecordNotFoundError as error:
-            raise RunNotFoundError(f"run {run.run_id} has ended; start another to go on") from error
+            raise RunNotFoundError(_ENDED.format(run.run_id)) from error
         except QueueFullError as error:
             raise InboxFullError(run=run, limit=limit) from error

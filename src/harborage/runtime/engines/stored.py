@@ -148,11 +148,9 @@ class StoredEngine:
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
         record = await self._reader.record(run_id)
-        if record.standing.stand.is_final:
-            raise RunNotFoundError(f"run {run_id} has ended; start another to go on")
+        stamped = self._desk.checked(record, control)
         if is_blocked(record):
             self._logger.warning(KEPT, run_id, control.type, record.standing.reason)
-        stamped = self._desk.checked(record.who, control)
         carried = self._carried.get(run_id)
         if carried is not None and carried.mailbox is not None:
             carried.mailbox.check_open(control)
@@ -257,7 +255,7 @@ class StoredEngine:
         Raises:
             EngineError: the worker's sign of life has ended, so others would take what is taken up here.
         """
-        blocked, self._has_tried = True, False  # code that was wrong may be right now
+        blocked, behind, self._has_tried = True, "", False  # code that was wrong may be right now
         while True:
             self._changed.clear()
             if sign.done():
@@ -266,10 +264,15 @@ class StoredEngine:
             try:
                 is_more = True
                 while is_more:
-                    claims = await self._queue.claim(self._worker, agent=self._agent, limit=_CLAIMS, blocked=blocked)
+                    claims = await self._queue.claim(
+                        self._worker, agent=self._agent, limit=_CLAIMS, blocked=blocked, behind=behind
+                    )
                     for claim in claims:
                         self._take_up(claim)
-                    is_more, blocked = len(claims) == _CLAIMS, False
+                        if claim.record.standing.stand is Stand.BLOCKED:
+                            behind = claim.record.run_id
+                    is_more = len(claims) == _CLAIMS
+                    blocked = blocked and is_more
                 self._has_tried = True
                 await self._deliver()
                 self._sweep()

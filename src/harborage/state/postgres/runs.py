@@ -168,7 +168,7 @@ class PostgresRuns:
     # ── RunQueue ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
         self._check_open()
         await self._workers.meet(worker)
@@ -186,6 +186,7 @@ class PostgresRuns:
                 limit,
                 change,
                 [*changes, change] if is_again else changes,
+                behind,
             )
             return [Claim(record_of(row), Lease(row["run_id"], worker, row["fence"])) for row in rows]
 

@@ -66,14 +66,14 @@ class SQLiteRuns:
     # ── RunQueue ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
         now = self._now()
 
         def claim(tx: Transaction) -> builtins.list[Claim]:
             self._workers.sign(tx, worker)
             self._workers.bury_dead(tx, worker)
-            return self._tables.claim(tx, worker, agent=agent, limit=limit, blocked=blocked, now=now)
+            return self._tables.claim(tx, worker, agent=agent, limit=limit, blocked=blocked, behind=behind, now=now)
 
         return await self._write(claim)
 

@@ -228,7 +228,15 @@ class RunTables:
     # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def claim(
-        self, transaction: Transaction, worker: str, *, agent: str, limit: int, blocked: bool, now: int
+        self,
+        transaction: Transaction,
+        worker: str,
+        *,
+        agent: str,
+        limit: int,
+        blocked: bool,
+        behind: str,
+        now: int,
     ) -> builtins.list[Claim]:
         """Take runs that are ready and that nobody carries, oldest first."""
         execute, sql = transaction.execute, self._sql
@@ -237,7 +245,7 @@ class RunTables:
         if agent:
             asked = [("ready_of_agent", (one, limit)) for one in ("", agent)]
         if blocked:
-            asked.append(("blocked", (agent, limit)))
+            asked.append(("blocked", (behind, agent, limit)))
         ready: builtins.list[Any] = []
         for name, values in asked:
             rows, unreadable = read_rows(transaction, sql[name], values)

@@ -114,6 +114,21 @@ async def blocked_runs_wait_for_other_code(bench: StorageBench) -> None:
     expect_equal(await storage.queue.claim("worker"), [], "a claim after it was given back")
 
 
+async def every_blocked_run_has_its_turn(bench: StorageBench) -> None:
+    """Asked for behind the last one, blocked runs come once each, oldest first, also where they are given back."""
+    storage, names = bench.storage, [f"run {index}" for index in range(7)]
+    for name in names:
+        await begin(storage, name, standing=Standing(stand=Stand.BLOCKED, reason="changed"))
+    seen: list[str] = []
+    while claims := await storage.queue.claim("worker", limit=3, blocked=True, behind=seen[-1] if seen else ""):
+        for record, lease in claims:
+            seen.append(record.run_id)
+            await storage.queue.release(lease, record.standing)
+    expect_equal(seen, names, "the blocked runs")
+    await begin(storage, "ready")
+    expect_equal(ids(await storage.queue.claim("worker", blocked=True, behind=names[-1])), ["ready"], "what is ready")
+
+
 async def an_ended_run_never_moves_again(bench: StorageBench) -> None:
     """A final standing gives the lease back; the run is never claimed and takes no control any more."""
     storage = bench.storage
@@ -411,6 +426,7 @@ SCENARIOS = (
     the_oldest_come_first,
     an_agents_worker_claims_its_own,
     blocked_runs_wait_for_other_code,
+    every_blocked_run_has_its_turn,
     an_ended_run_never_moves_again,
     a_parked_run_waits,
     a_control_wakes_a_parked_run,

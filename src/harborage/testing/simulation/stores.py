@@ -133,9 +133,9 @@ class AuditedRuns(MemoryRuns):
         self.turned_away = 0
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
-        claims = await super().claim(worker, agent=agent, limit=limit, blocked=blocked)
+        claims = await super().claim(worker, agent=agent, limit=limit, blocked=blocked, behind=behind)
         for record, lease in claims:
             before = self._leases.get(lease.run_id)
             if before is not None and before.fence >= lease.fence:
@@ -200,11 +200,11 @@ class _Runs:
         await self._ask("runs.forget", self._runs.forget, run_id)
 
     async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False
+        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
     ) -> builtins.list[Claim]:
         self._live(worker)
         claims: builtins.list[Claim] = await self._ask(
-            "queue.claim", self._runs.claim, worker, agent=agent, limit=limit, blocked=blocked
+            "queue.claim", self._runs.claim, worker, agent=agent, limit=limit, blocked=blocked, behind=behind
         )
         return claims
 

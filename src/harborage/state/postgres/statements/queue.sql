@@ -17,7 +17,9 @@ ready as (
 ),
 blocked as (
   select number from harborage_runs
-  where $4::boolean and owner = '' and ready_at = 'infinity' and stand = 'blocked' and ($5 = '' or agent in ('', $5))
+  where
+    $4::boolean and owner = '' and ready_at = 'infinity' and stand = 'blocked' and ($5 = '' or agent in ('', $5))
+    and number > coalesce((select first.number from harborage_runs as first where first.run_id = $9), 0)
   order by ready_at, number limit $6 - (select count(*) from ready)
   for no key update skip locked
 ),

@@ -19,7 +19,10 @@ ORDER BY number LIMIT :limit;
 
 -- name: blocked
 SELECT number, run_id FROM harborage_standings
-WHERE stand = 'blocked' AND owner = '' AND (:agent = '' OR agent IN ('', :agent))
+WHERE
+  stand = 'blocked' AND owner = ''
+  AND number > coalesce((SELECT first.number FROM harborage_standings AS first WHERE first.run_id = :behind), 0)
+  AND (:agent = '' OR agent IN ('', :agent))
 ORDER BY number LIMIT :limit;
 
 -- name: take
