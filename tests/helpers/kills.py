@@ -1,0 +1,129 @@
+"""Workers that are killed while they commit, and what must be true of their store afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import busy_worker
+from harborage.store import Change, Commit, Guard, Status, Store
+from harborage.store.check import check, read
+from harborage.store.errors import ControlsLeftError
+
+PATIENCE_S = 60.0
+
+
+class Told:
+    """What the workers were told: which controls are on their way, and how many entries each run has at least."""
+
+    def __init__(self) -> None:
+        self.sent: defaultdict[str, set[str]] = defaultdict(set)
+        self.kept: defaultdict[str, int] = defaultdict(int)
+        self.lines = 0
+
+    def hear(self, line: bytes) -> None:
+        """Note one line of a worker; half of one, of a worker that died, is none."""
+        if not line.endswith(b"\n"):
+            return
+        self.lines += 1
+        what, run_id, value = line.decode().split()
+        if what == "sent":
+            self.sent[run_id].add(value)
+        else:
+            self.kept[run_id] = max(self.kept[run_id], int(value))
+
+
+def consumed(entry: bytes) -> Iterable[str]:
+    """The event ids of the controls that an entry of such a worker answers."""
+    return [entry.decode().removeprefix("answers ")] if entry.startswith(b"answers ") else []
+
+
+@asynccontextmanager
+async def busy(url: str, worker: str, *numbers: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A worker at work, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(busy_worker.__file__)),
+        url,
+        worker,
+        *map(str, numbers),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def hear(process: asyncio.subprocess.Process, told: Told, lines: int) -> None:
+    """Listen to a worker until it has said so much."""
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(lines):
+            line = await process.stdout.readline()
+            assert line, "the worker ended by itself"
+            told.hear(line)
+
+
+async def work_and_die(url: str, worker: str, seed: int, told: Told, statements: int) -> None:
+    """Let a worker commit to a file until it kills itself in the middle of a transaction."""
+    async with busy(url, worker, seed, statements) as process, asyncio.timeout(PATIENCE_S):
+        assert process.stdout is not None
+        for line in (await process.stdout.read()).splitlines(keepends=True):
+            told.hear(line)
+        assert await process.wait() == -signal.SIGKILL
+
+
+async def work_and_be_killed(url: str, worker: str, seed: int, told: Told, lines: int) -> None:
+    """Let a worker commit until it has said so much, and kill it then, wherever it is."""
+    async with busy(url, worker, seed) as process:
+        await hear(process, told, lines)
+        process.kill()
+        assert process.stdout is not None
+        for line in (await process.stdout.read()).splitlines(keepends=True):
+            told.hear(line)
+
+
+async def assert_agrees(store: Store, told: Told) -> None:
+    """The tables agree, and all that a worker was told is in them."""
+    shown = await read(store)
+    found = check(shown, consumed=consumed)
+    assert not found, found
+    for row in shown.runs:
+        journal = shown.journals[row.run_id]
+        assert isinstance(journal, list)
+        answered = {event_id for entry in journal for event_id in consumed(entry)}
+        unread = {control.event_id for control in shown.controls[row.run_id]}
+        assert told.sent[row.run_id] <= answered | unread, row
+        assert len(journal) >= told.kept[row.run_id], row
+    known = {row.run_id for row in shown.runs}
+    assert {run_id for run_id, count in told.kept.items() if count} <= known
+    assert {run_id for run_id, sent in told.sent.items() if sent} <= known
+
+
+async def finish_all(store: Store) -> None:
+    """End whatever the dead have left, as the worker that comes after them."""
+    await store.join("last")
+    while True:
+        await store.beat("last")
+        for claimed in await store.claim("last"):
+            guard = Guard(lease=claimed.row.lease, position=claimed.row.position)
+            answers = tuple(b"answers " + control.event_id.encode() for control in claimed.controls)
+            numbers = tuple(control.number for control in claimed.controls)
+            end = Change(status=Status.COMPLETE)
+            try:
+                await store.commit(Commit(guard=guard, entries=(*answers, b"ends"), consumed=numbers, change=end))
+            except ControlsLeftError:
+                await store.commit(Commit(guard=guard, change=Change(release=True, is_ready=True)))
+        counts = (await store.count_runs(busy_worker.ALL)).by_status
+        owned = (await store.runs(busy_worker.ALL_LIVE)).rows
+        if not any(row.owner or row.is_woken or row.wake_at is not None for row in owned):
+            assert counts[Status.COMPLETE] > 0
+            return
