@@ -21,6 +21,10 @@ from hypothesis import HealthCheck, settings
 _STDERR: pytest.StashKey[int] = pytest.StashKey()
 _CAP: pytest.StashKey[Any] = pytest.StashKey()
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
+_WRITES_NO_BYTECODE = sys.dont_write_bytecode
+# Hundreds of processes that the tests start read the package, and each run reads the tests. So what is compiled here is
+# kept, also where the environment says otherwise; not what the tests write and import themselves.
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture
@@ -86,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("unhurried")
     if not hasattr(config, "workerinput") and config.pluginmanager.has_plugin("terminalreporter"):
         config.pluginmanager.register(Teller(config), "teller")
+
+
+def pytest_collection_finish() -> None:
+    """Nearly every module is imported by now."""
+    sys.dont_write_bytecode = _WRITES_NO_BYTECODE
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -166,7 +166,8 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a command under test: no editor, no colours asked for, a terminal of a known kind."""
     dropped = {"VISUAL", "EDITOR", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return {**kept, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1", **more}
+    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # an agent's file may change within a second
+    return {**kept, "TERM": "xterm-256color", **python, **more}
 
 
 class Piped:
