@@ -9,14 +9,18 @@ from pathlib import Path
 import apsw
 import pytest
 
+from harborage import codec
 from harborage.app.checkup import check_storage
 from harborage.app.waiting import WaitKind, waiting
+from harborage.events import BusDroppedPayload, Event, EventType
 from harborage.events.log import Logged
+from harborage.events.stored import encode_event
 from harborage.identity import Quadruple
 from harborage.planner import Decision, PauseReason, RequestPause, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.runs import RunRecord, Write
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
@@ -106,6 +110,77 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
         assert "bring back a copy that is whole" in found["records"].told
 
 
+GONE = {
+    "its row": ("DELETE FROM harborage_runs WHERE run_id = 'b'", "run b: its row in harborage_runs is gone"),
+    "its standing": (
+        "DELETE FROM harborage_standings WHERE run_id = 'b'",
+        "run b: its row in harborage_standings is gone",
+    ),
+    "both": (
+        "DELETE FROM harborage_standings WHERE run_id = 'b'; DELETE FROM harborage_runs WHERE run_id = 'b'",
+        "run b: its row in harborage_runs and harborage_standings is gone",
+    ),
+    "its entries": ("DELETE FROM harborage_entries WHERE run = 2", "run b, entry 0"),
+    "what was sent to it": ("DELETE FROM harborage_controls WHERE number = 2", "run b: control 2, the last sent to it"),
+    "what it says": (
+        "UPDATE harborage_controls SET data = x'7b' WHERE number = 2",
+        "run b: its control 2 (event id 'e-b') cannot be read",
+    ),
+    "its session": ("DELETE FROM harborage_sessions", "session number 1: its row is gone, its events are kept"),
+}
+
+
+async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
+    """Rows that were deleted from outside, and controls that cannot be read, of runs that are in no other way wrong."""
+    whole = tmp_path / "whole.db"
+    async with await open_storage(str(whole)) as storage:
+        for run_id in "abc":
+            who = WHO.identity.with_run(run_id)
+            started = encode_entry(Started(at=NOW, request=raw(RunRequest(who=who, goal="g"))))
+            record = RunRecord(run_id=run_id, who=who, goal="g", created_at=NOW, updated_at=NOW)
+            await storage.runs.create(record, Write(entries=[started]))
+            control = ControlEvent(ControlType.PAUSE, who, Scope.ADMIN, f"e-{run_id}", None)
+            await storage.queue.send(run_id, f"e-{run_id}", codec.encode(control))
+        event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW, sequence=1)
+        await storage.events.append([Logged(WHO.identity, 1, encode_event(event))])
+    assert all(one.is_well for one in await check_storage(str(whole), whole))
+    for number, (what, (sql, named)) in enumerate(GONE.items()):
+        path = tmp_path / f"{number}.db"
+        shutil.copyfile(whole, path)
+        connection = apsw.Connection(str(path))
+        connection.execute(sql)
+        connection.close()
+        told = "; ".join(one.told for one in await check_storage(str(path), path) if not one.is_well)
+        assert named in told, (what, told)
+        assert "run a" not in told, what
+        assert "run c" not in told, what
+        assert "bring back a copy that is whole" in told, what
+
+
+async def test_a_pause_that_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
+    """One whose record was deleted, or cannot be read, and a part of the list that cannot."""
+    whole = tmp_path / "whole.db"
+    async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
+        run = await runtime.start("child", who=WHO.identity)
+        while not await runtime.pauses.every_open():
+            await settle()
+        await runtime.aclose()
+    assert all(one.is_well for one in await check_storage(str(whole), whole))
+    for sql, named in (
+        ("DELETE FROM harborage_records WHERE kind LIKE 'pauseresume.checkpoint%'", f"run {run.id}: its pause "),
+        ("UPDATE harborage_records SET data = x'00' WHERE kind LIKE 'pauseresume.checkpoint%'", f"run {run.id}: "),
+        ("UPDATE harborage_records SET data = x'00' WHERE kind LIKE 'pauseresume.index%'", "its list of open pauses"),
+    ):
+        path = tmp_path / "damaged.db"
+        shutil.copyfile(whole, path)
+        connection = apsw.Connection(str(path))
+        connection.execute(sql)
+        assert connection.changes() > 0, sql
+        connection.close()
+        (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
+        assert named in flawed.told, flawed.told
+
+
 async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     """By its session and its place in it."""
     async with await open_storage(str(database)) as storage:
@@ -123,7 +198,7 @@ KINDS = {
     "task.lifecycle": "session s, task ",
     "session.lifecycle": "session s: ",
     "session.catalog/0": "tenant t, user u: the list of sessions",
-    "pauseresume.index%": "",
+    "pauseresume.index%": "its list of open pauses cannot be read",
 }
 """Records that may be damaged, and how doctor names each."""
 
@@ -152,9 +227,8 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         connection.execute("UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE ?", (kind,))
         assert connection.changes() > 0, kind
         connection.close()
-        if named:
-            (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
-            assert named in flawed.told, (kind, flawed.told)
+        (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
+        assert named in flawed.told, (kind, flawed.told)
         async with await open_storage(str(path)) as storage:
             waits = await waiting(storage)
         assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, kind

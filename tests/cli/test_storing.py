@@ -52,18 +52,29 @@ async def test_a_database_that_is_there_is_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(HarborageError("it\nbroke"), 1), (ForkError("no such step"), 2), (NoDatabaseError("x", "none"), 2)],
+    [
+        (HarborageError("it\nbroke"), 1),
+        (ForkError("no such step"), 2),
+        (NoDatabaseError("x", "none"), 2),
+        (OSError("no room\x1b[2J"), 1),
+    ],
 )
-def test_what_goes_wrong_is_a_line(error: HarborageError, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """And an exit code: 2 for wrong use, else 1; with `debug` it is raised."""
+def test_what_goes_wrong_is_a_line(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """And an exit code: 2 for wrong use, else 1; with `debug` also where it came from. Nothing moves the cursor."""
 
     async def fail() -> int:
         raise error
 
     assert carry_out(fail) == code
-    assert capsys.readouterr().err == f"harborage: {' '.join(str(error).split())}\n"
-    with pytest.raises(type(error)):
-        carry_out(fail, debug=True)
+    said = capsys.readouterr().err
+    assert said.startswith("harborage: ")
+    assert said.count("\n") == 1
+    assert ("--debug" in said) == (not isinstance(error, HarborageError))
+    assert carry_out(fail, debug=True) == code
+    traced = capsys.readouterr().err
+    assert traced.startswith("Traceback")
+    assert traced.endswith(said.replace(" (--debug shows where)", ""))
+    assert "\x1b" not in said + traced
 
 
 def test_an_interrupt_has_its_code() -> None:

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from harborage.errors import HarborageError
+from harborage import codec
+from harborage.clock import SYSTEM_CLOCK
+from harborage.errors import HarborageError, error_text
 from harborage.events.stored import decode_event
+from harborage.runtime.durable import ControlUnreadableError, RunRequest
 from harborage.runtime.engines.reader import RunReader
-from harborage.runtime.journal import JournalCorruptError
+from harborage.runtime.journal import JournalCorruptError, Started, decode_entry
+from harborage.runtime.pauses.checkpoints import Checkpoints
+from harborage.runtime.steering.controls import ControlEvent
 from harborage.sessions.rows import Rows
-from harborage.state.errors import DatabaseError
-from harborage.state.runs import RunStoreError
+from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
+from harborage.state.runs import RunStoreError, Sent
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks.shelf import Shelf
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.state.sqlite import Database
 
 __all__ = ["Finding", "check_storage"]
 
@@ -45,11 +51,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def check_storage(url: str, path: Path | None) -> list[Finding]:
     """What is found of the storage that `url` names, a file at `path` if it is one; what is wrong says what to do."""
-    lost = [] if path is None else _lost_log(path)
+    found = [] if path is None else _lost_log(path)
     try:
         storage = await open_storage(url)  # which checks place, file system, right to write, and migrations
+    except DatabaseReadOnlyError as error:
+        found.append(Finding(what="access", told=str(error), is_well=False))
+        if path is None:
+            return found
+        from harborage.state.sqlite import open_to_read
+
+        try:
+            storage = await open_to_read(url, SYSTEM_CLOCK)
+        except DatabaseError as error:
+            return [*found, Finding(what="database", told=str(error), is_well=False)]
     except DatabaseError as error:
-        return [*lost, Finding(what="database", told=str(error), is_well=False)]
+        return [*found, Finding(what="database", told=str(error), is_well=False)]
     async with storage:
         try:
             records = await _records(storage)
@@ -57,7 +73,7 @@ async def check_storage(url: str, path: Path | None) -> list[Finding]:
             records = [Finding(what="records", told=str(error), is_well=False)]
     if path is None:
         return [Finding(what="database", told="it answers, and its tables are those of this version"), *records]
-    return [*lost, *await _integrity(path), *records, *_place(path)]
+    return [*found, *await _integrity(path, is_read_only=storage.is_read_only), *records, *_place(path)]
 
 
 def _lost_log(path: Path) -> list[Finding]:
@@ -86,6 +102,11 @@ async def _records(storage: Storage) -> list[Finding]:
             flaws.append(str(error))
     flaws += [flaw for who in sessions for flaw in await _event_flaws(storage, who)]
     flaws += [*await _task_flaws(storage), *await _session_flaws(storage)]
+    flaws += await _tried(flaws, "the list of pauses", Checkpoints(storage.state).flaws()) or []
+    return _flawed(flaws)
+
+
+def _flawed(flaws: Sequence[str]) -> list[Finding]:
     if not flaws:
         return []
     shown = "; ".join(flaws[:_MOST_FLAWS])
@@ -138,20 +159,62 @@ async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None
         return None
 
 
-async def _integrity(path: Path) -> list[Finding]:
-    """Whether what SQLite keeps is whole, by its own check of every page and index."""
+async def _rows(database: Database) -> list[str]:
+    """What of a file's rows is gone while others speak of it, and what was sent to runs and cannot be read."""
+    from harborage.state.sqlite import audit
+
+    flaws: list[str] = []
+    for gone in await audit.rows_gone(database):
+        run_id = gone.run_id or _run_of(gone.first_entry) or f"number {gone.number}"
+        flaws.append(f"run {run_id}: its row in {' and '.join(gone.tables)} is gone")
+    flaws += [
+        f"run {run_id}: control {number}, the last sent to it, is gone"
+        for run_id, number in await audit.controls_gone(database)
+    ]
+    flaws += [
+        f"session number {number}: its row is gone, its events are kept"
+        for number in await audit.sessions_gone(database)
+    ]
+    after = 0
+    while sent := await audit.controls_after(database, after, limit=_PAGE):
+        flaws += [flaw for one in sent if (flaw := _control_flaw(one))]
+        after = sent[-1].number
+    return flaws
+
+
+def _control_flaw(sent: Sent) -> str:
+    try:
+        codec.decode(sent.data, ControlEvent)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return error_text(ControlUnreadableError(sent.run_id, sent.number, sent.event_id, error_text(error)))
+    return ""
+
+
+def _run_of(first_entry: bytes) -> str:
+    """The id of the run whose first entry this is; empty where it does not say."""
+    try:
+        entry = decode_entry(first_entry, "", 0)
+        return codec.decode(bytes(entry.request), RunRequest).who.run_id if isinstance(entry, Started) else ""
+    except (HarborageError, msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+
+
+async def _integrity(path: Path, *, is_read_only: bool) -> list[Finding]:
+    """Whether what SQLite keeps is whole: by its own check of every page and index, and by what rows say of others."""
     from harborage.state.sqlite import Database
 
-    database = await Database.open(path)
+    database = await Database.open(path, is_read_only=is_read_only)
+    lost: list[Finding] = []
     try:
         flaws: list[Any] = await database.read(lambda tx: tx.execute("PRAGMA integrity_check").fetchall())
+        lost = _flawed(await _rows(database))
     except DatabaseError as error:
         return [Finding(what="database", told=str(error), is_well=False)]
     finally:
         await database.aclose()
     said = [str(flaw[0]) for flaw in flaws]
     if said == ["ok"]:
-        return [Finding(what="database", told=f"{path}: whole, its tables are those of this version")]
+        return [Finding(what="database", told=f"{path}: whole, its tables are those of this version"), *lost]
     shown = "; ".join(said[:_MOST_FLAWS])
     advice = "keep the file, and bring back a copy that is whole"
     return [Finding(what="database", told=f"{path}: damaged: {shown}; {advice}", is_well=False)]

@@ -85,7 +85,7 @@ async def _look(wanted: _Wanted) -> tuple[list[Wait], list[Settled]]:
     from harborage.cli.waits import settled_lines, waits_lines
     from harborage.clock import SYSTEM_CLOCK
 
-    async with kept_runs(wanted.url) as storage:
+    async with kept_runs(wanted.url, writes=wanted.settles) as storage:
         await free_orphans(storage)
         waits = await waiting(storage)
         if not wanted.is_json:

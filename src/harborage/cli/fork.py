@@ -110,7 +110,7 @@ async def _fork(wanted: _Wanted) -> int:
     from harborage.runtime.history import find_run, fork_at, read_run
     from harborage.runtime.limits import Limits
 
-    async with kept_runs(wanted.url) as storage:
+    async with kept_runs(wanted.url, writes=True) as storage:
         record = await find_run(storage.runs, wanted.run, where=wanted.url)
         parent = await read_run(storage.runs, record.run_id)
         fork_at(parent, wanted.at, now=SYSTEM_CLOCK.now())  # whether there is such a step, before anything is opened

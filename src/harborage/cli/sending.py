@@ -154,7 +154,7 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
         RunUnknownError, RunPrefixError: it names none, or several.
         NoDatabaseError, StateError: there is nothing to read, or it cannot be read.
     """
-    async with kept_runs(url) as storage:
+    async with kept_runs(url, writes=True) as storage:
         await free_orphans(storage)
         bus = DurableEventBus(storage.events)
         pauses = Coordinator(bus=bus, store=storage.state)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -70,20 +71,26 @@ async def free_orphans(storage: Storage) -> None:
     Raises:
         StateError: the storage refuses.
     """
+    from harborage.cli.logs import logged
     from harborage.concurrency import Crew
     from harborage.ids import new_id
     from harborage.state.errors import DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError
 
+    if storage.is_read_only:
+        return  # which was said when it was opened
     failures: list[BaseException] = []
     crew, worker = Crew(lambda _, error: failures.append(error)), new_id()
-    crew.start(storage.queue.keep_alive(worker), "sign of life")
-    try:
-        await asyncio.sleep(0)
-        await storage.queue.claim(worker, limit=0)
-    except (DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError) as error:
-        sys.stderr.write(f"harborage: {error}; shown as it is kept: a process that is gone may look alive\n")
-    finally:
-        await crew.aclose()
+    heard: list[str] = []
+    with logged(heard.append):
+        crew.start(storage.queue.keep_alive(worker), "sign of life")
+        try:
+            await asyncio.sleep(0)
+            await storage.queue.claim(worker, limit=0)
+        except (DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError) as error:
+            heard = [f"{error}; {_AS_KEPT}"]  # which says it all
+        finally:
+            await crew.aclose()
+    _say(heard)
 
 
 async def find_open(runs: RunStore, wanted: str, *, where: str) -> RunRecord:
@@ -121,8 +128,10 @@ def check_there(url: str) -> None:
 
 
 @asynccontextmanager
-async def kept_runs(url: str) -> AsyncIterator[Storage]:
+async def kept_runs(url: str, *, writes: bool = False) -> AsyncIterator[Storage]:
     """The storage of runs that were kept before; it is not made when it is missing.
+
+    A file that may not be written is opened to be read, unless the command `writes`; that is said on stderr.
 
     Raises:
         NoDatabaseError: there is none.
@@ -135,27 +144,46 @@ async def kept_runs(url: str) -> AsyncIterator[Storage]:
     check_there(url)
     try:
         storage = await open_storage(url)
-    except DatabaseReadOnlyError:
+    except DatabaseReadOnlyError as error:
+        if writes or file_of(url) is None:
+            raise
         from harborage.state.sqlite import open_to_read
 
         storage = await open_to_read(url, SYSTEM_CLOCK)
+        _say([f"{error}; {_AS_KEPT}"])
     async with storage:
         yield storage
+
+
+_AS_KEPT: Final = "shown as it is kept: a process that is gone may look alive"
+
+
+def _say(lines: Sequence[str]) -> None:
+    from harborage.cli.text import printable
+
+    sys.stderr.write("".join(f"harborage: {printable(line)}\n" for line in lines))
 
 
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]], *, debug: bool = False) -> int:
     """Run a command's work; what goes wrong becomes a line and an exit code.
 
-    1 is what went wrong underway, 2 wrong use: no such database, run, agent or step.
+    1 is what went wrong underway, 2 wrong use: no such database, run, agent or step. With `debug` it is also shown
+    where it came from.
     """
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except HarborageError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told in one line
+        from harborage.cli.text import printable
+
         if debug:
-            raise
-        sys.stderr.write(f"harborage: {' '.join(str(error).split())}\n")
+            # It may quote anything, so control characters are spelled out.
+            sys.stderr.write(printable("".join(traceback.format_exception(error))))
+        is_ours = isinstance(error, HarborageError)
+        text = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        where = "" if is_ours or debug else " (--debug shows where)"
+        _say([f"{' '.join(text.split())}{where}"])
         return _WRONG_USE if type(error).__name__ in _MISUSES else _FAILED
 
 

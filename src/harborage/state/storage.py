@@ -41,11 +41,12 @@ class Storage:
         artifacts: ArtifactStore | None = None,
         artifact_folder: str = "",
         beneath: _Closable | None = None,
+        is_read_only: bool = False,
     ) -> None:
         """`beneath` is what the stores share, such as a database; it is closed after them.
 
         A storage that keeps artifacts itself has `artifacts`; one that is a file names the folder beside it where they
-        belong.
+        belong. In one that `is_read_only` every write is refused.
         """
         self.state = state
         self.runs = runs
@@ -53,6 +54,7 @@ class Storage:
         self.events = events
         self.artifacts = artifacts
         self.artifact_folder = artifact_folder
+        self.is_read_only = is_read_only
         self._beneath = beneath
         self._is_closed = False
 

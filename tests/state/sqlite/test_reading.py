@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from harborage.app.checkup import check_storage
 from harborage.cli.storing import free_orphans, kept_runs
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.errors import DatabaseReadOnlyError, MigrationError
@@ -69,8 +70,10 @@ async def test_commands_read_a_database_that_another_process_holds(
     assert said.count("\n") == 1
 
 
-async def test_commands_read_a_database_that_may_not_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where opening is refused since the file may not be written, it is opened to read."""
+async def test_commands_read_a_database_that_may_not_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is opened to read, which is said once; a command that writes is refused where it begins."""
 
     async def refused(url: str) -> None:
         raise DatabaseReadOnlyError(url, "the file may not be written")
@@ -80,3 +83,28 @@ async def test_commands_read_a_database_that_may_not_be_written(path: Path, monk
     async with kept_runs(str(path)) as storage:
         await free_orphans(storage)
         assert [one.run_id for one in await storage.runs.list(RunFilter())] == ["r"]
+    said = capsys.readouterr().err
+    assert "may not be written" in said
+    assert "shown as it is kept" in said
+    assert said.count("\n") == 1
+    assert not caplog.records
+    with pytest.raises(DatabaseReadOnlyError):
+        async with kept_runs(str(path), writes=True):
+            pass
+
+
+async def test_doctor_reads_a_database_that_may_not_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is a finding, with what to do about it; all else is looked at as it is kept."""
+
+    async def refused(url: str) -> None:
+        raise DatabaseReadOnlyError(url, "the file may not be written")
+
+    await kept(path)
+    before = contents(path)
+    monkeypatch.setattr("harborage.app.checkup.open_storage", refused)
+    access, database, records = await check_storage(str(path), path)
+    assert (access.what, access.is_well) == ("access", False)
+    assert "give this process the right to write it" in access.told
+    assert (database.what, database.is_well) == ("database", True)
+    assert "run r" in records.told
+    assert contents(path) == before

@@ -139,6 +139,25 @@ class Checkpoints:
         """Every tenant that ever had a pause in this store."""
         return await self._index.tenants()
 
+    async def flaws(self) -> list[str]:
+        """What of the open pauses cannot be read, or is gone, named with its run; nothing is written.
+
+        Raises:
+            StateError: the list of tenants, or of the parts of a tenant's list, cannot be read.
+        """
+        flaws: list[str] = []
+        for tenant in await self.tenants():
+            entries, unreadable = await self._index.readable(tenant)
+            flaws += unreadable
+            for token, owner in entries.items():
+                try:
+                    is_there = await self.load(token, owner) is not None
+                except (CheckpointCorruptError, UnsupportedFormatVersionError) as error:
+                    flaws.append(f"run {owner.run_id}: {error_reason(error)}")
+                else:
+                    flaws += [] if is_there else [f"run {owner.run_id}: its pause {token} is listed, and gone"]
+        return flaws
+
     async def drop_settled(self, tenant: str, before: datetime) -> int:
         """Drop the pauses of a tenant that were settled before then, oldest first; returns how many."""
         settled = self._settled_of(tenant)

@@ -129,6 +129,17 @@ class PauseIndex:
         )
         return {token: owner for part in found for token, owner in part.items()}
 
+    async def readable(self, tenant_id: str) -> tuple[Mapping[str, Quadruple], list[str]]:
+        """The same as far as it can be read, and what cannot; nothing is written."""
+        entries: dict[str, Quadruple] = {}
+        flaws: list[str] = []
+        for part in sorted(await _parts(self._tenant(tenant_id))):
+            try:
+                entries |= (await self._read(tenant_id, f"{INDEX_KIND}:{part:02x}")).entries
+            except CheckpointCorruptError:
+                flaws.append(f"tenant {tenant_id}: part {part:02x} of its list of open pauses cannot be read")
+        return entries, flaws
+
     async def tenants(self) -> tuple[str, ...]:
         """Every tenant that ever had a pause in this store."""
         self._known.update(name for (name,) in await self._all.entries())

@@ -34,7 +34,9 @@ __all__ = [
 ]
 
 
-def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Storage:
+def storage_of(
+    database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE, is_read_only: bool = False
+) -> Storage:
     """The storage over an open database, which is closed with it; a frozen process loses its runs after a `lease`."""
     runs = SQLiteRuns(database, clock=clock, lease=lease)
     return Storage(
@@ -44,6 +46,7 @@ def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timed
         events=SQLiteEventLog(database),
         artifact_folder=str(database.path.absolute().parent / "artifacts"),
         beneath=database,
+        is_read_only=is_read_only,
     )
 
 
@@ -64,7 +67,7 @@ async def open_to_read(url: str, clock: Timers) -> Storage:
         StorageUrlError: no file is named.
         DatabaseError: it cannot be read.
     """
-    return storage_of(await Database.open(_path(url), is_read_only=True), clock=clock)
+    return storage_of(await Database.open(_path(url), is_read_only=True), clock=clock, is_read_only=True)
 
 
 async def make(config: StateConfig) -> StateStore:
