@@ -284,7 +284,7 @@ class RunTables:
         if number is None:
             return False
         # Kept first: a repeated event id is no news, however many wait. What is raised takes it back.
-        if limit and transaction.execute(self._sql["is_full"], (run, limit)).get:
+        if limit and transaction.execute(self._sql["is_full"], (run_id, limit)).get:
             raise QueueFullError(run_id, limit)
         transaction.execute(self._sql["keep_sent"], (number, run_id))
         transaction.tell()

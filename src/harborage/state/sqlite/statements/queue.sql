@@ -46,7 +46,7 @@ RETURNING number;
 -- A row: more than so many controls wait for the run, that one included which was just added.
 SELECT 1 FROM harborage_standings AS run
 JOIN harborage_controls AS control ON control.run = run.number AND control.number > run.taken
-WHERE run.number = :run
+WHERE run.run_id = :run_id
 ORDER BY control.number LIMIT 1 OFFSET :limit;
 
 -- name: keep_sent
