@@ -126,8 +126,13 @@ class ChangeCounts:
 
     def note(self, scope: ArtifactScope) -> None:
         """Something in the session of `scope` has changed."""
-        self._counts[hash(scope.identity) % _STRIPES] += 1
+        self._counts[_stripe(scope)] += 1
 
     def of(self, scope: ArtifactScope) -> int:
         """The count of the session of `scope`."""
-        return self._counts[hash(scope.identity) % _STRIPES]
+        return self._counts[_stripe(scope)]
+
+
+def _stripe(scope: ArtifactScope) -> int:
+    """The place of a session's count."""
+    return hash((scope.tenant_id, scope.user_id, scope.session_id)) % _STRIPES

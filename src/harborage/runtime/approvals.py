@@ -121,7 +121,7 @@ class Gates:
     def refusal(self, tool: str, recorded: Container[str]) -> str:
         """Why a call may not be made that its run, which recorded which tools are gated, makes without asking; empty
         when it may. A tool that was replaced since, or a policy that is new, must not be passed by."""
-        return _GATED_SINCE.format(tool) if tool not in recorded and tool in self else ""
+        return _GATED_SINCE.format(tool) if tool in self and tool not in recorded else ""
 
     def check_names(self) -> None:
         """Refuse names without a tool: a gate under a misspelt name would guard nothing.

@@ -201,7 +201,7 @@ class AgentEffects:
 
     def _plan(self, call: StepCall) -> Awaitable[Planned]:
         live = self._live[call.run_id]
-        if live.mailbox.is_expecting and not self._services.is_recorded:
+        if not self._services.is_recorded and live.mailbox.is_expecting:
             return self._plan_in_turn(live, call)
         return plan(self._services, live, call)
 

@@ -301,15 +301,30 @@ class MemoryEngine:
         self._launch(run_id, run)
 
     async def _carried(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
-        """The same as `_outcome`, of a run whose steps may be put off."""
+        """How the run ended, as its last entry; None for a run that waits for other code."""
         while True:
             try:
-                return await self._outcome(run_id, run, carriage)
+                entries = read_entries(run_id, await self._journal.read(run_id))
+                finish = await carriage.perform(
+                    run_id, run, self._journal, entries, is_stopping=lambda: self._work is None
+                )
+                entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
             except RunPutOffError as error:
                 self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
                 run.phase, run.reason = RunPhase.PARKED, error.reason
                 await self._hold(run, error.until)
                 run.phase, run.reason = RunPhase.RUNNING, ""
+            except (HistoryMismatchError, JournalCorruptError) as error:
+                run.phase, run.reason = RunPhase.BLOCKED, error_text(error)
+                run.ended.set()
+                self._logger.error("%s", error_reason(error))
+                return None
+            except Exception as error:  # noqa: BLE001 - kept as the run's result
+                run.cause, run.failure = error, failure_of(error)
+                return encode_entry(Ended(at=self._clock.now(), error=run.failure[0], message=run.failure[1]))
+            else:
+                run.finish = finish
+                return entry
 
     async def _hold(self, run: _Carried, until: datetime) -> None:
         """Wait until then, for the run's deadline, or for something that arrives."""
@@ -324,25 +339,6 @@ class MemoryEngine:
         finally:
             timer.cancel()
             unlisten()
-
-    async def _outcome(self, run_id: str, run: _Carried, carriage: Carriage) -> bytes | None:
-        """How the run ended, as its last entry; None for a run that waits for other code."""
-        try:
-            entries = read_entries(run_id, await self._journal.read(run_id))
-            finish = await carriage.perform(run_id, run, self._journal, entries, is_stopping=lambda: self._work is None)
-            entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
-        except RunPutOffError:
-            raise
-        except (HistoryMismatchError, JournalCorruptError) as error:
-            run.phase, run.reason = RunPhase.BLOCKED, error_text(error)
-            run.ended.set()
-            self._logger.error("%s", error_reason(error))
-            return None
-        except Exception as error:  # noqa: BLE001 - kept as the run's result
-            run.cause, run.failure = error, failure_of(error)
-            return encode_entry(Ended(at=self._clock.now(), error=run.failure[0], message=run.failure[1]))
-        run.finish = finish
-        return entry
 
     async def _end(self, run_id: str, run: _Carried, entry: bytes) -> None:
         try:

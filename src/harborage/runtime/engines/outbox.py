@@ -21,7 +21,10 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """The entries of one run on their way to `record`; without a record it takes none."""
+    """The entries of one run on their way to `record`; without a record it takes none.
+
+    `is_instant` says that the record takes entries at once, so that there is no soon and no later.
+    """
 
     __slots__ = (
         "_append_now",
@@ -35,12 +38,14 @@ class Outbox:
         "_trails",
         "_unsaved",
         "_waiters",
+        "is_instant",
     )
 
     def __init__(self, run_id: str, record: Record | None, crew: Crew) -> None:
         self._run_id = run_id
         self._record = record
         self._append_now = record.append_now if isinstance(record, InstantJournal) else None
+        self.is_instant = self._append_now is not None
         self._crew = crew
         self._unsaved: list[bytes] = []
         self._waiters: list[asyncio.Future[None]] = []
@@ -49,11 +54,6 @@ class Outbox:
         self._is_unsure = False
         self._trails = False
         self._callers = 0
-
-    @property
-    def is_instant(self) -> bool:
-        """Whether the record takes entries at once, so that there is no soon and no later."""
-        return self._append_now is not None
 
     @property
     def is_busy(self) -> bool:

@@ -148,7 +148,7 @@ class Recorder:
         effect = self._effects.find(name)
         position = self._next()
         call = StepCall(self._run_id, position, name, payload)
-        result = _LIVE
+        result: Any = _LIVE
         if self._past:
             answer = self._recall(call, effect)
             if isinstance(answer, StepCall):
@@ -162,7 +162,7 @@ class Recorder:
             if effect.is_intended:
                 # Nothing but the program itself ran since the last answer, so its time is the time of this question.
                 at = self._stamp or self._clock.now()
-                begun = Begun(at=at, position=position, name=name, key=call.key, payload=raw(payload))
+                begun = Begun(at=at, position=position, name=name, key=call.key, payload=payload)
                 intent = self._outbox.note(begun)
                 try:
                     await self._outbox.flush()
@@ -175,7 +175,7 @@ class Recorder:
             if type(result) is Interrupt:
                 self._check_cut(call, result)
         self._stamp = self._clock.now()
-        self._outbox.note(Done(at=self._stamp, position=position, name=name, result=raw(result)))
+        self._outbox.note(Done(at=self._stamp, position=position, name=name, result=result))
         if effect.is_kept_soon and (self._outbox.is_instant or effect.may_repeat is None or effect.may_repeat(call)):
             self._outbox.flush_soon()
         elif effect.is_intended or effect.after is not None:
