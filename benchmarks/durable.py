@@ -18,7 +18,8 @@ from benchmarks.waking import parked_runs, resume
 from harborage import CallTool, Finish, FinishReason, Identity, Quadruple, RunContext, Runtime, SideEffect, tool
 from harborage.planner import Decision
 from harborage.runtime.options import RuntimeOptions
-from harborage.state import RunFilter, Storage, open_storage
+from harborage.state import Storage, open_storage
+from harborage.store import RunQuery
 from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 from harborage.tools import ToolDescriptor
 
@@ -144,7 +145,7 @@ class _Taken(NamedTuple):
 
 async def _taken(place: _Place, who: Quadruple) -> _Taken:
     """What a run, alone in its session, has left behind: its entries and its events."""
-    entries = [len(entry) for entry in await place.storage.runs.read(who.run_id)]
+    entries = [len(entry) for entry in await place.storage.store.entries(who.run_id)]
     events: list[int] = []
     while found := await place.storage.events.read(who.identity, after=len(events)):
         events += [len(event.data) for event in found]
@@ -221,8 +222,9 @@ async def _at_once(rt: Runtime, steps: int, whos: list[Identity] | None = None) 
 
 
 async def _rows(place: _Place, who: Identity) -> int:
-    (record,) = await place.storage.runs.list(RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id))
-    return record.entries + await place.storage.events.last(who)
+    query = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id)
+    (row,) = (await place.storage.store.runs(query)).rows
+    return row.position + await place.storage.events.last(who)
 
 
 class _Commits:

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,14 @@ import apsw
 from benchmarks.measure import Row, in_turn
 from harborage.events.log import Logged
 from harborage.identity import Identity
-from harborage.state import Lease, RunRecord, StateRecord, Storage, Write, open_storage
+from harborage.state import StateRecord, Storage, open_storage
+from harborage.store import Commit, Guard, Lease, NewRun, Store
 
 __all__ = ["storage_cost"]
 
 _WHO = Identity("tenant", "user", "session")
 _ENTRY = b"." * 300
-_STEP = Write(entries=(_ENTRY,) * 3)  # a planner's decision, the intent to call a tool, and what came of it
-_MADE = datetime(2026, 1, 1, tzinfo=UTC)
+_STEP = (_ENTRY,) * 3  # a planner's decision, the intent to call a tool, and what came of it
 _WRITERS = (50, 200)
 _LONE_STEPS = 200
 _STEPS = 3000
@@ -81,20 +80,34 @@ async def _places() -> AsyncIterator[tuple[Storage, _Bare]]:
 _names = count()
 
 
-async def _leases(storage: Storage, number: int) -> list[Lease]:
+class _Writer:
+    """Writes one run."""
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self._store = store
+        self._lease = lease
+        self._position = 0
+
+    async def step(self) -> None:
+        """Keep one more step."""
+        await self._store.commit(Commit(guard=Guard(lease=self._lease, position=self._position), entries=_STEP))
+        self._position += len(_STEP)
+
+
+async def _writers(storage: Storage, number: int) -> list[_Writer]:
     for _ in range(number):
-        name = f"run-{next(_names):08}"
-        record = RunRecord(run_id=name, who=_WHO.with_run(name), goal="goal", created_at=_MADE, updated_at=_MADE)
-        await storage.runs.create(record, Write())
-    return [claim.lease for claim in await storage.queue.claim("worker", limit=number)]
+        start = NewRun(run_id=f"run-{next(_names):08}", who=_WHO, goal="goal")
+        await storage.store.commit(Commit(starts=(start,)))
+    claimed = await storage.store.claim("worker", limit=number)
+    return [_Writer(storage.store, one.row.lease) for one in claimed]
 
 
 async def _lone(storage: Storage, bare: _Bare) -> list[Row]:
-    (lease,) = await _leases(storage, 1)
+    (writer,) = await _writers(storage, 1)
 
     async def ours() -> None:
         for _ in range(_LONE_STEPS):
-            await storage.runs.append(lease, _STEP)
+            await writer.step()
 
     async def theirs() -> None:
         for _ in range(_LONE_STEPS):
@@ -107,7 +120,7 @@ async def _lone(storage: Storage, bare: _Bare) -> list[Row]:
 
 
 async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
-    leases = await _leases(storage, writers)
+    runs = await _writers(storage, writers)
     turns = _STEPS // writers
     numbers = count(await storage.events.last(_WHO) + 1)
     kinds = [f"kind {index}" for index in range(writers)]
@@ -123,7 +136,7 @@ async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
         return work
 
     async def append(index: int) -> None:
-        await storage.runs.append(leases[index], _STEP)
+        await runs[index].step()
 
     async def keep(index: int) -> None:
         await storage.events.append([Logged(_WHO, next(numbers), _ENTRY)])
@@ -159,10 +172,10 @@ async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
 
 async def _room(storage: Storage, bare: _Bare) -> Row:
     """What entries take on disk, once everything else in the database is left out of the account."""
-    (lease,) = await _leases(storage, 1)
+    (writer,) = await _writers(storage, 1)
     begin = await _size(storage)
     for _ in range(1000):
-        await storage.runs.append(lease, _STEP)
+        await writer.step()
     ours = (await _size(storage) - begin) / 3000
     return Row(name="entry of 300 bytes on disk", unit="bytes", ours=ours, bare=bare.bytes_per_row(), limit=1.5)
 

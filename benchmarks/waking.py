@@ -17,7 +17,8 @@ from benchmarks.measure import Row
 from harborage import CallTool, Identity, PauseReason, RequestPause, RunContext, Runtime
 from harborage.planner import Decision
 from harborage.runtime.options import RuntimeOptions
-from harborage.state import RunFilter, Stand, Storage, open_storage
+from harborage.state import Storage, open_storage
+from harborage.store import LIVE, Commit, Move, RunQuery, RunRow, Status
 
 __all__ = ["parked_runs", "resume"]
 
@@ -27,7 +28,7 @@ _TURNS = 5
 _PARKED = 2_000
 _MOST = 10_000
 _AT_ONCE = 50
-_ALL = RunFilter(stands=(Stand.PARKED,))
+_ALL = RunQuery(tenant="bench", statuses=LIVE, limit=_MOST)
 _names = count()
 _CALL = CallTool("add", b'{"a":1,"b":2}')
 
@@ -64,10 +65,12 @@ async def resume(name: str, storage: Storage) -> Row:
     bare: list[float] = []
     for _ in range(_TURNS):
         begin = time.perf_counter()
-        for entry in await storage.runs.read(run_id):
+        for entry in await storage.store.entries(run_id):
             json.loads(entry)
         bare.append(time.perf_counter() - begin)
-    await storage.runs.forget(run_id)
+    end = Move(run_id=run_id, expected=LIVE, status=Status.CANCELLED)
+    await storage.store.commit(Commit(moves=(end,)))
+    await storage.store.delete([run_id])
     ours = median(spent[1:]) * 1e3
     return Row(name=f"{name}: carry on at step {_STEPS:,}", unit="ms", ours=ours, bare=median(bare) * 1e3, most=200.0)
 
@@ -113,8 +116,12 @@ async def _park(rt: Runtime, storage: Storage, number: int) -> None:
 
 
 async def _in_memory(storage: Storage) -> bool:
-    return any(one.owner for one in await storage.runs.list(_ALL, limit=_MOST))
+    return any(one.owner for one in await _live(storage))
 
 
 async def _parked(storage: Storage) -> int:
-    return len(await storage.runs.list(_ALL, limit=_MOST))
+    return sum(not one.owner and not one.is_woken for one in await _live(storage))
+
+
+async def _live(storage: Storage) -> list[RunRow]:
+    return (await storage.store.runs(_ALL)).rows

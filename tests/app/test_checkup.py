@@ -21,9 +21,10 @@ from harborage.runtime.durable import RunRequest
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.runs import RunRecord, Write
 from harborage.state.storage import open_storage
+from harborage.store import Commit, SendControl
 from harborage.testing.clock import settle
+from kept import keep
 
 pytestmark = pytest.mark.anyio
 
@@ -76,12 +77,17 @@ async def test_damage_inside_is_found(database: Path) -> None:
 
 
 BROKEN = {
-    "its checksum": ("UPDATE harborage_entries SET crc = crc + 1 WHERE position = 2 AND run = 2", "run b, entry 1"),
-    "an entry": ("DELETE FROM harborage_entries WHERE position = 2 AND run = 2", "run b, entry 1"),
-    "its count": ("UPDATE harborage_standings SET entries = 9999999 WHERE run_id = 'b'", "run b, entry 3"),
-    "its row": ("UPDATE harborage_runs SET goal = CAST(x'ff' AS TEXT) WHERE run_id = 'b'", "row 2 in harborage_runs"),
+    "its checksum": ("UPDATE harborage_journal SET crc = crc + 1 WHERE position = 2 AND run = 2", "run b, entry 1"),
+    "an entry": ("DELETE FROM harborage_journal WHERE position = 2 AND run = 2", "run b, entry 1"),
+    "its count": ("UPDATE harborage_runs SET position = 9999999 WHERE run_id = 'b'", "run b, entry 3"),
+    "its row": ("UPDATE harborage_runs SET about = CAST(x'ff' AS TEXT) WHERE run_id = 'b'", "row 2 in harborage_runs"),
+    "its status": ("UPDATE harborage_runs SET status = 9 WHERE run_id = 'b'", "row 2 in harborage_runs"),
+    "its time": (
+        "UPDATE harborage_runs SET created_at = 9223372036854775807 WHERE run_id = 'b'",
+        "row 2 in harborage_runs",
+    ),
     "what an entry holds": (
-        "UPDATE harborage_entries SET data = x'7b7d', crc = 2745614147 WHERE position = 3 AND run = 2",
+        "UPDATE harborage_journal SET data = x'7b7d', crc = 2745614147 WHERE position = 3 AND run = 2",
         "run b, entry 2",
     ),
 }
@@ -95,8 +101,7 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
             for run_id in "abc":
                 started = encode_entry(Started(at=NOW, request=raw(RunRequest(who=WHO, goal="g"))))
                 patched = encode_entry(Patched(at=NOW, change="x"))
-                record = RunRecord(run_id=run_id, who=WHO, goal="g", created_at=NOW, updated_at=NOW)
-                await storage.runs.create(record, Write(entries=[started, patched, patched]))
+                await keep(storage.store, WHO.identity.with_run(run_id), [started, patched, patched])
         connection = apsw.Connection(str(path))
         connection.execute(sql)
         connection.close()
@@ -112,21 +117,16 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
 
 GONE = {
     "its row": ("DELETE FROM harborage_runs WHERE run_id = 'b'", "run b: its row in harborage_runs is gone"),
-    "its standing": (
-        "DELETE FROM harborage_standings WHERE run_id = 'b'",
-        "run b: its row in harborage_standings is gone",
+    "its entries": ("DELETE FROM harborage_journal WHERE run = 2", "run b, entry 0"),
+    "what was sent to it": (
+        "DELETE FROM harborage_controls WHERE num = 2",
+        "run b: of 1 controls that wait for it some are gone",
     ),
-    "both": (
-        "DELETE FROM harborage_standings WHERE run_id = 'b'; DELETE FROM harborage_runs WHERE run_id = 'b'",
-        "run b: its row in harborage_runs and harborage_standings is gone",
-    ),
-    "its entries": ("DELETE FROM harborage_entries WHERE run = 2", "run b, entry 0"),
-    "what was sent to it": ("DELETE FROM harborage_controls WHERE number = 2", "run b: control 2, the last sent to it"),
     "what it says": (
-        "UPDATE harborage_controls SET data = x'7b' WHERE number = 2",
+        "UPDATE harborage_controls SET data = x'7b' WHERE num = 2",
         "run b: its control 2 (event id 'e-b') cannot be read",
     ),
-    "its session": ("DELETE FROM harborage_sessions", "session number 1: its row is gone, its events are kept"),
+    "its session": ("DELETE FROM harborage_lines", "session number 1: its row is gone, its events are kept"),
 }
 
 
@@ -137,10 +137,10 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
         for run_id in "abc":
             who = WHO.identity.with_run(run_id)
             started = encode_entry(Started(at=NOW, request=raw(RunRequest(who=who, goal="g"))))
-            record = RunRecord(run_id=run_id, who=who, goal="g", created_at=NOW, updated_at=NOW)
-            await storage.runs.create(record, Write(entries=[started]))
+            await keep(storage.store, who, [started])
             control = ControlEvent(ControlType.PAUSE, who, Scope.ADMIN, f"e-{run_id}", None)
-            await storage.queue.send(run_id, f"e-{run_id}", codec.encode(control))
+            sent = SendControl(run_id=run_id, event_id=f"e-{run_id}", type="PAUSE", data=codec.encode(control))
+            await storage.store.commit(Commit(sends=(sent,)))
         event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW, sequence=1)
         await storage.events.append([Logged(WHO.identity, 1, encode_event(event))])
     assert all(one.is_well for one in await check_storage(str(whole), whole))
@@ -184,9 +184,8 @@ async def test_a_pause_that_is_gone_is_named_with_its_run(tmp_path: Path) -> Non
 async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     """By its session and its place in it."""
     async with await open_storage(str(database)) as storage:
-        record = RunRecord(run_id="a", who=WHO, goal="g", created_at=NOW, updated_at=NOW)
         entry = encode_entry(Started(at=NOW, request=raw(RunRequest(who=WHO, goal="g"))))
-        await storage.runs.create(record, Write(entries=[entry]))
+        await keep(storage.store, WHO.identity.with_run("a"), [entry])
         await storage.events.append([Logged(WHO.identity, 1, b"no event")])
     _, found = await check_storage(str(database), database)
     assert "session s, event 1" in found.told
@@ -246,8 +245,7 @@ async def test_a_log_that_is_gone_is_told(database: Path) -> None:
 async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_path: Path) -> None:
     """A log that was removed together with the shared memory took commits with it, and that is told."""
     async with await open_storage(str(database)) as storage:
-        record = RunRecord(run_id="a", who=WHO, goal="g", created_at=NOW, updated_at=NOW)
-        await storage.runs.create(record, Write(entries=[b"x"]))
+        await keep(storage.store, WHO.identity.with_run("a"), [b"x"])
         copy = tmp_path / "copy.db"
         shutil.copyfile(database, copy)
     found = await check_storage(str(copy), copy)

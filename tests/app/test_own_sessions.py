@@ -27,10 +27,10 @@ async def test_a_commands_session_is_closed_with_its_last_run() -> None:
             run = await runtime.start("go", who=who)
             while not await run.waiting():
                 await settle()
-            assert not await close_own(runtime, storage.runs, who)
+            assert not await close_own(runtime, storage.store, who)
             await run.resume()
             await run.result()
-            assert await close_own(runtime, storage.runs, who) is is_closed
+            assert await close_own(runtime, storage.store, who) is is_closed
             assert (await runtime.sessions.get(who.session_id, who=who)).closed is is_closed
         assert [is_own(who.session_id) for who in (MINE, PROGRAMS)] == [True, False]
 

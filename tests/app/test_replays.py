@@ -15,6 +15,7 @@ from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, says
 from harborage.testing.planners import ScriptedPlanner
+from kept import rows_of
 
 pytestmark = pytest.mark.anyio
 
@@ -101,8 +102,7 @@ async def test_a_runtime_over_kept_runs_writes_its_name() -> None:
         async with open_kept(agent, storage, "agent.py#1") as runtime:
             run = await runtime.start("g", who=ME)
             await run.result()
-        from harborage.state.runs import RunFilter
 
-        assert [one.agent for one in await storage.runs.list(RunFilter())] == ["agent.py#1"]
+        assert [one.agent for one in await rows_of(storage.store)] == ["agent.py#1"]
         with pytest.raises(AgentNotReadyError):
             open_kept(Agent(name="a", check=not_now), storage, "")

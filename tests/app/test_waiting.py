@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.app.waiting import Party, Wait, WaitKind, settle_orphans, waiting
 from harborage.events import DurableEventBus
@@ -19,11 +20,13 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseRequest
 from harborage.runtime.waits import GRACE
-from harborage.state.runs import RunRecord, Stand, Standing, Write
 from harborage.state.storage import Storage, open_storage
+from harborage.store import Change, Page, RunRow, Status
+from harborage.store.times import micros
 from harborage.tasks import GroupRequest, GroupStatus, InProcessTaskRegistry, SpawnRequest, TaskKind, TaskStatus
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
+from kept import PARKED, keep
 
 pytestmark = pytest.mark.anyio
 
@@ -58,11 +61,12 @@ def by_kind(waits: list[Wait], kind: WaitKind) -> list[Wait]:
     return [wait for wait in waits if wait.kind is kind]
 
 
-async def kept(storage: Storage, clock: FakeClock, run_id: str, standing: Standing) -> None:
-    """A run that stands like this."""
-    now = clock.now()
-    record = RunRecord(run_id=run_id, who=ME.with_run(run_id), goal="go", created_at=now, updated_at=now)
-    await storage.runs.create(record, Write(standing=standing))
+async def kept(storage: Storage, run_id: str, change: Change | None = None) -> None:
+    """A run that is ready for any worker, or as one left it with this change."""
+    await keep(storage.store, ME.with_run(run_id), [b"started"], goal="go", change=change)
+
+
+ENDED = Change(status=Status.COMPLETE)
 
 
 def registry(storage: Storage, clock: FakeClock) -> tuple[InProcessTaskRegistry, Callable[[], Awaitable[Any]]]:
@@ -136,31 +140,32 @@ async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage
 class Counted:
     """Runs, and how many of them were read."""
 
-    def __init__(self, runs: Any) -> None:
-        self.runs = runs
+    def __init__(self, store: Any) -> None:
+        self.store = store
         self.read = 0
 
-    async def list(self, *wanted: Any, **options: Any) -> list[RunRecord]:
-        found: list[RunRecord] = await self.runs.list(*wanted, **options)
-        self.read += len(found)
+    async def runs(self, *wanted: Any) -> Page[RunRow]:
+        found: Page[RunRow] = await self.store.runs(*wanted)
+        self.read += len(found.rows)
         return found
 
 
 async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock: FakeClock) -> None:
     """However many runs have ended: only those are read that go on, and those that something which waits names."""
     for index in range(30):
-        await kept(storage, clock, f"over-{index}", Standing(stand=Stand.FINISHED))
-    await kept(storage, clock, "going", Standing(stand=Stand.PARKED, waits_for="over-7"))
-    runs: Any = Counted(storage.runs)
-    looked_at = Storage(state=storage.state, runs=runs, queue=storage.queue, events=storage.events)
-    (wait,) = await waiting(looked_at, clock=clock)
-    assert wait.orphan == "the run that it waits for has ended, and it was not woken"
-    assert runs.read == 2
+        await kept(storage, f"over-{index}", ENDED)
+    await kept(storage, "other")
+    await kept(storage, "going", replace(PARKED, awaits="other"))
+
+    store: Any = Counted(storage.store)
+    looked_at = Storage(state=storage.state, store=store, events=storage.events)
+    assert {wait.id: wait.name for wait in await waiting(looked_at, clock=clock)} == {"other": "", "going": "other"}
+    assert store.read == 2
 
 
 async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: FakeClock) -> None:
     """Nobody answers in vain."""
-    await kept(storage, clock, "r", Standing(stand=Stand.FAILED))
+    await kept(storage, "r", Change(status=Status.FAILED))
     pauses = Coordinator(store=storage.state, clock=clock)
     pause = await pauses.request(PauseRequest(identity=ME.with_run("r"), reason=PauseReason.AWAIT_INPUT))
     (settled,) = await settle_orphans(storage, clock=clock)
@@ -171,7 +176,7 @@ async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: 
 
 async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(storage: Storage, clock: FakeClock) -> None:
     """Although nobody was there at that moment, and the run looks at nothing before a day has passed."""
-    await kept(storage, clock, "r", Standing(stand=Stand.PARKED, wake_at=clock.now() + timedelta(days=1)))
+    await kept(storage, "r", replace(PARKED, wake_at=micros(clock.now() + timedelta(days=1))))
     request = PauseRequest(
         identity=ME.with_run("r"),
         reason=PauseReason.AWAIT_INPUT,
@@ -186,15 +191,15 @@ async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(stora
     (settled,) = await settle_orphans(storage, clock=clock)
     assert settled.wait.id == pause.token
     assert "approve" in settled.done
-    assert [claim.record.run_id for claim in await storage.queue.claim("w")] == ["r"]
+    assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
 
 
 async def test_a_run_that_nothing_wakes_is_looked_at_again(storage: Storage, clock: FakeClock) -> None:
     """It is found, woken once, and ready for the next worker."""
-    await kept(storage, clock, "r", Standing(stand=Stand.PARKED))
+    await kept(storage, "r", PARKED)
     (settled,) = await settle_orphans(storage, clock=clock)
     assert (settled.wait.id, settled.wait.on) == ("r", Party.NOBODY)
-    assert [claim.record.run_id for claim in await storage.queue.claim("w")] == ["r"]
+    assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
     assert await settle_orphans(storage, clock=clock) == []
 
 
@@ -204,7 +209,7 @@ async def test_a_task_ends_as_its_run_did(storage: Storage, clock: FakeClock) ->
     spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.FOREGROUND, query="go")
     begun, never = (await tasks.spawn(spawn)).id, (await tasks.spawn(spawn)).id
     await tasks.mark_running(begun, who=ME)
-    await kept(storage, clock, begun, Standing(stand=Stand.FAILED, reason="its code is gone"))
+    await kept(storage, begun, Change(status=Status.FAILED, reason="its code is gone"))
     assert not [wait for wait in await waiting(storage, clock=clock) if wait.id == never and wait.is_orphan]
     clock.advance(GRACE.total_seconds())
     done = {one.wait.id: one.done for one in await settle_orphans(storage, clock=clock)}
@@ -219,12 +224,12 @@ async def test_a_task_ends_as_its_run_did(storage: Storage, clock: FakeClock) ->
 async def test_a_group_that_nobody_can_seal_is_cancelled(storage: Storage, clock: FakeClock) -> None:
     """Its members go on; whoever watches it learns of its end."""
     tasks, close = registry(storage, clock)
-    await kept(storage, clock, "boss", Standing(stand=Stand.FINISHED))
-    await kept(storage, clock, "lone", Standing(stand=Stand.READY))
+    await kept(storage, "boss", ENDED)
+    await kept(storage, "lone")
     group = await tasks.resolve_or_create_group(GroupRequest(session=ME, owner_task_id="boss"), who=ME)
     spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="go", group_id=group.id)
     member = (await tasks.spawn(spawn)).id
-    await kept(storage, clock, member, Standing(stand=Stand.READY))
+    await kept(storage, member)
     watch = await tasks.watch_group(ME, group.id)
     clock.advance(GRACE.total_seconds())
     (settled,) = await settle_orphans(storage, clock=clock)

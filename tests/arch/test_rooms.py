@@ -40,7 +40,8 @@ DOORS = frozenset(
         ("codec", "errors"),
         ("state", "events"),  # a storage keeps events too; it knows them as bytes
         ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
-        ("store", "state"),  # the connection to a database file, until everything else of it lives in the store
+        ("store", "state"),  # what a database refuses, and how its tables are brought to this version
+        ("state", "store"),  # a storage has a store of record, over the same file or pool as its other stores
         ("concurrency", "clock"),
         ("concurrency", "crashes"),
         ("crashes", "errors"),
@@ -74,39 +75,37 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.planner.react": frozenset({"ReActPlanner", "make"}),
     "harborage.events.durable": frozenset({"DurableEventBus", "make"}),
     "harborage.events.memory_log": frozenset({"MemoryEventLog"}),
-    "harborage.state.memory_runs": frozenset({"MemoryRuns"}),
     "harborage.state.memory_storage": frozenset({"open_memory"}),
     "harborage.state.postgres": frozenset(
         {
             "Database",
             "PostgresArtifacts",
             "PostgresEventLog",
-            "PostgresRuns",
             "PostgresStateStore",
             "make",
             "open_postgres",
         }
     ),
-    "harborage.state.sqlite": frozenset(
-        {"Database", "SQLiteEventLog", "SQLiteRuns", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}
-    ),
+    "harborage.state.sqlite": frozenset({"SQLiteEventLog", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
     "harborage.store.memory": frozenset({"MemoryStore"}),
     "harborage.store.postgres": frozenset({"PostgresStore"}),
-    "harborage.store.sqlite": frozenset({"SQLiteStore"}),
+    "harborage.store.sqlite": frozenset({"Database", "SQLiteStore"}),
     "harborage.tasks.registry": frozenset({"InProcessTaskRegistry", "make"}),
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
-_OVER_A_FILE = ("conditions", "reading", "store", "workers", "writing")
 _OVER_A_POOL = ("asking", "claiming", "lane", "reading", "store", "telling", "workers", "writing")
 PUT_TOGETHER = frozenset(
     {
-        # The file and its threads serve both stores until the key-value one has moved.
-        *((f"harborage.store.sqlite.{one}", "harborage.state.sqlite.stations") for one in _OVER_A_FILE),
-        ("harborage.store.sqlite.store", "harborage.state.sqlite.database"),
-        ("harborage.store.sqlite.workers", "harborage.state.sqlite.database"),
-        ("harborage.store.sqlite.workers", "harborage.state.sqlite.locks"),
+        # A storage puts the store of record beside the others, and its file and threads serve those, too.
+        *((f"harborage.state.{one}", f"harborage.store.{one}") for one in ("postgres", "sqlite")),
+        ("harborage.state.memory_storage", "harborage.store.memory"),
+        *(
+            (f"harborage.state.sqlite.{one}", f"harborage.store.sqlite.{part}")
+            for one in ("event_log", "records")
+            for part in ("connection", "database", "stations")
+        ),
         # And so do the pool of connections, and what it knows of the driver.
         *(
             (f"harborage.store.postgres.{one}", f"harborage.state.postgres.{part}")

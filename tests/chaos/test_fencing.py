@@ -12,7 +12,7 @@ import pytest
 
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.journal import Ended
-from harborage.state.runs import Stand
+from harborage.store import Status
 from harborage.testing.chaos.stage import PATIENCE_S, Stage, until
 from harborage.testing.chaos.verdict import verdict
 
@@ -52,13 +52,13 @@ async def test_a_frozen_process_that_thaws_cannot_write(open_stage: OpenStage) -
         await heard(stage, lambda: (carried.run_id, "frozen") in stage.service.lost)
         meanwhile = await stage.run()
         assert (meanwhile.owner, meanwhile.fence) == (carried.owner, carried.fence)
-        assert meanwhile.entries == carried.entries
+        assert meanwhile.position == carried.position
 
         second.release()
         await until(stage.is_over)
         acts = [(act.what, act.process) for act in stage.service.acts]
         assert acts == [("first", "frozen"), ("second", "other"), ("third", "other")]
-        entries = read_entries(carried.run_id, await stage.storage.runs.read(carried.run_id))
+        entries = read_entries(carried.run_id, await stage.storage.store.entries(carried.run_id))
         assert [type(entry) for entry in entries].count(Ended) == 1
         assert await verdict(stage, approved=(), faults=1) == []
 
@@ -100,7 +100,7 @@ async def test_one_process_carries_a_run_at_a_time(open_stage: OpenStage) -> Non
         await until(is_over)
         assert stage.service.overlaps == []
         records = await stage.records()
-        assert {record.standing.stand for record in records} == {Stand.FINISHED}
+        assert {record.status for record in records} == {Status.COMPLETE}
         assert all(len(stage.service.carriers(record.run_id)) == 1 for record in records)
         assert {process for _, process in stage.service.calls} == {"one", "two"}
         assert all(len(names) == 1 for names in owners.values())

@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 
+from harborage.runtime.durable import RunPhase
+from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.pauses import Pause
 from harborage.runtime.steering.controls import ControlType
-from harborage.state.runs import Stand
 from harborage.testing.chaos.stage import Stage, until
 from harborage.testing.chaos.verdict import verdict
 
@@ -37,7 +38,7 @@ async def question(stage: Stage) -> Pause:
 async def is_parked(stage: Stage) -> bool:
     """Whether the run has left memory."""
     (record,) = await stage.records()
-    return record.standing.stand is Stand.PARKED and not record.owner
+    return phase_of(record) is RunPhase.PARKED
 
 
 async def test_an_approval_sent_while_nothing_is_up_is_taken(open_stage: OpenStage) -> None:

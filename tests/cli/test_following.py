@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from harborage.cli.following import Following
-from harborage.cli.recording import WatchedRuns
+from harborage.cli.recording import WatchedStore
 from harborage.cli.records import Recorded
 from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Done, Entry, encode_entry
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import Claim, RunRecord, Stand, Standing, Write
+from harborage.store import Change, Commit, Guard, Lease, Status
+from harborage.store.memory import MemoryStore
+from kept import keep
 
 pytestmark = pytest.mark.anyio
 
@@ -38,27 +39,27 @@ def names(news: list[Recorded]) -> list[str]:
     return [f"{one.run_id}.{getattr(one.entry, 'name', '')}" for one in news]
 
 
-def record(run_id: str) -> RunRecord:
-    """A run of the one session."""
-    who = WHO.identity.with_run(run_id)
-    return RunRecord(run_id=run_id, who=who, goal="go", created_at=NOW, updated_at=NOW)
-
-
-async def kept(store: MemoryRuns, run_id: str, *entries: Entry) -> None:
+async def kept(store: MemoryStore, run_id: str, *entries: Entry) -> None:
     """Keep a run as another process would."""
-    await store.create(record(run_id), Write(entries=[encode_entry(one) for one in entries]))
+    await keep(store, WHO.identity.with_run(run_id), [encode_entry(one) for one in entries])
 
 
-async def claimed(store: MemoryRuns, worker: str) -> Claim:
-    """The one run that is ready, taken by this worker."""
+async def claimed(store: MemoryStore, worker: str) -> Lease:
+    """The lease of the one run that is ready, taken by this worker."""
     (claim,) = await store.claim(worker)
-    return claim
+    return claim.row.lease
+
+
+def step(lease: Lease, position: int, *entries: Entry) -> Commit:
+    """What a worker writes behind so many entries."""
+    guard = Guard(lease=lease, position=position)
+    return Commit(guard=guard, entries=tuple(map(encode_entry, entries)))
 
 
 async def test_what_others_record_is_read_once() -> None:
     """A look brings what came since the last one, of all runs of the family by time."""
-    inner = MemoryRuns()
-    following = Following(WatchedRuns(inner, lambda *_: None), "r1", WHO.identity)
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun("a", 1), spawned("r2"), begun("c", 3))
     await kept(inner, "r2", begun("b", 2))
     assert names(await following.look()) == ["r1.task.spawn", "r1.a", "r2.b", "r1.c"]
@@ -69,8 +70,8 @@ async def test_what_others_record_is_read_once() -> None:
 
 async def test_what_was_told_is_not_read_again() -> None:
     """Entries that this process wrote are told by their writer, in whatever pieces they come."""
-    inner = MemoryRuns()
-    following = Following(WatchedRuns(inner, lambda *_: None), "r1", WHO.identity)
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun("a"), begun("b"))
     assert names(following.heard("r1", 0, [begun("a")])) == ["r1.a"]
     assert names(following.heard("r1", 0, [begun("a"), begun("b")])) == ["r1.b"]
@@ -79,31 +80,29 @@ async def test_what_was_told_is_not_read_again() -> None:
 
 async def test_a_gap_is_read_at_the_next_look() -> None:
     """What stands before an entry comes before it, though this process writes the run by now."""
-    inner = MemoryRuns()
+    inner = MemoryStore()
     heard: list[str] = []
-    runs = WatchedRuns(inner, lambda run, place, entries: heard.extend(names(following.heard(run, place, entries))))
-    following = Following(runs, "r1", WHO.identity)
+    store = WatchedStore(inner, lambda run, place, entries: heard.extend(names(following.heard(run, place, entries))))
+    following = Following(store, "r1", WHO.identity)
     await kept(inner, "r1", begun("a"))
-    claim = await claimed(inner, "here")
-    await runs.read("r1")
-    await runs.append(claim.lease, Write(entries=[encode_entry(begun("b"))]))
+    lease = await claimed(inner, "here")
+    await store.commit(step(lease, 1, begun("b")))
     assert heard == []
     assert names(await following.look()) == ["r1.a", "r1.b"]
-    await runs.append(claim.lease, Write(entries=[encode_entry(begun("c"))]))
+    await store.commit(step(lease, 2, begun("c")))
     assert heard == ["r1.c"]
     assert await following.look() == []
 
 
 async def test_it_knows_who_carries() -> None:
     """A run is elsewhere while another process has its lease."""
-    inner = MemoryRuns()
-    runs = WatchedRuns(inner, lambda *_: None)
-    following = Following(runs, "r1", WHO.identity)
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun("a"))
-    claim = await claimed(inner, "elsewhere")
+    lease = await claimed(inner, "elsewhere")
     await following.look()
     assert following.is_elsewhere
-    await inner.append(claim.lease, Write(standing=Standing(stand=Stand.FINISHED)))
+    await inner.commit(Commit(guard=Guard(lease=lease, position=1), change=Change(status=Status.COMPLETE)))
     await following.look()
     assert not following.is_elsewhere
     assert following.unfinished == []
@@ -111,8 +110,8 @@ async def test_it_knows_who_carries() -> None:
 
 async def test_other_runs_of_a_shared_session_are_strangers() -> None:
     """Until the record tells that the run has spawned them."""
-    inner = MemoryRuns()
-    following = Following(WatchedRuns(inner, lambda *_: None), "r1", WHO.identity, may_be_shared=True)
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity, may_be_shared=True)
     await kept(inner, "r1", begun("a"), spawned("r2"))
     for other in ("r2", "r3", "r4"):
         await kept(inner, other, begun("b"))

@@ -107,7 +107,7 @@ async def parked(run: Run) -> None:
 
 async def _record(run_id: str) -> list[bytes]:
     async with await open_storage("sqlite:.harborage/harborage.db") as storage:
-        return await read_run(storage.runs, run_id)
+        return await read_run(storage.store, run_id)
 
 
 def record(run_id: str) -> list[bytes]:

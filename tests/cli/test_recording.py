@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 
-from harborage.cli.recording import WatchedRuns
+from harborage.cli.recording import WatchedStore
 from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Entry, encode_entry
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import RunFilter, RunRecord, Standing, Write
+from harborage.store import Change, Commit, Guard, Lease, NewRun
+from harborage.store.memory import MemoryStore
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("acme", "ada", "s1", "r1")
-RECORD = RunRecord(run_id="r1", who=WHO, goal="go", created_at=NOW, updated_at=NOW)
 
 
 def entry(name: str, payload: bytes = b"1") -> bytes:
@@ -39,48 +40,65 @@ class Listener:
         self.told.append((run_id, place, [one.name for one in entries if isinstance(one, Begun)]))
 
 
+def started(*entries: bytes, **more: Any) -> Commit:
+    """The start of the run, ready for any worker."""
+    return Commit(starts=(NewRun(run_id="r1", who=WHO.identity, entries=entries),), **more)
+
+
+def step(lease: Lease, position: int, *entries: bytes, **more: Any) -> Commit:
+    """What a worker writes behind so many entries."""
+    return Commit(guard=Guard(lease=lease, position=position), entries=entries, **more)
+
+
+async def claimed(store: MemoryStore, worker: str) -> Lease:
+    """The lease of the run, taken by this worker."""
+    (claim,) = await store.claim(worker)
+    return claim.row.lease
+
+
+GIVEN_BACK = Change(release=True, is_ready=True)
+
+
 async def test_entries_are_told_with_their_place() -> None:
-    """Once they are kept, in the order of the record, whoever wrote what stands before them."""
-    inner, listener = MemoryRuns(), Listener()
-    runs = WatchedRuns(inner, listener)
-    await runs.create(RECORD, Write(entries=[entry("a")]))
-    (claim,) = await inner.claim("elsewhere")
-    await inner.append(claim.lease, Write(entries=[entry("b")]))
-    await inner.release(claim.lease, Standing())
-    (claim,) = await inner.claim("here")
-    assert len(await runs.read("r1")) == 2
-    await runs.append(claim.lease, Write(entries=[entry("c"), entry("d")]))
-    await runs.append(claim.lease, Write(entries=[entry("e")]))
+    """Once they are kept, in the order of the journal, whoever wrote what stands before them."""
+    inner, listener = MemoryStore(), Listener()
+    store = WatchedStore(inner, listener)
+    await store.commit(started(entry("a")))
+    lease = await claimed(inner, "elsewhere")
+    await inner.commit(step(lease, 1, entry("b"), change=GIVEN_BACK))
+    lease = await claimed(inner, "here")
+    await store.commit(step(lease, 2, entry("c"), entry("d")))
+    last = step(lease, 4, entry("e"))
+    await store.commit(last)
+    assert (await store.commit(last)).is_again
     assert listener.told == [("r1", 0, ["a"]), ("r1", 2, ["c", "d"]), ("r1", 4, ["e"])]
-    assert len(await runs.read("r1", after=3)) == 2
+    assert len(await store.entries("r1", after=3)) == 2
 
 
 async def test_it_knows_what_is_written_here() -> None:
     """A run is written here from the first entry under a lease until somebody else has it."""
-    inner = MemoryRuns()
-    runs = WatchedRuns(inner, Listener())
-    await runs.create(RECORD, Write())
-    (claim,) = await inner.claim("here")
-    assert not runs.is_written_here((await runs.list(RunFilter()))[0])
-    await runs.append(claim.lease, Write(entries=[entry("a")]))
-    assert runs.is_written_here((await runs.list(RunFilter()))[0])
-    await inner.release(claim.lease, Standing())
-    await inner.claim("elsewhere")
-    assert not runs.is_written_here((await runs.list(RunFilter()))[0])
+    inner = MemoryStore()
+    store = WatchedStore(inner, Listener())
+    await store.commit(started())
+    lease = await claimed(inner, "here")
+    assert not store.is_written_here(await row_of(inner, "r1"))
+    await store.commit(step(lease, 0, entry("a")))
+    assert store.is_written_here(await row_of(inner, "r1"))
+    await inner.commit(step(lease, 1, change=GIVEN_BACK))
+    await claimed(inner, "elsewhere")
+    assert not store.is_written_here(await row_of(inner, "r1"))
 
 
 async def test_a_large_value_is_told_whole() -> None:
     """What is kept apart from its entry is put back in its place."""
     large = b'"' + b"x" * 9000 + b'"'
     digest = hashlib.sha256(large).hexdigest()
-    inner, listener = MemoryRuns(), Listener()
-    runs = WatchedRuns(inner, listener)
+    inner, listener = MemoryStore(), Listener()
+    store = WatchedStore(inner, listener)
     slim = entry("a", b'{"$body":"' + digest.encode() + b'"}')
-    await runs.create(RECORD, Write(entries=[slim], bodies={digest: large}))
+    await store.commit(started(slim, bodies={digest: large}))
     (told,) = listener.entries
     assert isinstance(told, Begun)
     assert bytes(told.payload) == large
-    assert await runs.body("r1", digest) == large
-    await runs.forget("r1")
-    assert await runs.list(RunFilter()) == []
-    await runs.aclose()
+    assert await store.body("r1", digest) == large
+    await store.aclose()

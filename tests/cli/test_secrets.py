@@ -121,7 +121,7 @@ def test_a_frozen_run_holds_no_secret(typed: Typed, tmp_path: Path) -> None:
 
     async def record() -> list[bytes]:
         async with await open_storage("sqlite:.harborage/harborage.db") as storage:
-            return await read_run(storage.runs, run_id)
+            return await read_run(storage.store, run_id)
 
     frozen = freeze(asyncio.run(record()), agent="agent.py", root=tmp_path, out=tmp_path / "tests")
     text = frozen.run_data.decode() + frozen.test_text

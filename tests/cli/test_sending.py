@@ -14,9 +14,10 @@ from harborage.app.replays import open_kept, recorded_agent
 from harborage.cli.main import main
 from harborage.cli.sending import addressed
 from harborage.identity import Identity
-from harborage.state.runs import RunFilter, Stand
 from harborage.state.storage import open_storage
+from harborage.store import Status
 from harborage.testing.clock import settle
+from kept import row_of
 
 AGENT = """
 import json
@@ -109,16 +110,15 @@ def token_of(run_id: str) -> str:
     return asyncio.run(look())
 
 
-def carried_on(project: Path, run_id: str) -> tuple[Stand, object]:
+def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
     """How the run stands once somebody has carried it on, and its answer."""
 
-    async def carry() -> tuple[Stand, object]:
+    async def carry() -> tuple[Status, object]:
         async with await open_storage(URL) as storage:
             with recorded_agent("agent.py", project) as agent:
                 async with open_kept(agent, storage, "agent.py#1") as runtime:
                     finish = await (await runtime.run(run_id, who=ME)).result()
-            (record,) = await storage.runs.list(RunFilter(run_id=run_id))
-            return record.standing.stand, finish.payload
+            return (await row_of(storage.store, run_id)).status, finish.payload
 
     return asyncio.run(carry())
 
@@ -131,7 +131,7 @@ def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typ
     assert out == (
         f"approved: publish(title=\"it\"); nobody carries the run now: 'harborage resume {run_id}' goes on with it\n"
     )
-    assert carried_on(project, run_id) == (Stand.FINISHED, "published it")
+    assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     assert typed("approve", run_id)[0] == 2
 
 
@@ -156,7 +156,7 @@ def test_of_two_answers_the_second_is_told_so(project: Path, typed: Typed) -> No
         code, out, err = typed(command, token)
         assert (code, out) == (1, ""), command
         assert 'publish(title="it") was already answered' in err
-    assert carried_on(project, run_id) == (Stand.FINISHED, "published it")
+    assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     code, _, err = typed("reject", token)
     assert (code, "was already answered: approve at " in err) == (1, True)
 
@@ -184,7 +184,7 @@ def test_the_arguments_that_will_be_used_are_printed_and_others_than_the_tool_ta
     code, out, _ = typed("approve", token, "--args", '{"title": "that"}')
     assert code == 0
     assert out.startswith('approved: publish(title="that");')
-    assert carried_on(project, run_id) == (Stand.FINISHED, "published that")
+    assert carried_on(project, run_id) == (Status.COMPLETE, "published that")
 
 
 def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: Path, typed: Typed) -> None:
@@ -265,7 +265,7 @@ def test_a_run_is_cancelled(project: Path, typed: Typed) -> None:
     """At its next boundary, or with --now at once; afterwards it takes nothing more."""
     run_id = waiting_run(project, "ask")
     assert typed("cancel", run_id, "--now")[1].startswith(f"cancelling run {run_id}; ")
-    assert carried_on(project, run_id)[0] is Stand.FINISHED
+    assert carried_on(project, run_id)[0] is Status.COMPLETE
     code, _, err = typed("cancel", run_id)
     assert code == 2
     assert f"run {run_id} is over (finished (cancelled)); harborage fork {run_id} --at STEP" in err

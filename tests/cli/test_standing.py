@@ -8,47 +8,66 @@ import msgspec
 import pytest
 
 from harborage.cli.standing import agent_of, is_blocked, standing_of, status_of
-from harborage.identity import Quadruple
-from harborage.state.runs import RunRecord, Stand, Standing
+from harborage.identity import Identity
+from harborage.store import RunRow, Status
+from harborage.store.times import micros
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WHO = Quadruple("acme", "ada", "s1", "r1")
-RECORD = RunRecord(run_id="r1", who=WHO, goal="go", agent="a.py#1?folder=%2Fx", created_at=NOW, updated_at=NOW)
+ROW = RunRow(
+    number=1,
+    run_id="r1",
+    who=Identity("acme", "ada", "s1"),
+    about="go",
+    agent="a.py#1?folder=%2Fx",
+    status=Status.RUNNING,
+    created_at=micros(NOW),
+    updated_at=micros(NOW),
+    fence=1,
+    position=3,
+)
+READY = msgspec.structs.replace(ROW, is_woken=True)
+CARRIED = msgspec.structs.replace(ROW, owner="w")
+BLOCKED = msgspec.structs.replace(ROW, blocked="why")
+ENDED = msgspec.structs.replace(ROW, status=Status.COMPLETE, reason="why")
+FAILED = msgspec.structs.replace(ROW, status=Status.FAILED, reason="why")
+PUT_OFF = msgspec.structs.replace(ROW, reason="interrupted: provider unavailable (503)")
 
 
-def record(stand: Stand, *, owner: str = "", fence: int = 0, reason: str = "") -> RunRecord:
-    """The run, standing so."""
-    standing = Standing(stand=stand, reason=reason)
-    return msgspec.structs.replace(RECORD, standing=standing, owner=owner, fence=fence)
-
-
-def test_a_run_that_is_carried_is_running() -> None:
-    """Any other stands as it is written."""
-    assert status_of(record(Stand.READY, owner="w")) == "running"
-    assert [status_of(record(stand)) for stand in Stand] == [str(stand) for stand in Stand]
-    assert agent_of(RECORD) == "a.py"
+def test_a_run_has_a_word_for_where_it_stands() -> None:
+    """One that a worker has is running, one that waits for its provider interrupted."""
+    rows = {
+        "ready": READY,
+        "running": CARRIED,
+        "parked": ROW,
+        "blocked": BLOCKED,
+        "finished": ENDED,
+        "failed": FAILED,
+        "interrupted": PUT_OFF,
+    }
+    assert {status_of(row): row for row in rows.values()} == rows
+    assert agent_of(ROW) == "a.py"
 
 
 @pytest.mark.parametrize(
-    ("stand", "owner", "told"),
+    ("row", "told"),
     [
-        (Stand.READY, "w", "carried by another process, which wrote last 5.0 s ago: followed and steered from here"),
-        (Stand.PARKED, "w", "carried by another process, which wrote last 5.0 s ago: followed and steered from here"),
-        (Stand.READY, "", "carried by nobody, last written 5.0 s ago; carried on here"),
-        (Stand.PARKED, "", "waiting since 5.0 s; carried on here"),
-        (Stand.BLOCKED, "", "blocked 5.0 s ago: why; tried again with the code of today"),
-        (Stand.FINISHED, "", "ended 5.0 s ago: why"),
-        (Stand.FAILED, "", "failed 5.0 s ago: why"),
+        (CARRIED, "carried by another process, which wrote last 5.0 s ago: followed and steered from here"),
+        (READY, "carried by nobody, last written 5.0 s ago; carried on here"),
+        (ROW, "waiting since 5.0 s; carried on here"),
+        (BLOCKED, "blocked 5.0 s ago: why; tried again with the code of today"),
+        (PUT_OFF, "interrupted: provider unavailable (503), 5.0 s ago; tried again now"),
+        (ENDED, "ended 5.0 s ago: why"),
+        (FAILED, "failed 5.0 s ago: why"),
     ],
 )
-def test_every_stand_has_its_words(stand: Stand, owner: str, told: str) -> None:
+def test_every_stand_has_its_words(row: RunRow, told: str) -> None:
     """Who carries it, since when, and what happens now."""
-    assert standing_of(record(stand, owner=owner, reason="why"), NOW + timedelta(seconds=5)) == told
+    assert standing_of(row, NOW + timedelta(seconds=5)) == told
 
 
 def test_blocked_is_what_was_tried_and_failed() -> None:
     """Not what was blocked before, and not what is being tried."""
-    assert is_blocked(record(Stand.BLOCKED, fence=2), 1)
-    assert not is_blocked(record(Stand.BLOCKED, fence=1), 1)
-    assert not is_blocked(record(Stand.BLOCKED, fence=2, owner="w"), 1)
-    assert not is_blocked(record(Stand.READY, fence=2), 1)
+    assert is_blocked(BLOCKED, 0)
+    assert not is_blocked(BLOCKED, 1)
+    assert not is_blocked(msgspec.structs.replace(BLOCKED, owner="w"), 0)
+    assert not is_blocked(READY, 0)

@@ -11,8 +11,8 @@ from harborage.cli.place import storage_url
 from harborage.cli.storing import NoDatabaseError, carry_out, kept_runs
 from harborage.errors import HarborageError
 from harborage.runtime.history import ForkError
-from harborage.state.runs import RunFilter
 from harborage.state.storage import open_storage
+from kept import rows_of
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def test_a_database_that_is_there_is_opened(tmp_path: Path) -> None:
     await (await open_storage(url)).aclose()
     for way in (url, str(tmp_path / "runs.db")):
         async with kept_runs(way) as storage:
-            assert await storage.runs.list(RunFilter()) == []
+            assert await rows_of(storage.store) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from typing import Any
 
 from harborage.identity import Identity
 from harborage.state.errors import DatabaseError
-from harborage.state.sqlite.stations import Transaction
 from harborage.store import (
     Change,
     Commit,
@@ -39,6 +38,7 @@ from harborage.store import (
 from harborage.store.errors import CommitRefusedError, ControlsLeftError, RowNotFoundError
 from harborage.store.postgres import PostgresStore
 from harborage.store.sqlite import SQLiteStore
+from harborage.store.sqlite.stations import Transaction
 
 LOOPS = 12
 SESSIONS = tuple(Identity("tenant", "user", f"session{number}") for number in range(3))

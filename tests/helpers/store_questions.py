@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harborage.identity import Identity
 from harborage.store import (
+    LIVE,
     Change,
     ChangeGroup,
     Commit,
@@ -111,6 +112,8 @@ async def _read(store: Store) -> None:
             await store.runs(replace(beginning, **more))
         if beginning != RunQuery():  # how many there are of all is a question about all of them
             await store.count_runs(beginning)
+    await store.runs(RunQuery(statuses=LIVE))
+    await store.unread("one")
     for pauses in PAUSES:
         await store.pauses(pauses)
     for events in EVENTS:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harborage.artifacts.memory import MemoryArtifactStore
@@ -19,15 +20,16 @@ from harborage.events.memory_log import MemoryEventLog
 from harborage.runtime import host
 from harborage.runtime.pauses import coordinator
 from harborage.sessions.registry import SessionRegistry
-from harborage.state import memory_runs
 from harborage.state.errors import NotFoundError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.postgres import artifacts as postgres_artifacts
 from harborage.state.postgres import event_log as postgres_events
 from harborage.state.postgres import records as postgres_records
 from harborage.state.sqlite import event_log, records
-from harborage.state.sqlite.connection import statements
 from harborage.state.storage import Storage, open_storage
+from harborage.store.memory import views
+from harborage.store.sqlite import reading
+from harborage.store.sqlite.connection import statements
 from harborage.tasks import errors as tasks_errors
 from harborage.tasks.books import Books
 from harborage.tasks.reading import TaskListing
@@ -237,14 +239,24 @@ def listed_runs(patch: pytest.MonkeyPatch) -> None:
 
 def kept_runs(patch: pytest.MonkeyPatch) -> None:
     """A list of kept runs does not look whose they are."""
-    patch.setattr(memory_runs, "_matches", lambda *_: True)
+    patch.setattr(views, "_is_of", lambda *_: True)
+
+
+def kept_runs_in_a_file(patch: pytest.MonkeyPatch) -> None:
+    """A list of kept runs in a file begins at an index that knows no owners, and does not look whose they are."""
+    ways = reading.Reading._ways
+
+    def anywhere(self: Any, tx: Any, wanted: Any) -> Any:
+        return ways(self, tx, msgspec.structs.replace(wanted, tenant="", user="", session=""))
+
+    patch.setattr(reading.Reading, "_ways", anywhere)
 
 
 def without(module: Any, file: str, column: str) -> Break:
     """The statements of a file without one part of the identity; SQLite reads them when a store is opened."""
 
-    def read(asked: str) -> dict[str, str]:
-        return widened(statements(asked), column) if asked == file else statements(asked)
+    def read(asked: str, package: str) -> dict[str, str]:
+        return widened(statements(asked, package), column) if asked == file else statements(asked, package)
 
     return lambda patch: patch.setattr(module, "statements", read)
 
@@ -278,6 +290,7 @@ BROKEN: Mapping[str, tuple[str, Break]] = {
     "runs: one": ("none", one_run),
     "runs: the list": ("none", listed_runs),
     "runs: the kept ones": ("memory", kept_runs),
+    "runs: the kept ones in a file": ("sqlite", kept_runs_in_a_file),
     **{
         f"sqlite: {column} of {file}": ("sqlite", without(module, file, column))
         for module, file in ((records, "records"), (event_log, "events"))

@@ -239,17 +239,15 @@ def forge(place: Place, run_id: str) -> None:
     """Let the record say that the planner decided to pay a hundred times as much."""
     connection = apsw.Connection(str(place.path))
     connection.set_busy_timeout(20_000)
-    where = "run = (SELECT number FROM harborage_runs WHERE run_id = ?)"
+    where = "run = (SELECT num FROM harborage_runs WHERE run_id = ?)"
     changed = 0
-    for number, data in list(
-        connection.execute(f"SELECT number, data FROM harborage_entries WHERE {where}", (run_id,))
-    ):
+    for number, data in list(connection.execute(f"SELECT num, data FROM harborage_journal WHERE {where}", (run_id,))):
         other = data.replace(b'{\\"amount\\":5}', b'{\\"amount\\":500}').replace(
             b"eyJhbW91bnQiOjV9", b"eyJhbW91bnQiOjUwMH0="
         )
         if other != data:
             changed += 1
-            update = "UPDATE harborage_entries SET data = ?, crc = ? WHERE number = ?"
+            update = "UPDATE harborage_journal SET data = ?, crc = ? WHERE num = ?"
             connection.execute(update, (other, zlib.crc32(other), number))
     connection.close()
     assert changed

@@ -20,9 +20,8 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
-from harborage.state.runs import RunFilter
-from harborage.state.sqlite import Database
 from harborage.state.storage import Storage, open_storage
+from harborage.store.sqlite import Database
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import (
@@ -37,6 +36,7 @@ from harborage.tools import (
     UnsupportedTypeError,
     tool,
 )
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -351,7 +351,7 @@ async def test_the_question_outlives_processes_and_is_put_anew_after_another_cra
     async with process.runtime(pay) as rt:
         first = await asked(await rt.run(run_id, who=ME))
         async with asyncio.timeout(20):
-            while (await process.storage.runs.list(RunFilter(run_id=run_id)))[0].owner:
+            while (await row_of(process.storage.store, run_id)).owner:
                 await process.clock.run_for(0.1)  # it only waits: it leaves memory
     bank.is_silent = True
     async with process.runtime(pay) as rt:
@@ -411,7 +411,7 @@ async def test_the_outcome_of_a_call_that_may_not_be_repeated_is_on_disk_before_
 
     def look(run: RunContext) -> Finish:
         outside = apsw.Connection(str(file))
-        rows = outside.execute("SELECT data FROM harborage_entries ORDER BY number")
+        rows = outside.execute("SELECT data FROM harborage_journal ORDER BY num")
         entries = [msgspec.json.decode(data) for (data,) in rows]
         outside.close()
         on_disk.append([one["entry"] for one in entries if str(one.get("name", "")).startswith("tool.")])

@@ -35,8 +35,10 @@ from harborage.runtime.pauses import PauseDecision, ToolContextLostError
 from harborage.runtime.run import Run
 from harborage.runtime.steering import ControlEvent, ControlType, Scope
 from harborage.state.errors import DatabaseCorruptError, DatabaseLockedError, DatabaseUnreachableError
-from harborage.state.sqlite import Database, storage_of
+from harborage.state.sqlite import storage_of
 from harborage.state.storage import Storage
+from harborage.store import Commit, SendControl
+from harborage.store.sqlite import Database
 from harborage.testing.clock import FakeClock
 from harborage.tools import SideEffect, tool
 
@@ -223,7 +225,7 @@ async def test_a_database_that_became_read_only_is_named(place: Place, opened: t
 
 
 class Away:
-    """A store of runs to which the way is broken for a while; everything else of it is the real one."""
+    """A store to which the way is broken for a while; everything else of it is the real one."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -232,22 +234,19 @@ class Away:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def list(self, *args: Any, **more: Any) -> Any:
+    async def runs(self, *args: Any, **more: Any) -> Any:
         if self.is_away:
             raise DatabaseUnreachableError("the database", "connection refused")
-        return await self._store.list(*args, **more)
+        return await self._store.runs(*args, **more)
 
 
 async def test_who_waits_for_a_result_outlives_an_outage(place: Place, opened: tuple[Database, Storage]) -> None:
     """Whether the run is carried here or elsewhere: its result comes when the database is back."""
     _, storage = opened
-    away = Away(storage.runs)
-    elsewhere = Storage(state=storage.state, runs=away, queue=storage.queue, events=storage.events)
+    away: Any = Away(storage.store)
     async with place.runtime(storage) as rt:
         run = await rt.start("small", who=ME)
-        engine = StoredEngine(
-            store=elsewhere.runs, queue=elsewhere.queue, pauses=rt.pauses, clock=place.clock, agent="none"
-        )
+        engine = StoredEngine(away, rt.pauses, clock=place.clock, agent="none")
         away.is_away = True
         waiting = asyncio.ensure_future(engine.result(run.id))
         await place.said(run.id, "connection refused")
@@ -301,31 +300,31 @@ async def parked(place: Place) -> tuple[str, str]:
     return runs[0].id, runs[1].id
 
 
-OF_THE_RUN = "run = (SELECT number FROM harborage_runs WHERE run_id = ?)"
+OF_THE_RUN = "run = (SELECT num FROM harborage_runs WHERE run_id = ?)"
 AN_ENTRY = f"{OF_THE_RUN} AND position = 3"
 
 
 def changed(place: Place, run_id: str) -> Callable[[], None]:
     """Change a byte of an entry; what is returned changes it back."""
-    ((data,),) = place.rows(f"SELECT data FROM harborage_entries WHERE {AN_ENTRY}", run_id)
-    update = f"UPDATE harborage_entries SET data = ? WHERE {AN_ENTRY}"
+    ((data,),) = place.rows(f"SELECT data FROM harborage_journal WHERE {AN_ENTRY}", run_id)
+    update = f"UPDATE harborage_journal SET data = ? WHERE {AN_ENTRY}"
     place.alter(update, data.replace(b"done", b"gone", 1), run_id)
     return lambda: place.alter(update, data, run_id)
 
 
 def foreign(place: Place, run_id: str) -> Callable[[], None]:
     """Put something else in the place of an entry, with the right checksum; what is returned puts it back."""
-    ((data, crc),) = place.rows(f"SELECT data, crc FROM harborage_entries WHERE {AN_ENTRY}", run_id)
-    update = f"UPDATE harborage_entries SET data = ?, crc = ? WHERE {AN_ENTRY}"
+    ((data, crc),) = place.rows(f"SELECT data, crc FROM harborage_journal WHERE {AN_ENTRY}", run_id)
+    update = f"UPDATE harborage_journal SET data = ?, crc = ? WHERE {AN_ENTRY}"
     place.alter(update, b'{"entry":"poem"}', zlib.crc32(b'{"entry":"poem"}'), run_id)
     return lambda: place.alter(update, data, crc, run_id)
 
 
 def lost(place: Place, run_id: str) -> Callable[[], None]:
     """Take an entry away; what is returned brings it back."""
-    (row,) = place.rows(f"SELECT * FROM harborage_entries WHERE {AN_ENTRY}", run_id)
-    place.alter(f"DELETE FROM harborage_entries WHERE {AN_ENTRY}", run_id)
-    return lambda: place.alter("INSERT INTO harborage_entries VALUES (?, ?, ?, ?, ?)", *row)
+    (row,) = place.rows(f"SELECT * FROM harborage_journal WHERE {AN_ENTRY}", run_id)
+    place.alter(f"DELETE FROM harborage_journal WHERE {AN_ENTRY}", run_id)
+    return lambda: place.alter("INSERT INTO harborage_journal VALUES (?, ?, ?, ?, ?)", *row)
 
 
 def bodiless(place: Place, run_id: str) -> Callable[[], None]:
@@ -345,7 +344,7 @@ async def test_a_damaged_record_blocks_its_run_alone(
     """The run stands blocked with its id and the entry, not a row of it is touched, the other ends; mended, it ends."""
     victim, other = await parked(place)
     mend = damage(place, victim)
-    kept = place.rows(f"SELECT * FROM harborage_entries WHERE {OF_THE_RUN}", victim)
+    kept = place.rows(f"SELECT * FROM harborage_journal WHERE {OF_THE_RUN}", victim)
     _, storage = await place.open()
     async with storage, place.runtime(storage, Asking(place.world)) as rt:
         first, second = await rt.run(victim, who=ME), await rt.run(other, who=ME)
@@ -355,7 +354,7 @@ async def test_a_damaged_record_blocks_its_run_alone(
         assert f"run {victim}, entry " in reason
         assert words in reason
         assert await place.ends(second) == len("small")
-    assert place.rows(f"SELECT * FROM harborage_entries WHERE {OF_THE_RUN}", victim) == kept
+    assert place.rows(f"SELECT * FROM harborage_journal WHERE {OF_THE_RUN}", victim) == kept
     assert place.world.noted == ["small"]
     mend()
     _, storage = await place.open()
@@ -388,7 +387,8 @@ async def test_a_missing_handle_keeps_its_run_waiting(place: Place) -> None:
             await run.resume()
         # Sent by a process that cannot know, it is refused by the worker.
         control = ControlEvent(ControlType.RESUME, run.who, Scope.OWNER_USER, run.who.tenant_id)
-        await storage.queue.send(run.id, "elsewhere", codec.encode(control))
+        sent = SendControl(run_id=run.id, event_id="elsewhere", type="RESUME", data=codec.encode(control))
+        await storage.store.commit(Commit(sends=(sent,)))
         async for event in run.events():
             if event.type == EventType.CONTROL_APPLIED:
                 assert (event.payload.outcome, event.payload.err) == ("failed", "tool_context_lost")

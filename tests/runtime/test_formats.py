@@ -35,9 +35,9 @@ from harborage.runtime.journal import (
     raw,
 )
 from harborage.runtime.pauses import Coordinator
-from harborage.state.runs import RunRecord, Write
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
+from kept import keep
 
 pytestmark = pytest.mark.anyio
 
@@ -162,8 +162,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path}/runs.db"
     async with await open_storage(url) as opened:
         for run_id, entries in (("new", entries_of("new", NEWER)), ("old", entries_of("old", done(1)))):
-            record = RunRecord(run_id=run_id, who=ME.with_run(run_id), goal="g", created_at=AT, updated_at=AT)
-            await opened.runs.create(record, Write(entries=entries))
+            await keep(opened.store, ME.with_run(run_id), entries)
         yield opened
 
 
@@ -178,12 +177,12 @@ async def test_a_newer_format_blocks_its_run_alone_until_newer_code_is_there(
 ) -> None:
     """The run stands blocked and says why, unchanged, and the others go on; once the right code is there it ends."""
     caplog.set_level(logging.CRITICAL)
-    before = await storage.runs.read("new")
+    before = await storage.store.entries("new")
     for is_newer in (False, True):
         if is_newer:
             monkeypatch.setattr(journal, "FORMAT_VERSION", 2)
             monkeypatch.setattr(journal, "UPCASTS", {1: newer})
-        engine = StoredEngine(storage.runs, storage.queue, Coordinator(), linger=timedelta(0))
+        engine = StoredEngine(storage.store, Coordinator(), linger=timedelta(0))
         crew = Crew(lambda name, error: pytest.fail(f"{name}: {error}"))
         crew.start(engine.serve(program, EFFECTS), "worker")
         if not is_newer:
@@ -192,7 +191,7 @@ async def test_a_newer_format_blocks_its_run_alone_until_newer_code_is_there(
                 while (status := await engine.status("new")).phase is not RunPhase.BLOCKED:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             assert status.reason.startswith("run new, entry 1: format version 2, this code reads 1")
-            assert await storage.runs.read("new") == before
+            assert await storage.store.entries("new") == before
         else:
             assert await ended(engine, "new") == [{"wrapped": 1}, 2]
         await crew.aclose()

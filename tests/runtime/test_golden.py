@@ -22,9 +22,10 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history.fold import history_of
 from harborage.runtime.journal import FORMAT_VERSION, Ended, Entry, Started, encode_entry
 from harborage.runtime.pauses import Coordinator
-from harborage.state.runs import RunRecord, Stand, Standing, Write
 from harborage.state.storage import Storage, open_storage
+from harborage.store import Change, Status
 from harborage.testing.clock import FakeClock
+from kept import keep
 
 pytestmark = pytest.mark.anyio
 
@@ -83,11 +84,9 @@ class Golden:
 
     async def lay_into(self, storage: Storage, count: int, *, is_over: bool = False) -> None:
         """Keep the first entries of the run, as the storage of its time did."""
-        request, at = self.request, self.entries[0].at
-        record = RunRecord(run_id=self.run_id, who=request.who, goal=request.goal, created_at=at, updated_at=at)
-        ending = Standing(stand=Stand.FAILED if self.ended.finish is None else Stand.FINISHED)
-        write = Write(entries=self.stored[:count], bodies=self.bodies, standing=ending if is_over else None)
-        await storage.runs.create(record, write)
+        ending = Status.FAILED if self.ended.finish is None else Status.COMPLETE
+        change = Change(status=ending) if is_over else None
+        await keep(storage.store, self.request.who, self.stored[:count], bodies=self.bodies, change=change)
 
 
 def _decoded(value: Any, type: Any) -> Any:
@@ -150,7 +149,7 @@ async def test_it_loads_and_folds(name: str) -> None:
     assert len(shown.steps) >= 1
     async with await open_storage("memory:", clock=FakeClock()) as storage:
         await golden.lay_into(storage, len(golden.stored), is_over=True)
-        engine = StoredEngine(storage.runs, storage.queue, Coordinator())
+        engine = StoredEngine(storage.store, Coordinator())
         assert await engine.history(golden.run_id) == [encode_entry(entry) for entry in golden.entries]
         assert (await engine.status(golden.run_id)).phase.is_final
         check_end(golden, await how_it_ends(engine, golden))
@@ -169,7 +168,7 @@ async def test_it_is_carried_to_its_end(name: str) -> None:
             run = await rt.run(golden.run_id, who=RECORD.ME)
             check_end(golden, await how_it_ends(run._engine, golden))
             assert (await run.status()).phase in {RunPhase.FINISHED, RunPhase.FAILED}
-        kept = await storage.runs.read(golden.run_id)
+        kept = await storage.store.entries(golden.run_id)
         assert kept[:-1] == golden.stored[:-1]
 
 
@@ -216,7 +215,7 @@ async def test_histories_and_code_changes_are_carried_on(name: str) -> None:
     for count in range(1, len(golden.stored)):
         async with await open_storage("memory:", clock=FakeClock()) as storage:
             await golden.lay_into(storage, count)
-            engine = StoredEngine(storage.runs, storage.queue, Coordinator())
+            engine = StoredEngine(storage.store, Coordinator())
             crew = Crew(partial(pytest.fail))
             crew.start(engine.serve(RECORD.two_histories, RECORD.LOOK), "worker")
             check_end(golden, await how_it_ends(engine, golden))

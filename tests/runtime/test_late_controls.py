@@ -32,11 +32,12 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlErrors, ControlEvent, ControlHistory, ControlType, Scope
 from harborage.runtime.steering.state import SteerRequest
-from harborage.state.runs import Lease, RunFilter, Sent, Write
 from harborage.state.storage import Storage, open_storage
+from harborage.store import Commit, Committed, ControlRow, SendControl
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.testing.planners import ScriptedPlanner
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -102,19 +103,23 @@ async def test_a_control_from_another_process_that_comes_too_late_is_rejected(tm
         assert await outcomes(first, run.id) == wanted
 
 
-@pytest.mark.xfail(strict=True, reason="the store of record: a run's end and its unread controls in one commit")
 async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: Storage) -> None:
     """From wherever it comes: what was accepted has an outcome."""
 
     class Late(Around):
-        async def append(self, lease: Lease, write: Write) -> None:
-            if write.standing is not None and write.standing.stand.is_final:
-                who = ME.with_run(lease.run_id)
-                control = ControlEvent(ControlType.PAUSE, who, Scope.OWNER_USER, "t", None, "late")
-                assert await storage.queue.send(lease.run_id, "late", codec.encode(control))
-            await self.store.append(lease, write)
+        is_sent = False
 
-    odd = Storage(state=storage.state, runs=Late(storage.runs), queue=storage.queue, events=storage.events)
+        async def commit(self, commit: Commit) -> Committed:
+            status = None if commit.change is None else commit.change.status
+            if status is not None and status.is_final and not self.is_sent:
+                self.is_sent = True
+                run_id = commit.guard.lease.run_id
+                control = ControlEvent(ControlType.PAUSE, ME.with_run(run_id), Scope.OWNER_USER, "t", None, "late")
+                late = SendControl(run_id=run_id, event_id="late", type="PAUSE", data=codec.encode(control))
+                assert (await storage.store.commit(Commit(sends=(late,)))).sent == (True,)
+            return await self.store.commit(commit)
+
+    odd = Storage(state=storage.state, store=Late(storage.store), events=storage.events)
     async with Runtime(planner=ScriptedPlanner([GOAL]), storage=odd) as runtime, asyncio.timeout(20):
         run = await runtime.start("g", who=ME)
         assert await run.result() == GOAL
@@ -175,27 +180,25 @@ async def test_a_message_does_not_keep_a_waiting_run_in_memory() -> None:
         assert not engine._carried
 
 
-@pytest.mark.xfail(strict=True, reason="the store of record: a worker reads each control once")
 async def test_a_control_is_read_once_however_many_wait(storage: Storage) -> None:
     """A hundred messages to a run that is at work cost a hundred reads, not the square of that."""
     read = 0
 
     class Counting(Around):
-        async def arrived(self, worker: str, *, after: int = 0) -> Sequence[Sent]:
+        async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[ControlRow]:
             nonlocal read
-            sent: Sequence[Sent] = await self.store.arrived(worker, after=after)
+            sent: Sequence[ControlRow] = await self.store.controls(run_id, after=after, limit=limit)
             read += len(sent)
             return sent
 
     planner = Held()
-    odd = Storage(state=storage.state, runs=storage.runs, queue=Counting(storage.queue), events=storage.events)
+    odd = Storage(state=storage.state, store=Counting(storage.store), events=storage.events)
     async with Runtime(planner=planner, storage=odd) as runtime, asyncio.timeout(20):
         run = await runtime.start("g", who=ME)
         await planner.is_asked.wait()
         for number in range(100):
             await run.message(f"m{number}")
-        (record,) = await storage.runs.list(RunFilter(run_id=run.id))
-        assert record.owner
+        assert (await row_of(storage.store, run.id)).owner
         planner.may_answer.set()
         await run.result()
     assert read <= 300

@@ -155,7 +155,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
             bus = DurableEventBus(storage.events)
             opened.push_async_callback(bus.aclose)
             pauses = Coordinator(bus=bus, store=storage.state)
-            engine = StoredEngine(storage.runs, storage.queue, pauses, answers=Answers(storage.state))
+            engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
             opened.push_async_callback(engine.aclose)
             return Run(run.who, engine, bus, pauses)
 

@@ -26,9 +26,9 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
-from harborage.state.runs import RunFilter, RunRecord
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.planners import ScriptedPlanner
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -71,13 +71,8 @@ async def waiting(run: Run) -> Pause:
 async def left(storage: Storage, run: Run) -> None:
     """Return once the run has left memory."""
     async with asyncio.timeout(20):
-        while (await _kept(storage, run)).owner:  # noqa: ASYNC110 - nor does a lease that is given back
+        while (await row_of(storage.store, run.id)).owner:  # noqa: ASYNC110 - nor does a lease that is given back
             await asyncio.sleep(0)
-
-
-async def _kept(storage: Storage, run: Run) -> RunRecord:
-    (record,) = await storage.runs.list(RunFilter(run_id=run.id))
-    return record
 
 
 async def answer(run: Run) -> object:
@@ -165,7 +160,7 @@ async def test_a_run_that_awaits_a_task_leaves_memory_and_comes_back(storage: St
     async with over(storage, ScriptedPlanner([next_of] * 8), hold) as runtime:
         run = await runtime.start("parent", who=ME)
         async with asyncio.timeout(20):
-            while not (kept := await _kept(storage, run)).standing.waits_for:  # noqa: ASYNC110
+            while not (kept := await row_of(storage.store, run.id)).awaits:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         assert kept.owner == ""
         gate.set()

@@ -15,12 +15,12 @@ from harborage.identity import Identity
 from harborage.planner import AwaitTask, CallTool, Finish, FinishReason, PauseReason, RequestPause, SpawnSpec, SpawnTask
 from harborage.runtime.approval import AlwaysDeny, ApprovalDecision, answer_approval
 from harborage.runtime.durable import RunPhase
+from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import PauseDecision, PauseRequest
 from harborage.runtime.run import Run
 from harborage.sessions import SessionPolicy, SessionReopenForbiddenError
-from harborage.state.runs import RunFilter, Stand
 from harborage.state.storage import Storage, open_storage
 from harborage.tasks import (
     RegistryParts,
@@ -33,6 +33,7 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -69,8 +70,7 @@ class House:
         """Return once the run waits and has left memory."""
 
         async def is_parked() -> bool:
-            (record,) = await self.storage.runs.list(RunFilter(run_id=run.id))
-            return record.standing.stand is Stand.PARKED and not record.owner
+            return phase_of(await row_of(self.storage.store, run.id)) is RunPhase.PARKED
 
         await self.until(is_parked)
 

@@ -13,9 +13,9 @@ from harborage.identity import Identity
 from harborage.planner import AwaitTask, CallTool, Decision, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.state.runs import RunFilter
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import settle
+from kept import row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_a_circle_is_refused_after_a_restart_too(storage: Storage) -> None
         second = await rt.start(first.id, who=ME)
         planner.other = second.id
         async with asyncio.timeout(20):
-            while (await storage.runs.list(RunFilter(run_id=second.id)))[0].standing.waits_for != first.id:  # noqa: ASYNC110
+            while (await row_of(storage.store, second.id)).awaits != first.id:  # noqa: ASYNC110
                 await asyncio.sleep(0)
     async with runtime() as rt:
         planner.go.set()
@@ -130,7 +130,7 @@ async def test_a_run_that_awaits_a_group_leaves_memory_and_comes_back(storage: S
     async with runtime() as rt:
         run = await rt.start("fan", who=ME)
         async with asyncio.timeout(20):
-            while not (await storage.runs.list(RunFilter(run_id=run.id)))[0].standing.waits_for:  # noqa: ASYNC110
+            while not (await row_of(storage.store, run.id)).awaits:  # noqa: ASYNC110
                 await asyncio.sleep(0)
     planner.go.set()
     async with runtime() as rt:

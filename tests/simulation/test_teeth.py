@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.ids import new_id
-from harborage.runtime.journal import Begun, Done, Entry
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import Lease, LeaseLostError, Sent, Standing, Write
+from harborage.runtime.journal import Begun, Done, Entry, Patched, encode_entry
 from harborage.state.storage import Storage
+from harborage.store import Commit, Committed, ControlRow, Guard
+from harborage.store.errors import LeaseLostError
+from harborage.store.memory import MemoryStore
 from harborage.testing.simulation import (
     Act,
-    AuditedRuns,
+    AuditedStore,
     Faults,
     Process,
     Server,
@@ -59,27 +60,31 @@ class Around:
         return getattr(self.store, name)
 
 
-def with_runs(around: Callable[[Any, Process], Any]) -> type[Town]:
-    """A town where processes reach the runs through that."""
+def with_store(around: Callable[[Any, Process], Any]) -> type[Town]:
+    """A town where processes reach the store through that."""
 
     class Odd(Town):
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
-            runs = around(storage.runs, process)
-            return Storage(state=storage.state, runs=runs, queue=runs, events=storage.events)
+            return Storage(state=storage.state, store=around(storage.store, process), events=storage.events)
 
     return Odd
 
 
-def without(write: Write, is_lost: Callable[[Entry], bool]) -> Write:
-    """The write without the entries that are lost."""
-    return replace(write, entries=[one for one in write.entries if not is_lost(codec.decode(one, Entry))])
+def without(commit: Commit, is_lost: Callable[[Entry], bool]) -> Commit:
+    """The commit with something that means nothing in the place of the entries that are lost."""
+    return replace(commit, entries=tuple(_dulled(one, is_lost) for one in commit.entries))
+
+
+def _dulled(stored: bytes, is_lost: Callable[[Entry], bool]) -> bytes:
+    entry = codec.decode(stored, Entry)
+    return encode_entry(Patched(at=entry.at, change="nothing")) if is_lost(entry) else stored
 
 
 def test_nothing_is_found_in_a_sound_town() -> None:
     """With the same traits and faults as below, and a stand-in that does nothing itself."""
     for seed in range(6):
-        outcome = play(seed, faults=FAULTS, traits=TRAITS, town=with_runs(Around))
+        outcome = play(seed, faults=FAULTS, traits=TRAITS, town=with_store(Around))
         assert outcome.error is None, f"seed {seed}: {outcome.error}"
 
 
@@ -106,21 +111,21 @@ def test_intents_that_are_not_recorded() -> None:
     """Calls that must not be repeated are."""
 
     class NoIntents(Around):
-        async def append(self, lease: Lease, write: Write) -> None:
-            await self.store.append(lease, without(write, lambda entry: isinstance(entry, Begun)))
+        async def commit(self, commit: Commit) -> Committed:
+            return await self.store.commit(without(commit, lambda entry: isinstance(entry, Begun)))
 
-    assert finds("was done 2 times", with_runs(NoIntents))
+    assert finds("was done 2 times", with_store(NoIntents))
 
 
 def test_decisions_that_are_not_recorded() -> None:
     """The model is asked for them again and again."""
 
     class NoDecisions(Around):
-        async def append(self, lease: Lease, write: Write) -> None:
+        async def commit(self, commit: Commit) -> Committed:
             is_lost = lambda entry: isinstance(entry, Done) and entry.name == "plan"  # noqa: E731
-            await self.store.append(lease, without(write, is_lost))
+            return await self.store.commit(without(commit, is_lost))
 
-    assert finds("too often", with_runs(NoDecisions), linger_s=0.0, has_questions=True, ttl_s=600.0)
+    assert finds("too often", with_store(NoDecisions), linger_s=0.0, has_questions=True, ttl_s=600.0)
 
 
 def test_a_store_that_says_it_wrote_before_it_did() -> None:
@@ -129,54 +134,48 @@ def test_a_store_that_says_it_wrote_before_it_did() -> None:
     class Late(Around):
         def __init__(self, store: Any, process: Process) -> None:
             super().__init__(store, process)
-            self.late: list[tuple[Lease, Write]] = []
+            self.late: list[Commit] = []
 
-        async def append(self, lease: Lease, write: Write) -> None:
-            self.late.append((lease, write))
-            if write.standing is not None:
-                await self.flush()
-
-        async def flush(self) -> None:
+        async def commit(self, commit: Commit) -> Committed:
+            if commit.guard is not None and commit.change is None:
+                self.late.append(commit)
+                return Committed()
             while self.late:
-                await self.store.append(*self.late.pop(0))
+                await self.store.commit(self.late.pop(0))
+            return await self.store.commit(commit)
 
-        async def release(self, lease: Lease, standing: Standing) -> None:
-            await self.flush()
-            await self.store.release(lease, standing)
-
-    assert finds("was done 2 times", with_runs(Late))
+    assert finds("was done 2 times", with_store(Late))
 
 
 def test_an_engine_that_goes_on_without_its_lease() -> None:
     """Two processes carry one run, and the calls of both are made."""
 
     class Stubborn(Around):
-        async def append(self, lease: Lease, write: Write) -> None:
+        async def commit(self, commit: Commit) -> Committed:
             try:
-                await self.store.append(lease, write)
+                return await self.store.commit(commit)
             except LeaseLostError:
-                pass
+                return Committed()
 
     faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
-    assert finds("was done 2 times", with_runs(Stubborn), faults)
+    assert finds("was done 2 times", with_store(Stubborn), faults)
 
 
 def test_a_store_without_fences() -> None:
     """A write of a worker that lost its run is seen at once."""
 
-    class NoFences(MemoryRuns):
-        held: dict[str, Lease]
+    class NoFences(MemoryStore):
+        async def commit(self, commit: Commit) -> Committed:
+            if commit.guard is not None:
+                row = self._tables.runs[commit.guard.lease.run_id].row
+                commit = replace(commit, guard=Guard(lease=row.lease, position=row.position))
+            return await super().commit(commit)
 
-        async def append(self, lease: Lease, write: Write) -> None:
-            await super().append(self.held[lease.run_id], write)
-
-    class Runs(AuditedRuns, NoFences):
-        @property
-        def held(self) -> dict[str, Lease]:  # type: ignore[override]
-            return {lease.run_id: lease for lease in self.claims}
+    class Fenceless(AuditedStore, NoFences):
+        pass
 
     def town(simulation: Simulation, traits: Traits) -> Town:
-        return Town(simulation, traits, Server(simulation, Runs(simulation)))
+        return Town(simulation, traits, Server(simulation, Fenceless(simulation)))
 
     faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
     assert finds("StaleWriteError", town, faults)
@@ -186,21 +185,24 @@ def test_controls_that_never_arrive() -> None:
     """Later ones come before them, or never do they."""
 
     class Deaf(Around):
-        async def arrived(self, worker: str, *, after: int = 0) -> Sequence[Sent]:
-            sent = await self.store.arrived(worker, after=after)
+        async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> Sequence[ControlRow]:
+            sent = await self.store.controls(run_id, after=after, limit=limit)
             return [one for one in sent if random.Random(one.event_id).random() < 0.5]
 
-    assert finds("BrokenPromiseError", with_runs(Deaf), messages=12, runs=1)
+    assert finds("BrokenPromiseError", with_store(Deaf), messages=12, runs=1)
 
 
 def test_a_host_that_keeps_runs_to_itself() -> None:
     """A run that waits is never carried on."""
 
     class Hoarder(Around):
-        async def release(self, lease: Lease, standing: Standing) -> None:
-            await asyncio.sleep(0)
+        async def commit(self, commit: Commit) -> Committed:
+            if commit.change is not None and commit.change.release:
+                await asyncio.sleep(0)
+                return Committed()
+            return await self.store.commit(commit)
 
-    assert finds("StuckError", with_runs(Hoarder))
+    assert finds("StuckError", with_store(Hoarder))
 
 
 def test_events_that_are_lost() -> None:
@@ -214,7 +216,7 @@ def test_events_that_are_lost() -> None:
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
             events = Forgetful(storage.events, process)
-            return Storage(state=storage.state, runs=storage.runs, queue=storage.queue, events=events)
+            return Storage(state=storage.state, store=storage.store, events=events)
 
     assert finds("has gaps", Odd)
 
@@ -243,7 +245,7 @@ def test_events_that_say_something_else(kind: str, told: str, wanted: str) -> No
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
             events = Liar(storage.events, process)
-            return Storage(state=storage.state, runs=storage.runs, queue=storage.queue, events=events)
+            return Storage(state=storage.state, store=storage.store, events=events)
 
     assert finds(wanted, Odd, Faults())
 

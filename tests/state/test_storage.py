@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from harborage.clock import SYSTEM_CLOCK
-from harborage.state import STORAGE_DRIVERS, MemoryRuns, MemoryStateStore, Storage, StorageUrlError, open_storage
-from harborage.testing.conformance.storage_bench import begin
+from harborage.state import STORAGE_DRIVERS, MemoryStateStore, Storage, StorageUrlError, open_storage
+from harborage.store.memory import MemoryStore
+from harborage.testing.conformance.store_bench import start
 
 
 async def test_memory_is_a_storage() -> None:
     """`memory:` is an empty storage of its own each time."""
     async with await open_storage("memory:") as one, await open_storage("memory:") as other:
-        await begin(one, "r")
-        assert isinstance(one.runs, MemoryRuns)
-        assert one.runs is one.queue
-        assert await other.runs.read("r") == []
+        await start(one.store, "r")
+        assert isinstance(one.store, MemoryStore)
+        assert await one.store.entries("r") == [b"started"]
+        assert await other.store.entries("r") == []
 
 
 @pytest.mark.parametrize("form", ["sqlite:{}", "SQLite:{}", "{}"])
@@ -29,9 +30,9 @@ async def test_a_path_is_a_storage(form: str, tmp_path: Path) -> None:
     """A file is named with or without `sqlite:`, and what was kept is there when it is opened again."""
     url = form.format(tmp_path / "kept.db")
     async with await open_storage(url) as storage:
-        await begin(storage, "r", b"entry")
+        await start(storage.store, "r")
     async with await open_storage(url) as storage:
-        assert await storage.runs.read("r") == [b"entry"]
+        assert await storage.store.entries("r") == [b"started"]
 
 
 async def test_a_bare_name_is_a_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,13 +96,13 @@ class Part:
 
 
 def storage_of_parts(closed: list[str], *, failing: str = "") -> Storage:
-    """A storage of which `runs` is both store and queue."""
-    parts = {name: Part(name, closed, fails=name == failing) for name in ("state", "runs", "events", "beneath")}
+    """A storage whose events and artifacts are kept by one object."""
+    parts = {name: Part(name, closed, fails=name == failing) for name in ("state", "store", "events", "beneath")}
     return Storage(
         state=parts["state"],  # type: ignore[arg-type] # only closing matters here
-        runs=parts["runs"],  # type: ignore[arg-type]
-        queue=parts["runs"],  # type: ignore[arg-type]
+        store=parts["store"],  # type: ignore[arg-type]
         events=parts["events"],  # type: ignore[arg-type]
+        artifacts=parts["events"],  # type: ignore[arg-type]
         beneath=parts["beneath"],
     )
 
@@ -112,16 +113,16 @@ async def test_every_part_is_closed_once_and_the_ground_last() -> None:
     storage = storage_of_parts(closed)
     await asyncio.gather(storage.aclose(), storage.aclose())
     await storage.aclose()
-    assert closed == ["events", "runs", "state", "beneath"]
+    assert closed == ["events", "store", "state", "beneath"]
 
 
 async def test_a_part_that_fails_keeps_no_other_open() -> None:
     """What cannot be closed is told once everything else was."""
     closed: list[str] = []
     with pytest.raises(ExceptionGroup) as raised:
-        await storage_of_parts(closed, failing="runs").aclose()
-    assert closed == ["events", "runs", "state", "beneath"]
-    assert [str(error) for error in raised.value.exceptions] == ["runs is stuck"]
+        await storage_of_parts(closed, failing="store").aclose()
+    assert closed == ["events", "store", "state", "beneath"]
+    assert [str(error) for error in raised.value.exceptions] == ["store is stuck"]
 
 
 async def test_a_storage_in_memory_reads_the_given_clock() -> None:

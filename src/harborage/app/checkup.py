@@ -24,20 +24,20 @@ from harborage.runtime.pauses.checkpoints import Checkpoints
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.sessions.rows import Rows
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
-from harborage.state.runs import RunStoreError, Sent
 from harborage.state.storage import Storage, open_storage
+from harborage.store import ControlRow, RunQuery
+from harborage.store.errors import StoreError
 from harborage.tasks.shelf import Shelf
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.state.sqlite import Database
+    from harborage.store.sqlite import Database
 
 __all__ = ["Finding", "check_storage"]
 
 T = TypeVar("T")
 _MOST_FLAWS: Final = 5
 _PAGE: Final = 500
-_FIRST_YEAR: Final = 2000
 _LITTLE_ROOM: Final = 100 * 1024 * 1024
 
 
@@ -88,17 +88,17 @@ def _lost_log(path: Path) -> list[Finding]:
 
 async def _records(storage: Storage) -> list[Finding]:
     """What of the runs cannot be read: rows, entries with their checksums and counts, bodies, events."""
-    reader = RunReader(storage.runs)
+    reader = RunReader(storage.store)
     flaws: list[str] = []
     sessions: set[Identity] = set()
-    for record in await reader.records():
-        if record.created_at.year < _FIRST_YEAR:
-            flaws.append(record.standing.reason)  # which names the row
+    for row in await reader.rows(RunQuery(oldest_first=True)):
+        if row.is_damaged:
+            flaws.append(row.blocked)  # which names the row
             continue
-        sessions.add(record.who.identity)
+        sessions.add(row.who)
         try:
-            await reader.entries(record.run_id)
-        except (JournalCorruptError, RunStoreError) as error:
+            await reader.entries(row.run_id)
+        except (JournalCorruptError, StoreError) as error:
             flaws.append(str(error))
     flaws += [flaw for who in sessions for flaw in await _event_flaws(storage, who)]
     flaws += [*await _task_flaws(storage), *await _session_flaws(storage)]
@@ -161,15 +161,15 @@ async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None
 
 async def _rows(database: Database) -> list[str]:
     """What of a file's rows is gone while others speak of it, and what was sent to runs and cannot be read."""
-    from harborage.state.sqlite import audit
+    from harborage.store.sqlite import audit
 
     flaws: list[str] = []
     for gone in await audit.rows_gone(database):
-        run_id = gone.run_id or _run_of(gone.first_entry) or f"number {gone.number}"
-        flaws.append(f"run {run_id}: its row in {' and '.join(gone.tables)} is gone")
+        run_id = _run_of(gone.first_entry) or f"number {gone.number}"
+        flaws.append(f"run {run_id}: its row in harborage_runs is gone")
     flaws += [
-        f"run {run_id}: control {number}, the last sent to it, is gone"
-        for run_id, number in await audit.controls_gone(database)
+        f"run {run_id}: of {count} controls that wait for it some are gone"
+        for run_id, count in await audit.controls_gone(database)
     ]
     flaws += [
         f"session number {number}: its row is gone, its events are kept"
@@ -182,7 +182,7 @@ async def _rows(database: Database) -> list[str]:
     return flaws
 
 
-def _control_flaw(sent: Sent) -> str:
+def _control_flaw(sent: ControlRow) -> str:
     try:
         codec.decode(sent.data, ControlEvent)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -201,7 +201,7 @@ def _run_of(first_entry: bytes) -> str:
 
 async def _integrity(path: Path, *, is_read_only: bool) -> list[Finding]:
     """Whether what SQLite keeps is whole: by its own check of every page and index, and by what rows say of others."""
-    from harborage.state.sqlite import Database
+    from harborage.store.sqlite import Database
 
     database = await Database.open(path, is_read_only=is_read_only)
     lost: list[Finding] = []

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.runtime.history import all_runs
-from harborage.state.runs import RunFilter, RunStore, Stand
+from harborage.store import LIVE, RunQuery
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.runtime.host import Runtime
+    from harborage.store import Store
 
 __all__ = ["bring_artifacts", "close_own", "is_own", "own_session"]
 
 _PREFIX: Final = "cli-"
-_GOING_ON: Final = tuple(stand for stand in Stand if not stand.is_final)
 
 
 def own_session(mark: str) -> str:
@@ -31,14 +31,14 @@ def is_own(session_id: str) -> bool:
     return session_id.startswith(_PREFIX)
 
 
-async def close_own(runtime: Runtime, runs: RunStore, who: Identity) -> bool:
+async def close_own(runtime: Runtime, store: Store, who: Identity) -> bool:
     """Close the session of `who`, if a command opened it and every run in it is over; whether it did.
 
     Raises:
         HarborageError: the storage refuses.
     """
-    mine = RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id, stands=_GOING_ON)
-    if not is_own(who.session_id) or await all_runs(runs, mine):
+    mine = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, statuses=LIVE)
+    if not is_own(who.session_id) or await all_runs(store, mine):
         return False
     await runtime.sessions.close(who, "its run is over")
     return True

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import DurableEventBus
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import Coordinator
 from harborage.runtime.survey import Places, Settled, settle, survey
+from harborage.runtime.task_ends import wake_run
 from harborage.runtime.waits import Party, Wait, WaitKind
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.tasks import InProcessTaskRegistry
@@ -57,18 +59,13 @@ async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> l
 async def _places(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[Places]:
     """The parts that read a storage, opened for one look and closed after it."""
 
-    async def wake(settled: Pause) -> None:
-        if settled.identity.run_id:
-            await storage.queue.wake(settled.identity.run_id)
-
     bus = DurableEventBus(storage.events, clock=clock)
     tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
     sessions = SessionRegistry(storage.state, bus, policy=policy, clock=clock)
     try:
         yield Places(
-            runs=storage.runs,
-            queue=storage.queue,
-            pauses=Coordinator(bus=bus, store=storage.state, clock=clock, on_settled=wake),
+            store=storage.store,
+            pauses=Coordinator(bus=bus, store=storage.state, clock=clock, on_settled=partial(wake_run, storage.store)),
             tasks=tasks,
             sessions=sessions,
             clock=clock,

@@ -17,13 +17,13 @@ from harborage.app import Agent, ChosenModel, check_attachments, read_attachment
 from harborage.app.attachments import Attachment
 from harborage.app.keeping import Origin
 from harborage.app.replays import open_kept
-from harborage.cli.recording import OnEntries, WatchedRuns, watched
+from harborage.cli.recording import OnEntries, WatchedStore, watched
 from harborage.cli.standing import is_put_off
 from harborage.identity import Identity
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner
-from harborage.state.runs import RunRecord
 from harborage.state.storage import open_storage
+from harborage.store import RunRow
 
 if TYPE_CHECKING:
     from harborage.runtime.host import Run, Runtime
@@ -52,13 +52,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int = 0
     max_cost: float | None = None
     deadline_s: float | None = None
-    record: RunRecord | None = None
+    record: RunRow | None = None
     has_attachments: bool = False
 
     @property
     def entries(self) -> int:
         """How many entries the run had when it was found; 0 for a new one."""
-        return 0 if self.record is None else self.record.entries
+        return 0 if self.record is None else self.record.position
 
     @property
     def is_kept(self) -> bool:
@@ -70,7 +70,7 @@ class Aboard(msgspec.Struct, frozen=True, kw_only=True):
     """The open parts. `chosen` is the model that decides, None when none is known here."""
 
     runtime: Runtime
-    runs: WatchedRuns
+    store: WatchedStore
     agent: Agent
     chosen: ChosenModel | None
     files: tuple[Attachment, ...]
@@ -89,14 +89,14 @@ async def aboard(agent: Agent, wishes: Wishes, on_entries: OnEntries) -> AsyncIt
         check_attachments(files, agent, os.environ)
     if files or wishes.has_attachments:
         agent = readable(agent)
-    storage, runs = watched(await open_storage(wishes.storage), on_entries)
+    storage, store = watched(await open_storage(wishes.storage), on_entries)
     async with storage, open_kept(agent, storage, _name(wishes, chosen), artifacts=wishes.artifacts) as runtime:
-        yield Aboard(runtime=runtime, runs=runs, agent=agent, chosen=chosen, files=files)
+        yield Aboard(runtime=runtime, store=store, agent=agent, chosen=chosen, files=files)
 
 
-async def taken_up(runtime: Runtime, record: RunRecord, scope: Scope) -> Run:
+async def taken_up(runtime: Runtime, record: RunRow, scope: Scope) -> Run:
     """The handle on a run that was found; one that waits for its provider tries again now."""
-    run = await runtime.run(record.run_id, who=record.who.identity, scope=scope)
+    run = await runtime.run(record.run_id, who=record.who, scope=scope)
     if is_put_off(record):
         with suppress(RunNotFoundError):  # it has ended meanwhile
             await run.resume()

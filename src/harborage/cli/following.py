@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from harborage import codec
 from harborage.cli.records import Recorded
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.history import all_runs
 from harborage.runtime.journal import Done, Entry
-from harborage.state.runs import RunFilter, RunRecord
+from harborage.store import RunQuery, RunRow
 
 if TYPE_CHECKING:
-    from harborage.cli.recording import WatchedRuns
+    from harborage.cli.recording import WatchedStore
     from harborage.identity import Identity
+    from harborage.store import Store
 
 __all__ = ["Following"]
 
@@ -33,13 +34,13 @@ class Following:
     another process carries one of them.
     """
 
-    def __init__(self, runs: WatchedRuns, root: str, who: Identity, *, may_be_shared: bool = False) -> None:
+    def __init__(self, store: WatchedStore, root: str, who: Identity, *, may_be_shared: bool = False) -> None:
         self.root = root
         self.strangers: set[str] = set()
-        self.record: RunRecord | None = None
-        self.unfinished: list[RunRecord] = []
+        self.record: RunRow | None = None
+        self.unfinished: list[RunRow] = []
         self.is_elsewhere = False
-        self._runs = runs
+        self._store = store
         self._who = who
         self._told: dict[str, int] = {}
         self._behind: set[str] = set()
@@ -68,19 +69,19 @@ class Following:
         Raises:
             StateError, JournalCorruptError: a record cannot be read.
         """
-        mine = RunFilter(tenant=self._who.tenant_id, user=self._who.user_id, session=self._who.session_id)
-        records = {one.run_id: one for one in await all_runs(self._runs, mine)}
+        mine = RunQuery(tenant=self._who.tenant_id, user=self._who.user_id, session=self._who.session_id)
+        records = {one.run_id: one for one in await all_runs(cast("Store", self._store), mine)}
         news: list[Recorded] = []
         if not self._has_looked:
             news += await self._look_first(records)
         for record in records.values():
             news += await self._news_of(record)
-        self.unfinished = [one for one in records.values() if self._is_mine(one) and not one.standing.stand.is_final]
-        self.is_elsewhere = any(one.owner and not self._runs.is_written_here(one) for one in self.unfinished)
+        self.unfinished = [one for one in records.values() if self._is_mine(one) and not one.status.is_final]
+        self.is_elsewhere = any(one.owner and not self._store.is_written_here(one) for one in self.unfinished)
         self.record = records.get(self.root)
         return sorted(news, key=lambda one: one.entry.at)
 
-    async def _look_first(self, records: dict[str, RunRecord]) -> list[Recorded]:
+    async def _look_first(self, records: dict[str, RunRow]) -> list[Recorded]:
         """The family of the root; whatever else is in the session by now is none of it."""
         self._has_looked = True
         news: list[Recorded] = []
@@ -93,16 +94,16 @@ class Following:
             self.strangers = set(records) - seen
         return news
 
-    async def _news_of(self, record: RunRecord) -> list[Recorded]:
+    async def _news_of(self, record: RunRow) -> list[Recorded]:
         run_id, told = record.run_id, self._told.get(record.run_id, 0)
-        is_told_here = self._runs.is_written_here(record) and run_id not in self._behind
-        if record.entries <= told or is_told_here or not self._is_mine(record):
+        is_told_here = self._store.is_written_here(record) and run_id not in self._behind
+        if record.position <= told or is_told_here or not self._is_mine(record):
             return []
-        stored = await self._runs.read(run_id, after=told)
-        entries = await read_whole(run_id, stored, partial(self._runs.body, run_id), first=told)
+        stored = await self._store.entries(run_id, after=told)
+        entries = await read_whole(run_id, stored, partial(self._store.body, run_id), first=told)
         return self.heard(run_id, told, entries)
 
-    def _is_mine(self, record: RunRecord) -> bool:
+    def _is_mine(self, record: RunRow) -> bool:
         return record.run_id not in self.strangers
 
 

@@ -111,8 +111,8 @@ async def _fork(wanted: _Wanted) -> int:
     from harborage.runtime.limits import Limits
 
     async with kept_runs(wanted.url, writes=True) as storage:
-        record = await find_run(storage.runs, wanted.run, where=wanted.url)
-        parent = await read_run(storage.runs, record.run_id)
+        record = await find_run(storage.store, wanted.run, where=wanted.url)
+        parent = await read_run(storage.store, record.run_id)
         fork_at(parent, wanted.at, now=SYSTEM_CLOCK.now())  # whether there is such a step, before anything is opened
         target = wanted.agent or agent_of(record)
         if target and not wanted.agent:
@@ -121,7 +121,7 @@ async def _fork(wanted: _Wanted) -> int:
             agent, chosen = await with_model(found, wanted.model, os.environ)
             # Under a mark of its own: whoever carries this run must not carry others of the agent on beside it.
             model = "" if chosen is None else chosen.model
-            mark, who = new_id(), record.who.identity
+            mark, who = new_id(), record.who
             session = own_session(mark) if is_own(who.session_id) else who.session_id  # the run's own may be closed
             mine = Identity(who.tenant_id, who.user_id, session)
             origin = Origin(target=target, mark=mark, folder=str(Path.cwd()), model=model)
@@ -145,7 +145,7 @@ async def _fork(wanted: _Wanted) -> int:
                 sys.stderr.write(f"run {run.id}: a fork of {record.run_id} at step {wanted.at}{by}\n")
                 ending = await _ended(run)
                 entries = await run.history()
-                await close_own(runtime, storage.runs, mine)
+                await close_own(runtime, storage.store, mine)
     return _tell(wanted, parent, entries, ending)
 
 

@@ -60,8 +60,8 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
     from harborage.runtime.history import find_run, read_run
 
     async with kept_runs(url) as storage:
-        record = await find_run(storage.runs, wanted, where=url)
-        entries = await read_run(storage.runs, record.run_id)
+        record = await find_run(storage.store, wanted, where=url)
+        entries = await read_run(storage.store, record.run_id)
     target = agent or agent_of(record)
     if target and not agent:
         allow_agent(target, Path.cwd(), run_id=record.run_id, command="freeze")

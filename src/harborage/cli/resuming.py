@@ -37,17 +37,17 @@ from harborage.cli.view import fold_past, header
 from harborage.clock import SYSTEM_CLOCK
 from harborage.planner import Finish
 from harborage.runtime.durable import RunFailedError
+from harborage.runtime.engines.histories import read_entries, request_of
 from harborage.runtime.history import all_runs, read_run
 from harborage.runtime.journal import Ended
-from harborage.state.runs import RunFilter, RunRecord, Stand
+from harborage.store import LIVE, RunQuery, RunRow
+from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.cli.live import Screen
     from harborage.state.storage import Storage
 
 __all__ = ["Resumed", "chosen", "go_on"]
-
-_OPEN = tuple(stand for stand in Stand if not stand.is_final)
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +61,10 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The run, and whether it has got files; of one that is over also what it did."""
+    """The run, its whole goal, and whether it has got files; of one that is over also what it did."""
 
-    record: RunRecord
+    record: RunRow
+    goal: str
     past: Sequence[Recorded] = ()
     has_attachments: bool = False
 
@@ -75,7 +76,7 @@ def go_on(wanted: Resumed, style: Style) -> int:
         found = asyncio.run(_find(wanted, is_asking=output.can_ask))
         if isinstance(found, Ending):
             return output.end(found)
-        if found.record.standing.stand.is_final:
+        if found.record.status.is_final:
             return _told(found, output)
         return _carried(found, wanted, output, style)
     except OutputLostError as error:
@@ -88,20 +89,21 @@ async def _find(wanted: Resumed, *, is_asking: bool) -> _Found | Ending:
     async with kept_runs(wanted.url) as storage:
         await free_orphans(storage)
         if wanted.run:
-            record = await find_open(storage.runs, wanted.run, where=wanted.url)
+            record = await find_open(storage.store, wanted.run, where=wanted.url)
         else:
-            several = roots(await all_runs(storage.runs, RunFilter(stands=_OPEN)))
+            several = roots(await all_runs(storage.store, RunQuery(statuses=LIVE)))
             picked = chosen(several, SYSTEM_CLOCK.now(), is_asking=is_asking)
             if isinstance(picked, Ending):
                 return picked
             record = picked
-        if record.standing.stand.is_final:
-            return _Found(record=record, past=await _past(storage, record))
-        attached = has_attachments(await read_run(storage.runs, record.run_id))
-    return _Found(record=record, has_attachments=attached)
+        entries = await read_run(storage.store, record.run_id)
+        goal = request_of(record.run_id, read_entries(record.run_id, entries)).goal
+        if record.status.is_final:
+            return _Found(record=record, goal=goal, past=await _past(storage, record))
+    return _Found(record=record, goal=goal, has_attachments=has_attachments(entries))
 
 
-def chosen(several: Sequence[RunRecord], now: datetime, *, is_asking: bool) -> RunRecord | Ending:
+def chosen(several: Sequence[RunRow], now: datetime, *, is_asking: bool) -> RunRow | Ending:
     """The run to go on with when none was named: the only one, else the one that a person picks from the list."""
     if not several:
         return failed("RunUnknownError", "every run that is kept here is over; 'harborage runs list' shows them", 2)
@@ -115,7 +117,7 @@ def chosen(several: Sequence[RunRecord], now: datetime, *, is_asking: bool) -> R
     return failed("RunUnknownError", "say which one: harborage resume RUN", WRONG_USE)
 
 
-def _picked(newest: Sequence[RunRecord]) -> RunRecord | Ending:
+def _picked(newest: Sequence[RunRow]) -> RunRow | Ending:
     """The one whose number is typed; anything else is asked again, an empty line is none."""
     while True:
         sys.stderr.write(f"Which one (1-{len(newest)}, Return for none)? ")
@@ -127,24 +129,26 @@ def _picked(newest: Sequence[RunRecord]) -> RunRecord | Ending:
             return newest[int(typed) - 1]
 
 
-def _row(number: int, record: RunRecord, now: datetime) -> str:
-    ago = duration(max(0.0, (now - record.updated_at).total_seconds()))
+def _row(number: int, record: RunRow, now: datetime) -> str:
+    ago = duration(max(0.0, (now - moment(record.updated_at)).total_seconds()))
     agent = agent_of(record) or "assistant"
     return printable(
-        f"  {number}  {record.run_id}  {status_of(record)}, {ago} ago  {agent}  {one_line(record.goal, 60)}"
+        f"  {number}  {record.run_id}  {status_of(record)}, {ago} ago  {agent}  {one_line(record.about, 60)}"
     )
 
 
-async def _past(storage: Storage, record: RunRecord) -> list[Recorded]:
-    _, runs = watched(storage, lambda *_: None)
-    return await Following(runs, record.run_id, record.who.identity, may_be_shared=True).look()
+async def _past(storage: Storage, record: RunRow) -> list[Recorded]:
+    _, store = watched(storage, lambda *_: None)
+    return await Following(store, record.run_id, record.who, may_be_shared=True).look()
 
 
 def _told(found: _Found, output: Output) -> int:
     """A run that is over: what it did in short, and what came of it."""
     record, now = found.record, SYSTEM_CLOCK.now()
     screen: Screen = output.stage().open_screen(lambda _: ())
-    screen.show(header(agent_of(record) or "assistant", record.goal, record.who, standing=standing_of(record, now)))
+    screen.show(
+        header(agent_of(record) or "assistant", found.goal, record.quadruple, standing=standing_of(record, now))
+    )
     screen.show([*fold_past(new_view(record.run_id, now), found.past, now), Text()])
     screen.close()
     return output.end(_ending(found), record.run_id)
@@ -171,8 +175,8 @@ def _carried(found: _Found, wanted: Resumed, output: Output, style: Style) -> in
     if not wanted.agent:
         allow_agent(target, Path.cwd(), run_id=record.run_id, command="resume")
     wishes = Wishes(
-        goal=record.goal,
-        who=record.who.identity,
+        goal=found.goal,
+        who=record.who,
         storage=url,
         artifacts=artifacts,
         origin=origin,

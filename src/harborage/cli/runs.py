@@ -16,7 +16,7 @@ from harborage.cli.place import storage_url
 from harborage.cli.storing import carry_out, free_orphans, kept_runs
 
 if TYPE_CHECKING:
-    from harborage.state.runs import RunRecord, Stand
+    from harborage.store import RunRow, Status
 
 __all__ = ["runs"]
 
@@ -61,20 +61,19 @@ def runs(
             sys.stderr.write("harborage: say which run: harborage runs show RUN; 'harborage runs list' shows them\n")
             return 2
         return carry_out(lambda: _show(url, run.strip(), is_json=json))
-    wanted = {"user": user, "session": session}
-    return carry_out(lambda: _list(url, wanted, status=status or "", agent=agent, limit=limit, is_json=json))
+    return carry_out(lambda: _list(url, user, session, status=status or "", agent=agent, limit=limit, is_json=json))
 
 
-async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, limit: int, is_json: bool) -> int:
+async def _list(url: str, user: str, session: str, *, status: str, agent: str, limit: int, is_json: bool) -> int:
     from harborage.cli.standing import agent_of, status_of
     from harborage.runtime.history import all_runs
-    from harborage.state.runs import RunFilter
+    from harborage.store import RunQuery
 
     async with kept_runs(url) as storage:
         await free_orphans(storage)
-        found = await all_runs(storage.runs, RunFilter(stands=_stands(status), **wanted))
+        found = await all_runs(storage.store, RunQuery(user=user, session=session, statuses=_statuses(status)))
     found = [one for one in found if agent in ("", agent_of(one))]
-    found = [one for one in found if status in ("", status_of(one), one.standing.stand)]
+    found = [one for one in found if status in ("", status_of(one))]
     shown = found[-limit:][::-1]
     if is_json:
         _print_lines(_row_json(one) for one in shown)
@@ -87,67 +86,70 @@ async def _list(url: str, wanted: dict[str, str], *, status: str, agent: str, li
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.freezing import shown_json
-    from harborage.cli.standing import agent_of, status_of
+    from harborage.cli.standing import agent_of, status_of, why
     from harborage.cli.text import for_machines, masked, printable
     from harborage.runtime.history import find_run, history_of, read_run, told
 
     async with kept_runs(url) as storage:
         await free_orphans(storage)
-        record = await find_run(storage.runs, wanted, where=url)
-        history = history_of(await read_run(storage.runs, record.run_id))
+        record = await find_run(storage.store, wanted, where=url)
+        history = history_of(await read_run(storage.store, record.run_id))
     if is_json:
         sys.stdout.write(for_machines(shown_json(history.to_json())) + "\n")
         return 0
     lines = told(history, clean=masked)
-    if not record.standing.stand.is_final:
+    if not record.status.is_final:
         status = status_of(record)
-        reason = str(masked(record.standing.reason)).removeprefix(f"{status}: ")
+        reason = str(masked(why(record))).removeprefix(f"{status}: ")
         lines.insert(1, f"  {status}{f': {reason}' if reason else ''}")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
     return 0
 
 
-def _stands(status: str) -> tuple[Stand, ...]:
-    from harborage.state.runs import Stand
+def _statuses(status: str) -> tuple[Status, ...]:
+    """The statuses among which the runs are that stand so."""
+    from harborage.store import LIVE, Status
 
     match status:
         case "":
             return ()
-        case "running":
-            return (Stand.READY,)
-        case "interrupted":
-            return (Stand.PARKED,)
+        case "finished":
+            return (Status.COMPLETE, Status.CANCELLED)
+        case "failed":
+            return (Status.FAILED,)
         case _:
-            return (Stand(status),)
+            return LIVE
 
 
-def _row(record: RunRecord) -> tuple[str, ...]:
+def _row(record: RunRow) -> tuple[str, ...]:
     from harborage.cli.standing import agent_of, status_of
     from harborage.cli.text import masked, one_line
+    from harborage.store.times import moment
 
-    when = record.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.goal), 60)
+    when = moment(record.created_at).astimezone().strftime("%Y-%m-%d %H:%M")
+    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.about), 60)
 
 
-def _row_json(record: RunRecord) -> str:
+def _row_json(record: RunRow) -> str:
     from harborage import codec
-    from harborage.cli.standing import agent_of, status_of
+    from harborage.cli.standing import agent_of, status_of, why
     from harborage.cli.text import for_machines, masked
+    from harborage.store.times import moment
 
     row: dict[str, Any] = {
         "run": record.run_id,
         "status": status_of(record),
-        "reason": masked(record.standing.reason),
-        "goal": masked(record.goal),
+        "reason": masked(why(record)),
+        "goal": masked(record.about),
         "agent": agent_of(record),
         "user": record.who.user_id,
         "session": record.who.session_id,
-        "entries": record.entries,
-        "created_at": record.created_at,
-        "updated_at": record.updated_at,
-        "wake_at": record.standing.wake_at,
-        "waits_for": record.standing.waits_for,
+        "entries": record.position,
+        "created_at": moment(record.created_at),
+        "updated_at": moment(record.updated_at),
+        "wake_at": None if record.wake_at is None else moment(record.wake_at),
+        "waits_for": record.awaits,
     }
     return for_machines(codec.encode(row))
 

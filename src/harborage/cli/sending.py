@@ -16,6 +16,7 @@ from rich.console import Console
 
 from harborage.app.own_sessions import is_own
 from harborage.cli.questions import announced_args, described, is_doubt, is_gate, is_held, question_of
+from harborage.cli.standing import status_of, why
 from harborage.cli.storing import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
@@ -27,7 +28,7 @@ from harborage.runtime.history import RunUnknownError, all_runs, find_run
 from harborage.runtime.pauses import Coordinator, Pause, PauseDecision
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.runs import RunFilter, RunRecord
+from harborage.store import RunQuery, RunRow
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
@@ -73,7 +74,7 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
     """The run that is spoken to, and its open questions with those of its tasks; of a token the one that it names."""
 
     word: str
-    record: RunRecord
+    record: RunRow
     questions: tuple[Pause, ...]
     run: Run
     engine: StoredEngine
@@ -124,7 +125,7 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             AnsweredAlreadyError: another answer came first.
         """
-        who = self.record.who.identity.with_run(question.identity.run_id)
+        who = self.record.who.with_run(question.identity.run_id)
         answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
         is_first = await self.engine.send(who.run_id, answer)  # of two answers to one question, one is taken
         settled = await self._settled(question)
@@ -158,10 +159,10 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
         await free_orphans(storage)
         bus = DurableEventBus(storage.events)
         pauses = Coordinator(bus=bus, store=storage.state)
-        engine = StoredEngine(storage.runs, storage.queue, pauses, answers=Answers(storage.state))
+        engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
         try:
             record, questions = await _named(storage, wanted, pauses, url)
-            run = Run(record.who, engine, bus, pauses)
+            run = Run(record.quadruple, engine, bus, pauses)
             yield Addressed(
                 word=wanted, record=record, questions=tuple(questions), run=run, engine=engine, bus=bus, pauses=pauses
             )
@@ -188,38 +189,38 @@ def _already(settled: Pause) -> str:
     return f"{asked(settled)} was already answered: {settled.decision}{at}"
 
 
-async def _named(storage: Storage, wanted: str, coordinator: Coordinator, url: str) -> tuple[RunRecord, list[Pause]]:
+async def _named(storage: Storage, wanted: str, coordinator: Coordinator, url: str) -> tuple[RunRow, list[Pause]]:
     pauses = await coordinator.every_open()
     by_token = [one for one in pauses if wanted and one.token == wanted]
     if by_token:
-        return await find_run(storage.runs, by_token[0].identity.run_id, where=url), by_token
+        return await find_run(storage.store, by_token[0].identity.run_id, where=url), by_token
     try:
-        record = await find_open(storage.runs, wanted, where=url)
+        record = await find_open(storage.store, wanted, where=url)
     except RunUnknownError:
         begins = [one for one in pauses if wanted and one.token.upper().startswith(wanted.upper())]
         if len(begins) != 1:
             await _check_open(coordinator, wanted)
             raise
-        return await find_run(storage.runs, begins[0].identity.run_id, where=url), begins
+        return await find_run(storage.store, begins[0].identity.run_id, where=url), begins
     family = await _family(storage, record)
     return record, [one for one in pauses if one.identity.run_id in family and not is_held(one)]
 
 
-async def _family(storage: Storage, record: RunRecord) -> set[str]:
+async def _family(storage: Storage, record: RunRow) -> set[str]:
     """The run, and those that it may have spawned: of the command line every run has a session of its own."""
     who = record.who
-    mine = RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id, agent=record.agent)
+    mine = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, agent=record.agent)
     is_alone = is_own(who.session_id)
-    return {one.run_id for one in await all_runs(storage.runs, mine)} if is_alone else {record.run_id}
+    return {one.run_id for one in await all_runs(storage.store, mine)} if is_alone else {record.run_id}
 
 
-def open_run(record: RunRecord) -> RunRecord:
+def open_run(record: RunRow) -> RunRow:
     """The run, as long as it is not over.
 
     Raises:
         RunOverError: it is.
     """
-    if record.standing.stand.is_final:
+    if record.status.is_final:
         way = f"harborage fork {record.run_id} --at STEP begins another from any of its steps"
         raise RunOverError(f"run {record.run_id} is over ({_stand(record)}); {way}")
     return record
@@ -238,13 +239,13 @@ def asked(pause: Pause, args: dict[str, Any] | None = None) -> str:
     return f"{pause.reason}: {shortened(payload)}" if payload else str(pause.reason)
 
 
-def what_now(record: RunRecord) -> str:
+def what_now(record: RunRow) -> str:
     """Who acts on what was written."""
     if record.owner:
         return "the process that carries the run acts on it"
     return f"nobody carries the run now: 'harborage resume {record.run_id}' goes on with it"
 
 
-def _stand(record: RunRecord) -> str:
-    reason = f" ({record.standing.reason})" if record.standing.reason else ""
-    return f"{record.standing.stand}{reason}"
+def _stand(record: RunRow) -> str:
+    reason = why(record)
+    return f"{status_of(record)}{f' ({reason})' if reason else ''}"

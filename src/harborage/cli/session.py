@@ -137,7 +137,7 @@ class Session:
             self.run_id = run.id
             view = new_view(run.id, began)
             is_old = self._wishes.record is not None
-            following = Following(parts.runs, run.id, self._wishes.who, may_be_shared=is_old)
+            following = Following(parts.store, run.id, self._wishes.who, may_be_shared=is_old)
             past = await self._feed.follow(following, is_old=is_old)
             with ExitStack() as stack:
                 screen, talk = self._enter(stack, runtime, run, view)
@@ -147,7 +147,7 @@ class Session:
             given = {ref.id for ref in attached}
             kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
             if self._wishes.is_kept:
-                await close_own(runtime, parts.runs, self._wishes.who)
+                await close_own(runtime, parts.store, self._wishes.who)
         seconds = (self._clock.now() - began).total_seconds()
         screen.show(summary(view, ending, seconds, kept, is_kept=self._wishes.is_kept))
         return ending
@@ -292,10 +292,10 @@ class Session:
             await self._feed.look()
             record = following.record
             if record is not None and is_blocked(record, first_fence):
-                self._put(_Over(blocked(record.run_id, record.standing.reason)))
+                self._put(_Over(blocked(record.run_id, record.blocked)))
                 return
             if record is not None and self._stage.keys is None and is_put_off(record, self._wishes.entries):
-                self._put(_Leave(record.standing.reason))  # nobody is there who would wait with it
+                self._put(_Leave(record.reason))  # nobody is there who would wait with it
                 return
             if self._wishes.record is not None or following.is_elsewhere:
                 waiting = await self._waiting(runtime, following)
@@ -313,7 +313,7 @@ class Session:
                 self._feed.logged(str(error))
                 continue
             if status.phase is RunPhase.PARKED:
-                waiting.add((record.run_id, record.entries))
+                waiting.add((record.run_id, record.position))
         return waiting
 
     async def _animate(self, screen: Screen) -> None:

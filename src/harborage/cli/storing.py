@@ -14,8 +14,8 @@ from harborage.cli.place import DEFAULT_STORAGE, file_of, is_memory
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
-    from harborage.state.runs import RunRecord, RunStore
     from harborage.state.storage import Storage
+    from harborage.store import RunRow, Store
 
 __all__ = [
     "NoDatabaseError",
@@ -72,28 +72,25 @@ async def free_orphans(storage: Storage) -> None:
         StateError: the storage refuses.
     """
     from harborage.cli.logs import logged
-    from harborage.concurrency import Crew
     from harborage.ids import new_id
     from harborage.state.errors import DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError
 
     if storage.is_read_only:
         return  # which was said when it was opened
-    failures: list[BaseException] = []
-    crew, worker = Crew(lambda _, error: failures.append(error)), new_id()
-    heard: list[str] = []
+    worker, heard = new_id(), list[str]()
     with logged(heard.append):
-        crew.start(storage.queue.keep_alive(worker), "sign of life")
         try:
-            await asyncio.sleep(0)
-            await storage.queue.claim(worker, limit=0)
+            await storage.store.join(worker)
+            try:
+                await storage.store.beat(worker)
+            finally:
+                await storage.store.leave(worker)
         except (DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError) as error:
             heard = [f"{error}; {_AS_KEPT}"]  # which says it all
-        finally:
-            await crew.aclose()
     _say(heard)
 
 
-async def find_open(runs: RunStore, wanted: str, *, where: str) -> RunRecord:
+async def find_open(store: Store, wanted: str, *, where: str) -> RunRow:
     """The run whose id is `wanted` or begins with it: of several the only one that somebody began and that is not over.
 
     Raises:
@@ -102,13 +99,13 @@ async def find_open(runs: RunStore, wanted: str, *, where: str) -> RunRecord:
     """
     from harborage.cli.standing import roots
     from harborage.runtime.history import RunPrefixError, all_runs, find_run
-    from harborage.state.runs import RunFilter, Stand
+    from harborage.store import LIVE, RunQuery
 
     try:
-        return await find_run(runs, wanted, where=where)
+        return await find_run(store, wanted, where=where)
     except RunPrefixError as error:
-        going_on = RunFilter(stands=tuple(stand for stand in Stand if not stand.is_final))
-        begun = roots([one for one in await all_runs(runs, going_on) if one.run_id in error.found])
+        live = RunQuery(statuses=LIVE)
+        begun = roots([one for one in await all_runs(store, live) if one.run_id in error.found])
         if len(begun) != 1:
             raise
         return begun[0]

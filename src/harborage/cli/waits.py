@@ -12,7 +12,7 @@ from harborage import codec
 from harborage.app.keeping import Origin
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
 from harborage.cli.text import duration, one_line, plural, printable
-from harborage.state.runs import PROVIDER_UNAVAILABLE
+from harborage.runtime.durable import PROVIDER_UNAVAILABLE
 
 if TYPE_CHECKING:
     from harborage.app.checkup import Finding

@@ -39,16 +39,17 @@ from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.outages import patience_of
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import Coordinator
 from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.runtime.survey import KeptTasks, Places
+from harborage.runtime.task_ends import wake_run
 from harborage.runtime.upkeep import Upkeep
 from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
-from harborage.state.runs import RunFilter, RunQueue, Stand
 from harborage.state.storage import Storage, open_storage
+from harborage.store import LIVE, RunQuery
 from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.builtin.names import ARTIFACT_FETCH
@@ -158,7 +159,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if isinstance(mind.planner, RegistryAware):
         mind.planner.attach_registry(tasks)
         closers.append(partial(_detach, mind.planner))
-    wake = None if storage is None else partial(_wake, storage.queue)
+    wake = None if storage is None else partial(wake_run, storage.store)
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
     pauses = Coordinator(bus=bus, store=state, handles=handles, clock=clock, on_settled=wake)
     gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
@@ -269,12 +270,6 @@ async def _detach(planner: RegistryAware) -> None:
     planner.attach_registry(None)
 
 
-async def _wake(queue: RunQueue, settled: Pause) -> None:
-    """Let the run of a settled pause go on: whoever carried it may have let it leave memory, or be another process."""
-    if settled.identity.run_id:
-        await queue.wake(settled.identity.run_id)
-
-
 def _looks(part: object, name: str) -> list[Callable[[], Awaitable[None]]]:
     """How a part looks for what other processes did, if it can."""
     look: Callable[[], Awaitable[None]] | None = getattr(part, name, None)
@@ -315,9 +310,8 @@ async def _is_running(engine: MemoryEngine | StoredEngine, storage: Storage | No
     """Whether a run of the session goes on, or waits."""
     if storage is None:
         return any(status.who.identity == who and not status.phase.is_final for status in await engine.list())
-    going_on = tuple(stand for stand in Stand if not stand.is_final)
-    mine = RunFilter(tenant=who.tenant_id, user=who.user_id, session=who.session_id, stands=going_on)
-    return bool(await storage.runs.list(mine, limit=1))
+    mine = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, statuses=LIVE, limit=1)
+    return bool((await storage.store.runs(mine)).rows)
 
 
 def _upkeep(
@@ -345,7 +339,7 @@ def _upkeep(
 
     places = None
     if storage is not None and isinstance(tasks, KeptTasks):
-        places = Places(runs=storage.runs, queue=storage.queue, pauses=pauses, tasks=tasks, clock=setup.clock)
+        places = Places(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
     return Upkeep(
         pauses,
         sessions,
@@ -390,8 +384,7 @@ def _engine(
             logger=setup.logger,
         )
     return StoredEngine(
-        storage.runs,
-        storage.queue,
+        storage.store,
         pauses,
         agent=setup.agent,
         clock=setup.clock,

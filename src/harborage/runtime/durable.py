@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = [
+    "PROVIDER_UNAVAILABLE",
     "ControlUnreadableError",
     "Durable",
     "Engine",
@@ -50,6 +51,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+PROVIDER_UNAVAILABLE: Final = "interrupted: provider unavailable"
+"""How the reason of a parked run begins whose model's provider is down; in time it is asked again."""
 
 
 class EngineError(HarborageError):

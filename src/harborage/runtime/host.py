@@ -35,7 +35,7 @@ from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
 from harborage.state.errors import DatabaseError
-from harborage.state.runs import RunFilter, Stand
+from harborage.store import LIVE, RunQuery
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class _Asked(NamedTuple):
     limits: Limits | None = None
 
 
-_GOING_ON = tuple(stand for stand in Stand if not stand.is_final)
 _NOTHING_ASKED = _Asked()
 _LONG_NS = 60 * 1_000_000_000
 
@@ -211,7 +210,7 @@ class Runtime:
         crew.start(self._drive(), "task driver")
         crew.start(parts.upkeep.serve(), "upkeep")
         if parts.storage is not None:
-            crew.start(parts.upkeep.hear(parts.storage.queue), "upkeep")
+            crew.start(parts.upkeep.hear(parts.storage.store), "upkeep")
         return self
 
     async def __aexit__(
@@ -430,7 +429,7 @@ class Runtime:
         parts = self._parts
         if parts.storage is None:
             return sum(one.who.tenant_id == tenant and not one.phase.is_final for one in await parts.engine.list())
-        return len(await parts.storage.runs.list(RunFilter(tenant=tenant, stands=_GOING_ON), limit=most))
+        return len((await parts.storage.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
 
     async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
         """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""

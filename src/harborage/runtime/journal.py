@@ -41,6 +41,7 @@ __all__ = [
     "decode_entries",
     "decode_entry",
     "encode_entry",
+    "is_outcome",
     "is_outdated",
     "kept_text",
     "raw",
@@ -169,6 +170,8 @@ class Ended(_Entry, frozen=True, kw_only=True):
 
 Entry = Started | Begun | Done | Failed | Cut | Joined | Arrived | Patched | Rolled | Waited | Ended
 
+_OUTCOMES: Final = (b'{"entry":"done"', b'{"entry":"failed"', b'{"entry":"cut"')
+
 _decoder = msgspec.json.Decoder(Entry)
 _list_decoder = msgspec.json.Decoder(list[Entry])
 
@@ -211,6 +214,11 @@ def decode_entries(stored: Sequence[bytes], run_id: str, first: int = 0) -> list
     except msgspec.DecodeError:
         pass  # one by one, they tell which it is
     return [decode_entry(data, run_id, index) for index, data in enumerate(stored, first)]
+
+
+def is_outcome(stored: bytes) -> bool:
+    """Whether an entry, in its stored form, says how a step ended."""
+    return stored.startswith(_OUTCOMES)
 
 
 def is_outdated(data: bytes) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never, runtime_checkable
 
@@ -16,6 +16,8 @@ import msgspec
 
 from harborage.clock import Clock
 from harborage.errors import HarborageError
+from harborage.runtime.durable import RunPhase
+from harborage.runtime.engines.reader import RunReader, phase_of
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
@@ -26,7 +28,7 @@ from harborage.runtime.pauses import (
 from harborage.runtime.waits import Wait, WaitKind, circles, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
-from harborage.state.runs import RunFilter, RunQueue, RunRecord, RunStore, Stand
+from harborage.store import LIVE, Commit, RunQuery, RunRow, Status, Store
 from harborage.tasks import (
     GroupNotFoundError,
     InvalidTransitionError,
@@ -48,7 +50,6 @@ ORPHANED = "runtime_orphaned"
 """The code of a task that failed because nobody was left who would have ended it."""
 
 T = TypeVar("T")
-_PAGE = 500
 _log = logging.getLogger(__name__)
 
 
@@ -68,8 +69,7 @@ class KeptTasks(TaskRegistry, TaskReader, Protocol):
 class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where things wait. Without sessions none is looked at."""
 
-    runs: RunStore
-    queue: RunQueue
+    store: Store
     pauses: Coordinator
     tasks: KeptTasks
     sessions: SessionRegistry | None = None
@@ -92,22 +92,22 @@ async def survey(places: Places) -> list[Wait]:
     # Pauses and tasks before runs: what they belong to was there before them, so none looks as if it had no run.
     pauses = await _readable("the open pauses", places.pauses.every_open())
     tasks, groups = await _tasks(places)
-    records = [record async for record in _going(places.runs)]
-    stands = {record.run_id: record.standing.stand for record in records}
+    rows = await RunReader(places.store).rows(RunQuery(statuses=LIVE, oldest_first=True))
+    statuses = {row.run_id: row.status for row in rows}
     named = {
         *(pause.identity.run_id for pause in pauses),
-        *(record.standing.waits_for for record in records),
+        *(row.awaits for row in rows),
         *(run_id for task in tasks for run_id in (task.id, task.parent_task_id or "")),
         *(group.owner_task_id for group in groups),
     }
-    stands |= await _ended(places.runs, named - stands.keys())
+    statuses |= await _ended(places.store, named - statuses.keys())
     found = [
-        *_runs(records, stands, pauses, now),
-        *(of_pause(pause, stands=stands, now=now) for pause in pauses),
-        *_given(of_task(task, stands=stands, now=now) for task in tasks),
+        *_runs(rows, statuses, pauses, now),
+        *(of_pause(pause, statuses=statuses, now=now) for pause in pauses),
+        *_given(of_task(task, statuses=statuses, now=now) for task in tasks),
     ]
     living = frozenset(task.id for task in tasks)
-    found += _given(of_group(group, stands=stands, living=living, now=now) for group in groups)
+    found += _given(of_group(group, statuses=statuses, living=living, now=now) for group in groups)
     if places.sessions is not None:
         policy = places.sessions.policy
         found += _given(
@@ -162,16 +162,16 @@ async def _end(places: Places, wait: Wait) -> str:
 
 
 async def _wake(places: Places, wait: Wait) -> str:
-    record = await _record(places.runs, wait.id)
-    if record is None or record.owner or record.standing.stand is not Stand.PARKED:
+    row = await _row(places.store, wait.id)
+    if row is None or phase_of(row) is not RunPhase.PARKED:
         return ""
-    await places.queue.wake(wait.id)
+    await places.store.commit(Commit(wakes=(wait.id,)))
     return "woken, to be looked at again"
 
 
 async def _withdraw(places: Places, wait: Wait) -> str:
-    record = await _record(places.runs, wait.who.run_id)
-    if record is not None and not record.standing.stand.is_final:
+    row = await _row(places.store, wait.who.run_id)
+    if row is not None and not row.status.is_final:
         return ""
     payload = {"rejected": True, "reason": "run ended"}
     try:
@@ -182,13 +182,13 @@ async def _withdraw(places: Places, wait: Wait) -> str:
 
 
 async def _end_task(places: Places, wait: Wait) -> str:
-    record = await _record(places.runs, wait.id)
-    if record is not None and not record.standing.stand.is_final:
+    row = await _row(places.store, wait.id)
+    if row is not None and not row.status.is_final:
         return ""
     try:
         task = await places.tasks.get(wait.id, who=wait.who)
         if task.status is TaskStatus.RUNNING:
-            reason = wait.orphan if record is None else record.standing.reason or wait.orphan
+            reason = wait.orphan if row is None else row.reason or wait.orphan
             await places.tasks.mark_failed(task.id, TaskFailure(ORPHANED, reason), who=wait.who)
             return "failed"
         return "cancelled" if await places.tasks.cancel(task.id, wait.orphan, who=wait.who) else ""
@@ -203,13 +203,13 @@ async def _end_group(places: Places, wait: Wait) -> str:
         return ""
 
 
-def _runs(records: list[RunRecord], stands: dict[str, Stand], pauses: Iterable[Pause], now: datetime) -> Iterable[Wait]:
+def _runs(rows: list[RunRow], statuses: dict[str, Status], pauses: Iterable[Pause], now: datetime) -> Iterable[Wait]:
     of_each: defaultdict[str, list[Pause]] = defaultdict(list)
     for pause in pauses:
         of_each[pause.identity.run_id].append(pause)
-    circular = circles(records)
+    circular = circles(rows)
     return _given(
-        of_run(one, stands=stands, pauses=of_each.get(one.run_id, []), now=now, circular=circular) for one in records
+        of_run(one, statuses=statuses, pauses=of_each.get(one.run_id, []), now=now, circular=circular) for one in rows
     )
 
 
@@ -243,26 +243,16 @@ async def _readable(what: str, reading: Awaitable[Sequence[T]]) -> Sequence[T]:
         return ()
 
 
-async def _going(runs: RunStore) -> AsyncIterator[RunRecord]:
-    """The runs that have not ended; of those that have there may be any number."""
-    going = RunFilter(stands=tuple(stand for stand in Stand if not stand.is_final))
-    after = ""
-    while page := await runs.list(going, after=after, limit=_PAGE):
-        for record in page:
-            yield record
-        after = page[-1].run_id
+async def _ended(store: Store, named: Iterable[str]) -> dict[str, Status]:
+    """How those ended that something which waits names; what is not kept is not among them."""
+    found = [await _row(store, run_id) for run_id in named]
+    return {row.run_id: row.status for row in found if row is not None}
 
 
-async def _ended(runs: RunStore, named: Iterable[str]) -> dict[str, Stand]:
-    """How those stand that something which waits names, and that are over; what is not kept is not among them."""
-    found = [await _record(runs, run_id) for run_id in named]
-    return {record.run_id: record.standing.stand for record in found if record is not None}
-
-
-async def _record(runs: RunStore, run_id: str) -> RunRecord | None:
+async def _row(store: Store, run_id: str) -> RunRow | None:
     if not run_id:
         return None
-    found = await runs.list(RunFilter(run_id=run_id), limit=1)
+    found = (await store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows
     return found[0] if found else None
 
 

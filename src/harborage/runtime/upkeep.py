@@ -18,7 +18,7 @@ from harborage.runtime.survey import Places, settle
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Coordinator
     from harborage.sessions import SessionRegistry
-    from harborage.state.runs import RunQueue
+    from harborage.store import Queue
 
 __all__ = ["Upkeep"]
 
@@ -62,7 +62,7 @@ class Upkeep:
                 await self._try(self._forget, "what is over")
             await sleep(self._clock, self._interval_s)
 
-    async def hear(self, queue: RunQueue) -> None:
+    async def hear(self, queue: Queue) -> None:
         """Look for what other processes did whenever something has changed, until cancelled."""
         changed = asyncio.Event()
         unlisten = queue.on_change(changed.set)

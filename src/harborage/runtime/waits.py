@@ -15,7 +15,10 @@ import msgspec
 
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason
-from harborage.state.runs import PROVIDER_UNAVAILABLE, RunRecord, Stand
+from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
+from harborage.runtime.engines.reader import phase_of
+from harborage.store import RunRow, Status
+from harborage.store.times import moment
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind
 
 if TYPE_CHECKING:
@@ -77,15 +80,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.orphan)
 
 
-Stands = Mapping[str, Stand]
-"""How the runs that are kept stand, by their ids."""
+Statuses = Mapping[str, Status]
+"""The statuses of the runs that are kept, by their ids."""
 
 
-def circles(records: Iterable[RunRecord]) -> frozenset[str]:
+def circles(rows: Iterable[RunRow]) -> frozenset[str]:
     """The runs out of memory that wait for themselves through the runs that they wait for."""
-    awaits = {
-        one.run_id: one.standing.waits_for for one in records if one.standing.stand is Stand.PARKED and not one.owner
-    }
+    awaits = {one.run_id: one.awaits for one in rows if phase_of(one) is RunPhase.PARKED}
     found: set[str] = set()
     clear: set[str] = set()
     for run_id in awaits:
@@ -101,56 +102,55 @@ def circles(records: Iterable[RunRecord]) -> frozenset[str]:
 
 
 def of_run(
-    record: RunRecord,
+    row: RunRow,
     *,
-    stands: Stands,
+    statuses: Statuses,
     pauses: Sequence[Pause],
     now: datetime,
     circular: frozenset[str] = frozenset(),
 ) -> Wait | None:
     """What a run waits for; None for one that has ended. `pauses` are its open ones, `circular` the runs that wait for
     themselves."""
-    standing = record.standing
-    if standing.stand.is_final:
+    if row.status.is_final:
         return None
     run = Wait(
         kind=WaitKind.RUN,
-        id=record.run_id,
-        who=record.who,
+        id=row.run_id,
+        who=row.quadruple,
         on=Party.WORKER,
-        name=record.owner or record.agent,
-        since=record.updated_at,
-        detail=record.goal,
+        name=row.owner or row.agent,
+        since=moment(row.updated_at),
+        detail=row.about,
     )
-    if record.owner:
+    if row.owner:
         return msgspec.structs.replace(run, then="carried; free for others when that worker ends")
-    match standing.stand:
-        case Stand.BLOCKED:
-            return msgspec.structs.replace(run, on=Party.CODE, name=record.agent, detail=standing.reason)
-        case Stand.PARKED:
-            waiting = _of_parked(run, record, stands=stands, pauses=pauses, now=now)
-            if record.run_id in circular and not waiting.is_orphan:
+    match phase_of(row):
+        case RunPhase.BLOCKED:
+            return msgspec.structs.replace(run, on=Party.CODE, name=row.agent, detail=row.blocked)
+        case RunPhase.PARKED:
+            waiting = _of_parked(run, row, statuses=statuses, pauses=pauses, now=now)
+            if row.run_id in circular and not waiting.is_orphan:
                 return msgspec.structs.replace(waiting, orphan="it waits for itself, through the run that it waits for")
             return waiting
         case _:
             return msgspec.structs.replace(run, then="carried on by the next worker of its agent")
 
 
-def _of_parked(run: Wait, record: RunRecord, *, stands: Stands, pauses: Sequence[Pause], now: datetime) -> Wait:
+def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[Pause], now: datetime) -> Wait:
     """A run that waits outside of memory."""
-    wake_at, target = record.standing.wake_at, record.standing.waits_for
+    wake_at, target = None if row.wake_at is None else moment(row.wake_at), row.awaits
     if wake_at is not None and wake_at <= now:
         return msgspec.structs.replace(run, until=wake_at, then="carried on by the next worker", is_overdue=True)
     parked = msgspec.structs.replace(run, until=wake_at, then="" if wake_at is None else "looked at again")
-    if record.standing.reason.startswith(PROVIDER_UNAVAILABLE):
+    if row.reason.startswith(PROVIDER_UNAVAILABLE):
         return msgspec.structs.replace(
-            parked, on=Party.CLOCK, name="", detail=record.standing.reason, then="its provider is asked again"
+            parked, on=Party.CLOCK, name="", detail=row.reason, then="its provider is asked again"
         )
     if target:
-        stand = stands.get(target)
+        status = statuses.get(target)
         parked = msgspec.structs.replace(parked, on=Party.RUN, name=target)
-        if stand is None or stand.is_final:
-            what = "is not kept" if stand is None else "has ended"
+        if status is None or status.is_final:
+            what = "is not kept" if status is None else "has ended"
             return msgspec.structs.replace(parked, orphan=f"the run that it waits for {what}, and it was not woken")
         return parked
     if pauses:
@@ -161,14 +161,14 @@ def _of_parked(run: Wait, record: RunRecord, *, stands: Stands, pauses: Sequence
     return msgspec.structs.replace(parked, on=Party.CLOCK, name="")
 
 
-def of_pause(pause: Pause, *, stands: Stands, now: datetime) -> Wait:
+def of_pause(pause: Pause, *, statuses: Statuses, now: datetime) -> Wait:
     """What an open pause waits for."""
     run_id = pause.identity.run_id
-    stand = stands.get(run_id)
+    status = statuses.get(run_id)
     orphan = ""
-    if stand is not None and stand.is_final:
+    if status is not None and status.is_final:
         orphan = "its run has ended"
-    elif run_id and stand is None and pause.deadline is None:
+    elif run_id and status is None and pause.deadline is None:
         orphan = "its run is not kept, and it has no deadline"
     return Wait(
         kind=WaitKind.APPROVAL if pause.reason is PauseReason.APPROVAL_REQUIRED else WaitKind.PAUSE,
@@ -185,11 +185,11 @@ def of_pause(pause: Pause, *, stands: Stands, now: datetime) -> Wait:
     )
 
 
-def of_task(task: Task, *, stands: Stands, now: datetime) -> Wait | None:
+def of_task(task: Task, *, statuses: Statuses, now: datetime) -> Wait | None:
     """What a task waits for: background work always, other tasks only where their run does not speak for them."""
     if task.status.is_terminal:
         return None
-    stand, parent = stands.get(task.id), stands.get(task.parent_task_id or "")
+    status, parent = statuses.get(task.id), statuses.get(task.parent_task_id or "")
     since = datetime.fromtimestamp(task.created_at / 1e9, UTC)
     waiting = Wait(
         kind=WaitKind.TASK,
@@ -200,9 +200,9 @@ def of_task(task: Task, *, stands: Stands, now: datetime) -> Wait | None:
         since=since,
         detail=task.query or task.description,
     )
-    if stand is not None and stand.is_final:
+    if status is not None and status.is_final:
         return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its run has ended")
-    if stand is not None:
+    if status is not None:
         return waiting if task.kind is TaskKind.BACKGROUND else None
     if parent is not None and not parent.is_final:
         return msgspec.structs.replace(waiting, name=task.parent_task_id or "", then="begun by the run that spawned it")
@@ -211,7 +211,7 @@ def of_task(task: Task, *, stands: Stands, now: datetime) -> Wait | None:
     return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="no run was begun for it")
 
 
-def of_group(group: TaskGroup, *, stands: Stands, living: frozenset[str], now: datetime) -> Wait | None:
+def of_group(group: TaskGroup, *, statuses: Statuses, living: frozenset[str], now: datetime) -> Wait | None:
     """What a group waits for: its owner to seal it, then its members. `living` are the tasks that have not ended."""
     if group.status.is_terminal:
         return None
@@ -233,7 +233,7 @@ def of_group(group: TaskGroup, *, stands: Stands, living: frozenset[str], now: d
         )
     if not group.owner_task_id:
         return msgspec.structs.replace(waiting, on=Party.PERSON, then="sealed by whoever made it")
-    owner = stands.get(group.owner_task_id)
+    owner = statuses.get(group.owner_task_id)
     if now - group.created_at < GRACE or (owner is not None and not owner.is_final):
         return msgspec.structs.replace(waiting, then="sealed by its owner")
     return msgspec.structs.replace(waiting, on=Party.NOBODY, name="", orphan="its owner has ended without sealing it")

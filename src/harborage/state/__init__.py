@@ -1,6 +1,6 @@
-"""What is kept: records by slot, runs with their entries and controls, and the storage that holds them all.
+"""What is kept: records by slot, and the storage that holds them, runs, events and artifacts.
 
-`store` and `runs` are the ports, `storage` opens everything at once by a url. Drivers load when they are opened.
+`store` is the port, `storage` opens everything at once by a url. Drivers load when they are opened.
 """
 
 from __future__ import annotations
@@ -32,22 +32,6 @@ if TYPE_CHECKING:
     from harborage.state.errors import StorageUrlError as StorageUrlError
     from harborage.state.errors import StoreClosedError as StoreClosedError
     from harborage.state.memory import MemoryStateStore as MemoryStateStore
-    from harborage.state.memory_runs import MemoryRuns as MemoryRuns
-    from harborage.state.runs import BodyMismatchError as BodyMismatchError
-    from harborage.state.runs import Claim as Claim
-    from harborage.state.runs import EntryMissingError as EntryMissingError
-    from harborage.state.runs import Lease as Lease
-    from harborage.state.runs import LeaseLostError as LeaseLostError
-    from harborage.state.runs import RunFilter as RunFilter
-    from harborage.state.runs import RunQueue as RunQueue
-    from harborage.state.runs import RunRecord as RunRecord
-    from harborage.state.runs import RunRecordNotFoundError as RunRecordNotFoundError
-    from harborage.state.runs import RunStore as RunStore
-    from harborage.state.runs import RunStoreError as RunStoreError
-    from harborage.state.runs import Sent as Sent
-    from harborage.state.runs import Stand as Stand
-    from harborage.state.runs import Standing as Standing
-    from harborage.state.runs import Write as Write
     from harborage.state.storage import STORAGE_DRIVERS as STORAGE_DRIVERS
     from harborage.state.storage import Storage as Storage
     from harborage.state.storage import StorageFactory as StorageFactory
@@ -66,11 +50,6 @@ else:
                 "StateError StorageUrlError StoreClosedError"
             ),
             "harborage.state.memory": "MemoryStateStore",
-            "harborage.state.memory_runs": "MemoryRuns",
-            "harborage.state.runs": (
-                "BodyMismatchError Claim EntryMissingError Lease LeaseLostError RunFilter RunQueue RunRecord "
-                "RunRecordNotFoundError RunStore RunStoreError Sent Stand Standing Write"
-            ),
             "harborage.state.storage": "STORAGE_DRIVERS Storage StorageFactory open_storage",
             "harborage.state.store": "StateRecord StateStore",
         },

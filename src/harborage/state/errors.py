@@ -2,7 +2,6 @@
 
 StateError
 ├── NotFoundError · InvalidRecordError · IdempotencyConflictError      a record
-├── runs.RunStoreError                                                 a run; drawn in state.runs
 ├── StoreClosedError                                                   the store is closed
 ├── StorageUrlError                                                    nobody can tell what to open
 └── DatabaseError                                                      the database refused; nothing was changed
@@ -20,6 +19,8 @@ StateError
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 from harborage.errors import HarborageError, first_sentence
 from harborage.identity import IdentityRequiredError
@@ -93,6 +94,10 @@ class DatabaseError(StateError):
         self.run_id = run_id
         about = f" (run {run_id})" if run_id else ""
         super().__init__(f"{database}: {said or first_sentence(type(self))}{about}; {self.advice}" if database else "")
+
+    def about(self, run_id: str) -> Self:
+        """The same error, told of this run."""
+        return type(self)(self.database, self.said, run_id=run_id)
 
 
 class DatabaseLockedError(DatabaseError):

@@ -8,8 +8,8 @@ from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.events.memory_log import MemoryEventLog
 from harborage.state.errors import StorageUrlError
 from harborage.state.memory import MemoryStateStore
-from harborage.state.memory_runs import MemoryRuns
 from harborage.state.storage import Storage
+from harborage.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
@@ -25,11 +25,9 @@ async def open_memory(url: str, clock: Timers) -> Storage:
     """
     if url.partition(":")[2]:
         raise StorageUrlError(f"nothing may follow memory: in {url!r}; a file is sqlite:PATH")
-    runs = MemoryRuns(clock=clock)
     return Storage(
         state=MemoryStateStore(clock=clock),
-        runs=runs,
-        queue=runs,
+        store=MemoryStore(clock=clock),
         events=MemoryEventLog(),
         artifacts=MemoryArtifactStore(),
     )

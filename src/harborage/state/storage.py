@@ -16,8 +16,8 @@ from harborage.state.errors import StorageUrlError
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
     from harborage.events.log import EventLog
-    from harborage.state.runs import RunQueue, RunStore
     from harborage.state.store import StateStore
+    from harborage.store import Store
 
 __all__ = ["STORAGE_DRIVERS", "Storage", "StorageFactory", "open_storage"]
 
@@ -35,8 +35,7 @@ class Storage:
         self,
         *,
         state: StateStore,
-        runs: RunStore,
-        queue: RunQueue,
+        store: Store,
         events: EventLog,
         artifacts: ArtifactStore | None = None,
         artifact_folder: str = "",
@@ -49,8 +48,7 @@ class Storage:
         belong. In one that `is_read_only` every write is refused.
         """
         self.state = state
-        self.runs = runs
-        self.queue = queue
+        self.store = store
         self.events = events
         self.artifacts = artifacts
         self.artifact_folder = artifact_folder
@@ -68,7 +66,7 @@ class Storage:
             return
         self._is_closed = True
         failures: list[Exception] = []
-        parts: list[_Closable] = [self.events, self.queue, self.runs, self.state]
+        parts: list[_Closable] = [self.events, self.store, self.state]
         if self.artifacts is not None:
             parts.append(self.artifacts)
         if self._beneath is not None:

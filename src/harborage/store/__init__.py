@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harborage.store.queries import RunQuery as RunQuery
     from harborage.store.queries import SessionQuery as SessionQuery
     from harborage.store.rows import EVENT_STEP as EVENT_STEP
+    from harborage.store.rows import LIVE as LIVE
     from harborage.store.rows import ControlRow as ControlRow
     from harborage.store.rows import EventRow as EventRow
     from harborage.store.rows import GroupRow as GroupRow
@@ -61,7 +62,7 @@ else:
             "harborage.store.port": "Claimed Queue Records Store Upkeep Views",
             "harborage.store.queries": "EventQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
             "harborage.store.rows": (
-                "EVENT_STEP ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "
+                "EVENT_STEP LIVE ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "
                 "SessionRow Status"
             ),
         },

@@ -34,6 +34,7 @@ __all__ = [
     "about",
     "check_commit",
     "is_news",
+    "subject_of",
 ]
 
 ABOUT: Final = 200
@@ -249,6 +250,14 @@ def is_news(commit: Commit) -> bool:
         or any(not start.worker for start in commit.starts)
         or (change is not None and (change.release or (change.status is not None and change.status.is_final)))
     )
+
+
+def subject_of(commit: Commit) -> str:
+    """The run that errors of a commit name: the one that is written, or else the first that it is about."""
+    if commit.guard is not None:
+        return commit.guard.lease.run_id
+    named: list[NewRun | SendControl | Move | NewPause] = [*commit.starts, *commit.sends, *commit.moves, *commit.opens]
+    return named[0].run_id if named else ""
 
 
 def check_commit(commit: Commit) -> None:

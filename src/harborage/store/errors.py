@@ -169,11 +169,16 @@ class StoreClosedError(StoreError):
 
 
 class EntryDamagedError(StoreError):
-    """An entry of a run's journal, or a body that it names, is not there, or is not what was kept."""
+    """An entry of a run's journal, or a body that it names, is not there, or is not what was kept.
 
-    def __init__(self, run_id: str = "", position: int = 0, digest: str = "") -> None:
+    `entry` is its place in the journal, counted from 0; None for a body that was asked for by its digest.
+    """
+
+    def __init__(self, run_id: str = "", entry: int | None = None, digest: str = "") -> None:
         self.run_id = run_id
-        self.position = position
+        self.entry = entry
         self.digest = digest
-        what = f"body {digest}" if digest else f"entry {position}"
-        super().__init__(f"run {run_id}, {what}: it is not there, or not what was kept" if run_id else "")
+        what = f"entry {entry}: it" if not digest else f"body {digest}: it"
+        if digest and entry is not None:
+            what = f"entry {entry}: its body {digest}"
+        super().__init__(f"run {run_id}, {what} is not there, or not what was kept" if run_id else "")

@@ -7,8 +7,15 @@ call with `StoreClosedError`; a database that refuses raises `DatabaseError`, an
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from harborage.clock import Timers, sleep
+from harborage.errors import error_reason
+from harborage.state.errors import DatabaseError
+from harborage.store.errors import StoreError
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
@@ -16,8 +23,12 @@ if TYPE_CHECKING:
     from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
-__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views"]
+__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views", "keep_alive"]
 
+_LOOK_S: Final = 0.1
+_BEAT_S: Final = 10.0
+
+_log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 20
 """How often a run is claimed without progress before it is blocked."""
@@ -76,7 +87,7 @@ class Queue(Protocol):
         """Begin to be a worker under this name.
 
         Raises:
-            WorkerKnownError: another process works under it.
+            WorkerKnownError: another process works under it, or this one does already.
         """
         ...
 
@@ -92,7 +103,7 @@ class Queue(Protocol):
         ...
 
     async def leave(self, worker: str) -> None:
-        """Be a worker no longer; what it still holds is free."""
+        """Be a worker no longer; what it still holds is free. Nothing changes for one that never joined here."""
         ...
 
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
@@ -181,3 +192,48 @@ class Store(Records, Queue, Views, Upkeep, Protocol):
     async def aclose(self) -> None:
         """Release what it holds. Closing twice does nothing."""
         ...
+
+
+async def keep_alive(queue: Queue, worker: str, clock: Timers, *, joined: asyncio.Event) -> None:
+    """Be this worker until cancelled, and notice what others do; what it still holds then is free.
+
+    `joined` is set once it may claim runs. A database that refuses is asked again; a beat that does not come through
+    for a lease makes others think that the worker died.
+
+    Raises:
+        WorkerKnownError: another process works under that name.
+        StoreClosedError: the store was closed meanwhile.
+    """
+    beat_at = 0.0
+    try:
+        while True:
+            try:
+                if not joined.is_set():
+                    await _join(queue, worker)
+                    joined.set()
+                    beat_at = clock.monotonic() + _BEAT_S
+                elif clock.monotonic() >= beat_at:
+                    beat_at = clock.monotonic() + _BEAT_S
+                    await queue.beat(worker)
+                await queue.look(worker)
+            except DatabaseError as error:
+                _log.warning("worker %s cannot give its sign of life: %s", worker, error_reason(error))
+            await sleep(clock, _LOOK_S)
+    finally:
+        if joined.is_set():
+            await _left(queue, worker)
+
+
+async def _join(queue: Queue, worker: str) -> None:
+    try:
+        await queue.join(worker)
+    except asyncio.CancelledError:
+        await _left(queue, worker)  # the join may have come about all the same
+        raise
+
+
+async def _left(queue: Queue, worker: str) -> None:
+    try:
+        await queue.leave(worker)
+    except (DatabaseError, StoreError) as error:
+        _log.warning("worker %s left without giving its runs back; others will find them: %s", worker, error)

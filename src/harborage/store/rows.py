@@ -15,6 +15,7 @@ from harborage.identity import Identity, Quadruple
 
 __all__ = [
     "EVENT_STEP",
+    "LIVE",
     "ControlRow",
     "EventRow",
     "GroupRow",
@@ -55,6 +56,10 @@ class Status(StrEnum):
 
 _CODES: Final = {status: code for code, status in enumerate(Status)}
 _COMPLETE: Final = _CODES[Status.COMPLETE]
+
+
+LIVE: Final = (Status.PENDING, Status.RUNNING, Status.PAUSED)
+"""The statuses of runs that have not ended."""
 
 
 class GroupStatus(StrEnum):
@@ -98,7 +103,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is the short code of how it ended, or of what it waits for; `blocked` says why no worker may take it. `wake_at` is
     when a run that waits is looked at again, `awaits` the run or group whose end it waits for. `unread` counts the
     controls that it has not consumed. `children` counts the runs that it started, `tree` (of a root) all below it.
-    `attempts` counts its claims since it last made progress. `cost` is in millionths of a US dollar.
+    `attempts` counts its claims since it last made progress. `cost` is in millionths of a US dollar. A row that cannot
+    be read is shown as far as it can, as one that `is_damaged`; `blocked` names its place.
     """
 
     number: int
@@ -137,6 +143,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_count: int = 0
     tokens: int = 0
     cost: int = 0
+    is_damaged: bool = False
 
     @property
     def quadruple(self) -> Quadruple:

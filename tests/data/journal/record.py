@@ -238,9 +238,9 @@ async def record(scene: Scene) -> Recorded:
 
 async def kept(storage: Storage, run_id: str) -> Recorded:
     """A run as a storage has it."""
-    entries = await storage.runs.read(run_id)
+    entries = await storage.store.entries(run_id)
     digests = {one for entry in read_entries(run_id, entries) for one in digests_of(entry).values()}
-    bodies = {digest: (await storage.runs.body(run_id, digest)).decode() for digest in sorted(digests)}
+    bodies = {digest: (await storage.store.body(run_id, digest)).decode() for digest in sorted(digests)}
     return Recorded(numbered(entries), bodies)
 
 
@@ -264,7 +264,7 @@ async def record_histories() -> Recorded:
     """A run of `two_histories`."""
     clock = FakeClock()
     async with await open_storage("memory:", clock=clock) as storage:
-        engine = StoredEngine(storage.runs, storage.queue, Coordinator(clock=clock), clock=clock)
+        engine = StoredEngine(storage.store, Coordinator(clock=clock), clock=clock)
         crew = Crew(lambda name, error: None)
         crew.start(engine.serve(two_histories, LOOK), "worker")
         run_id = new_id()

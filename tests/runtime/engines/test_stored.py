@@ -17,9 +17,10 @@ from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
 from harborage.runtime.steering.arrivals import Hold
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import Claim
 from harborage.state.storage import Storage, open_storage
+from harborage.store import Claimed, Commit
+from harborage.store.memory import MemoryStore
+from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
@@ -42,10 +43,8 @@ class Hosts:
         return self._clock.now()
 
     async def open(self, death: Death | None = None) -> Engine:
-        runs, queue = self._storage.runs, self._storage.queue
-        if death is not None:
-            runs, queue = death.of(runs), death.of(queue)
-        self._opened.append(StoredEngine(runs, queue, self.pauses, clock=self._clock, linger=self._linger))
+        store = self._storage.store if death is None else death.of(self._storage.store)
+        self._opened.append(StoredEngine(store, self.pauses, clock=self._clock, linger=self._linger))
         return self._opened[-1]
 
     async def pass_time(self, seconds: float) -> None:
@@ -53,7 +52,7 @@ class Hosts:
 
     async def _settled(self, pause: Pause) -> None:
         """A run that waits for a pause may have left memory: then nobody else tells it."""
-        await self._storage.queue.wake(pause.identity.run_id)
+        await self._storage.store.commit(Commit(wakes=(pause.identity.run_id,)))
 
     async def aclose(self) -> None:
         for engine in self._opened:
@@ -87,7 +86,7 @@ async def test_a_host_over_sqlite(scenario: Scenario, tmp_path: Path) -> None:
     await check(scenario, open_hosts)
 
 
-class Behind(MemoryRuns):
+class Behind(MemoryStore):
     """A store whose clock is behind that of its workers: what is due for them is not due for it."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -95,35 +94,35 @@ class Behind(MemoryRuns):
         self.clock = clock
         self.looks = 0
 
-    async def claim(self, worker: str, **options: Any) -> list[Claim]:
+    async def claim(self, worker: str, **options: Any) -> list[Claimed]:
         self.looks += 1
         return await super().claim(worker, **options)
 
-    async def next_wake(self, *, agent: str = "") -> datetime:
-        return self.clock.now() - timedelta(seconds=3)
+    async def next_due(self, *, agent: str = "") -> int:
+        return micros(self.clock.now() - timedelta(seconds=3))
 
 
 async def test_a_clock_that_is_ahead_makes_no_work() -> None:
     """A worker that thinks a run is due looks again at once, then a little later, and not without end."""
     clock = FakeClock()
-    runs = Behind(clock)
-    engine = StoredEngine(runs, runs, Coordinator(clock=clock), clock=clock)
+    store = Behind(clock)
+    engine = StoredEngine(store, Coordinator(clock=clock), clock=clock)
 
     async def program(durable: Durable, request: RunRequest) -> Finish:
         raise AssertionError("there is nothing to carry")
 
     serving = asyncio.create_task(engine.serve(program, EffectTable({})))
     await settle()
-    looks = runs.looks
+    looks = store.looks
     assert looks == 2
     await clock.run_for(1)
-    assert looks < runs.looks < 50
+    assert looks < store.looks < 50
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await engine.aclose()
 
 
-class Slow(MemoryRuns):
+class Slow(MemoryStore):
     """A store that takes its time to say when the next parked run is due."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -131,8 +130,8 @@ class Slow(MemoryRuns):
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def next_wake(self, *, agent: str = "") -> datetime | None:
-        due = await super().next_wake(agent=agent)
+    async def next_due(self, *, agent: str = "") -> int | None:
+        due = await super().next_due(agent=agent)
         if due is not None:
             self.is_asked.set()
             await self.may_answer.wait()
@@ -142,9 +141,9 @@ class Slow(MemoryRuns):
 async def test_a_run_that_falls_due_while_its_time_is_asked_for_goes_on_at_once() -> None:
     """No more time has to pass for that."""
     clock = FakeClock()
-    runs = Slow(clock)
+    store = Slow(clock)
     pauses = Coordinator(clock=clock)
-    engine = StoredEngine(runs, runs, pauses, clock=clock, linger=timedelta(0))
+    engine = StoredEngine(store, pauses, clock=clock, linger=timedelta(0))
     who = Quadruple("t", "u", "s", "r")
     deadline = clock.now() + timedelta(hours=1)
     pause = await pauses.request(PauseRequest(identity=who, reason=PauseReason.AWAIT_INPUT, deadline=deadline))
@@ -155,9 +154,9 @@ async def test_a_run_that_falls_due_while_its_time_is_asked_for_goes_on_at_once(
     serving = asyncio.create_task(engine.serve(program, EffectTable({})))
     await engine.start("r", RunRequest(who=who, goal="wait"))
     await clock.run_for(1)
-    assert runs.is_asked.is_set()
+    assert store.is_asked.is_set()
     await clock.run_for(3600)
-    runs.may_answer.set()
+    store.may_answer.set()
     await settle()
     assert (await engine.status("r")).phase is RunPhase.FINISHED
     assert (await engine.result("r")).payload == "timeout"
@@ -184,7 +183,7 @@ async def test_every_blocked_run_has_its_turn_however_many_there_are(url: str, t
 
     async with await open_storage(url.format(tmp_path), clock=clock) as storage:
         for program in (changed, mended):
-            engine = StoredEngine(storage.runs, storage.queue, Coordinator(clock=clock), clock=clock)
+            engine = StoredEngine(storage.store, Coordinator(clock=clock), clock=clock)
             serving = asyncio.create_task(engine.serve(program, EffectTable({})))
             if program is changed:
                 for name in names:

@@ -16,15 +16,19 @@ from harborage.events.log import Logged
 from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.agent.live import LiveRun
+from harborage.runtime.durable import RunPhase
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.engines.leased import Carried
 from harborage.runtime.engines.mailbox import Mailbox
+from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Begun, Done, Entry
 from harborage.runtime.options import RuntimeOptions
-from harborage.state import Lease, RunFilter, Stand, Storage, Write, open_storage
+from harborage.state import Storage, open_storage
+from harborage.store import Commit, Committed
 from harborage.tools import SideEffect, ToolDescriptor, tool
+from kept import rows_of
 
 pytestmark = pytest.mark.anyio
 
@@ -68,19 +72,20 @@ class Taken:
         self.writes: list[int] = []
         self.events: list[int] = []
         self.bytes = 0
-        append, keep = storage.runs.append, storage.events.append
+        commit, keep = storage.store.commit, storage.events.append
 
-        async def append_run(lease: Lease, write: Write) -> None:
-            self.writes.append(len(write.entries))
-            self.bytes += sum(map(len, write.entries))
-            await append(lease, write)
+        async def append_run(change: Commit) -> Committed:
+            if change.guard is not None and change.entries:
+                self.writes.append(len(change.entries))
+                self.bytes += sum(map(len, change.entries))
+            return await commit(change)
 
         async def keep_events(events: Sequence[Logged]) -> None:
             self.events.append(len(events))
             self.bytes += sum(len(event.data) for event in events)
             await keep(events)
 
-        patch.setattr(storage.runs, "append", append_run)
+        patch.setattr(storage.store, "commit", append_run)
         patch.setattr(storage.events, "append", keep_events)
 
 
@@ -123,8 +128,8 @@ async def test_the_intent_is_kept_before_a_tool_acts(storage: Storage) -> None:
     seen: list[list[Entry]] = []
 
     async def look() -> None:
-        (record,) = await storage.runs.list(RunFilter())
-        seen.append(read_entries(record.run_id, await storage.runs.read(record.run_id)))
+        (row,) = await rows_of(storage.store)
+        seen.append(read_entries(row.run_id, await storage.store.entries(row.run_id)))
 
     async with Runtime(planner=StepPlanner(), tools=[act(look)], storage=storage) as rt:
         await (await rt.start("3", who=ME)).result()
@@ -152,17 +157,18 @@ async def test_an_outcome_is_kept_while_the_planner_thinks(storage: Storage) -> 
 
     is_kept = asyncio.Event()
     async with Runtime(planner=Thinking(), tools=[act()], storage=storage) as rt:
-        append = storage.runs.append
+        commit = storage.store.commit
 
-        async def noticed(lease: Lease, write: Write) -> None:
-            await append(lease, write)
-            names = [one.name for one in read_entries("", write.entries) if isinstance(one, Done)]
+        async def noticed(change: Commit) -> Committed:
+            done = await commit(change)
+            names = [one.name for one in read_entries("", change.entries) if isinstance(one, Done)]
             if "tool.act" in names:
                 assert "plan" not in names
                 is_kept.set()
+            return done
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(storage.runs, "append", noticed)
+            patch.setattr(storage.store, "commit", noticed)
             run = await rt.start("1", who=ME)
             async with asyncio.timeout(20):
                 await is_asked.wait()
@@ -202,14 +208,17 @@ async def test_a_parked_run_holds_nothing(storage: Storage) -> None:
 
 async def _park(rt: Runtime, storage: Storage, number: int) -> None:
     """Start so many runs, and wait until all there are have left memory."""
-    parked = RunFilter(stands=(Stand.PARKED,))
-    wanted = number + len(await storage.runs.list(parked))
+
+    async def parked() -> int:
+        return sum(phase_of(row) is RunPhase.PARKED for row in await rows_of(storage.store))
+
+    wanted = number + await parked()
     is_given_back = asyncio.Event()
-    unlisten = storage.queue.on_change(is_given_back.set)
+    unlisten = storage.store.on_change(is_given_back.set)
     for _ in range(number):
         await rt.start("wait", who=ME)
     async with asyncio.timeout(20):
-        while sum(not one.owner for one in await storage.runs.list(parked)) < wanted:
+        while await parked() < wanted:
             await is_given_back.wait()
             is_given_back.clear()
     unlisten()

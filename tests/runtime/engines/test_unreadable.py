@@ -19,7 +19,8 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, PauseRequest
 from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.memory_runs import MemoryRuns
+from harborage.store import Commit, SendControl
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 
 pytestmark = pytest.mark.anyio
@@ -42,10 +43,10 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.runs = MemoryRuns(clock=self.clock)
+        self.store = MemoryStore(clock=self.clock)
         self.pauses = Coordinator(clock=self.clock)
         self.engine = StoredEngine(
-            self.runs, self.runs, self.pauses, clock=self.clock, worker="worker", linger=timedelta(seconds=1)
+            self.store, self.pauses, clock=self.clock, worker="worker", linger=timedelta(seconds=1)
         )
         self.boundaries: list[tuple[str, int]] = []
 
@@ -62,6 +63,12 @@ class Bench:
         """A run that waits."""
         await self.engine.start(run_id, RunRequest(who=who(run_id), goal="g"))
         await settle()
+
+    async def send_bytes(self, run_id: str, event_id: str, data: bytes) -> None:
+        """What some other program wrote as a control."""
+        await self.store.commit(
+            Commit(sends=(SendControl(run_id=run_id, event_id=event_id, type="USER_MESSAGE", data=data),))
+        )
 
     async def send(self, run_id: str) -> None:
         """A control that can be read."""
@@ -89,14 +96,14 @@ async def test_a_control_that_cannot_be_read_blocks_its_run_alone() -> None:
                 for run_id in ("bad", "good"):
                     await bench.start(run_id)
                 await bench.clock.run_for(idle_s)
-                await bench.runs.send("bad", "event 1", data)
-                await bench.runs.send("bad", "event 2", codec.encode(None))
+                await bench.send_bytes("bad", "event 1", data)
+                await bench.send_bytes("bad", "event 2", codec.encode(None))
                 await bench.send("good")
                 await bench.clock.run_for(0.1)
                 assert await bench.engine.result("good") == GOAL, what
                 status = await bench.engine.status("bad")
                 assert status.phase is RunPhase.BLOCKED, (what, idle_s, status)
-                for named in ("run bad", "control 1", "'event 1'", "harborage_controls"):
+                for named in ("run bad", "control 3", "'event 1'", "harborage_controls"):
                     assert named in status.reason, (what, status.reason)
                 await bench.start("later")
                 await bench.send("later")
@@ -108,13 +115,12 @@ async def test_what_was_sent_before_the_damage_is_applied_once_the_row_is_gone()
     """A blocked run goes on with the next worker when its row was repaired, with every control in its order."""
     async with a_bench() as bench:
         await bench.start("r")
-        await bench.runs.send("r", "bad", b"{}")
+        await bench.send_bytes("r", "bad", b"{}")
         await bench.clock.run_for(0.1)
         assert (await bench.engine.status("r")).phase is RunPhase.BLOCKED
         await bench.send("r")
-    bench.runs._inbox.pop(1)
-    bench.runs._runs["r"].sent.remove(1)
-    again = StoredEngine(bench.runs, bench.runs, bench.pauses, clock=bench.clock, worker="next")
+    bench.store._tables.runs["r"].controls.pop(2)
+    again = StoredEngine(bench.store, bench.pauses, clock=bench.clock, worker="next")
     serving = asyncio.create_task(again.serve(bench.program, EffectTable({})))
     assert await again.result("r") == GOAL
     serving.cancel()
@@ -122,31 +128,31 @@ async def test_what_was_sent_before_the_damage_is_applied_once_the_row_is_gone()
     await again.aclose()
 
 
-class Broken(MemoryRuns):
+class Broken(MemoryStore):
     """A store that fails in a way that no driver should."""
 
     is_broken = False
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
-        self.is_silent = asyncio.Event()
+        self.is_silent = False
 
     async def claim(self, worker: str, **options: Any) -> Any:
         if self.is_broken:
             raise ZeroDivisionError("a defect")
         return await super().claim(worker, **options)
 
-    async def keep_alive(self, worker: str) -> None:
-        await self.is_silent.wait()
-        raise ZeroDivisionError("no sign")
+    async def look(self, worker: str) -> None:
+        if self.is_silent:
+            raise ZeroDivisionError("no sign")
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["a defect", "no sign of life"])
 async def test_an_engine_that_stopped_makes_every_call_fail(is_silent: bool) -> None:
     """Who waits for a result, starts a run or sends to one is told that the engine has stopped, and why."""
     clock = FakeClock()
-    runs = Broken(clock=clock)
-    engine = StoredEngine(runs, runs, Coordinator(clock=clock), clock=clock)
+    store = Broken(clock=clock)
+    engine = StoredEngine(store, Coordinator(clock=clock), clock=clock)
 
     async def program(io: Durable, request: RunRequest) -> Finish:
         await asyncio.Event().wait()
@@ -159,10 +165,9 @@ async def test_an_engine_that_stopped_makes_every_call_fail(is_silent: bool) -> 
     await settle()
     waiting = asyncio.create_task(engine.result("r"))
     await settle()
-    if is_silent:
-        runs.is_silent.set()
-    runs.is_broken = not is_silent
+    store.is_silent, store.is_broken = is_silent, not is_silent
     await engine.wake("r")
+    await clock.run_for(1)
     async with asyncio.timeout(10):
         await asyncio.wait([serving])
         assert isinstance(serving.exception(), Exception)

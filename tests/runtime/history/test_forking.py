@@ -186,7 +186,7 @@ async def test_another_model_may_go_on() -> None:
         async with Runtime(model=other, tools=Hands().tools, storage=storage) as second:
             fork = await second.fork(parent.id, at=3, who=ME)
             assert (await fork.result()).payload == "mine"
-            assert (await second.replay(await read_run(storage.runs, fork.id))).is_same
+            assert (await second.replay(await read_run(storage.store, fork.id))).is_same
     assert len(other.requests[0].messages) == 7
 
 

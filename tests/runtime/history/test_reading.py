@@ -14,22 +14,23 @@ from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, find_run, history_of, read_run
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import RunFilter, RunRecord, Write
 from harborage.state.storage import open_storage
+from harborage.store import RunQuery
+from harborage.store.memory import MemoryStore
 from harborage.testing.llm import ScriptedLLM
 from harborage.testing.planners import ScriptedPlanner
+from kept import keep
 
 pytestmark = pytest.mark.anyio
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def stored(*ids: str) -> MemoryRuns:
-    store = MemoryRuns()
+async def stored(*ids: str) -> MemoryStore:
+    store = MemoryStore()
     for run_id in ids:
         who = Identity("t", "u", "s").with_run(run_id)
-        await store.create(RunRecord(run_id=run_id, who=who, goal="g", created_at=T0, updated_at=T0), Write())
+        await keep(store, who, [])
     return store
 
 
@@ -65,9 +66,9 @@ async def test_an_unknown_run_is_an_error() -> None:
 async def test_all_runs_are_all() -> None:
     """However many pages of them there are."""
     store = await stored(*(f"{n:05}" for n in range(1200)))
-    found = await all_runs(store, RunFilter())
+    found = await all_runs(store, RunQuery())
     assert [one.run_id for one in found] == [f"{n:05}" for n in range(1200)]
-    assert await all_runs(store, RunFilter(user="other")) == []
+    assert await all_runs(store, RunQuery(user="other")) == []
 
 
 async def test_a_record_is_read_with_its_large_values() -> None:
@@ -82,10 +83,10 @@ async def test_a_record_is_read_with_its_large_values() -> None:
         async with Runtime(planner=planner, tools=[long], storage=storage) as runtime:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
             await run.result()
-            assert await read_run(storage.runs, run.id) == await run.history()
-        assert any(b'"$body"' in entry for entry in await storage.runs.read(run.id))
-        record = await read_run(storage.runs, run.id)
-        assert await read_run(storage.runs, "no-such-run") == []
+            assert await read_run(storage.store, run.id) == await run.history()
+        assert any(b'"$body"' in entry for entry in await storage.store.entries(run.id))
+        record = await read_run(storage.store, run.id)
+        assert await read_run(storage.store, "no-such-run") == []
     assert history_of(record).steps[0].calls[0].observation == "word " * 4_000
 
 
@@ -98,8 +99,8 @@ async def test_what_a_failed_step_heard_is_read_too() -> None:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
             with pytest.raises(RunFailedError):
                 await run.result()
-            (failed,) = [entry for entry in await storage.runs.read(run.id) if b'"notes":{"$body"' in entry]
-            record = await read_run(storage.runs, run.id)
+            (failed,) = [entry for entry in await storage.store.entries(run.id) if b'"notes":{"$body"' in entry]
+            record = await read_run(storage.store, run.id)
             replayed = await runtime.replay(record)
     assert len(failed) < 1_000
     assert (replayed.is_same, replayed.is_whole, replayed.model_calls) == (True, True, 1)

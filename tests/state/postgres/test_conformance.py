@@ -1,4 +1,4 @@
-"""Postgres keeps what every storage promises: records, runs and events."""
+"""Postgres keeps what every storage promises of records and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from harborage.state import StateConfig, StateStore
 from harborage.state.postgres import make
 from harborage.state.storage import Storage
-from harborage.testing.conformance import event_log, runs, state
+from harborage.testing.conformance import event_log, state
 from harborage.testing.conformance.storage_bench import StorageBench
 
 
@@ -25,24 +25,6 @@ class PostgresBench:
         storage: Storage = await self.place.open()
         return storage
 
-    async def lose_entry(self, run_id: str, entry: int) -> bool:
-        query = """
-            delete from harborage_entries using harborage_runs as run
-            where run.number = harborage_entries.run and run.run_id = $1 and position = $2
-        """
-        return bool((await self.place.admin.execute(query, run_id, entry + 1)).endswith(" 1"))
-
-    async def spoil_body(self, digest: str, data: bytes | None) -> None:
-        if data is not None:
-            await self.place.admin.execute("update harborage_bodies set data = $2 where digest = $1", digest, data)
-            return
-        await self.place.admin.execute("delete from harborage_run_bodies where digest = $1", digest)
-        await self.place.admin.execute("delete from harborage_bodies where digest = $1", digest)
-
-    async def count_bodies(self) -> int:
-        found: int = await self.place.admin.fetchval("select count(*) from harborage_bodies")
-        return found
-
     async def aclose(self) -> None:
         await self.place.__aexit__(None, None, None)
 
@@ -56,12 +38,6 @@ def open_bench(new_place: Callable[[], Any]) -> Callable[[], Any]:
         return PostgresBench(place, await place.open())
 
     return open_one
-
-
-@pytest.mark.parametrize("scenario", runs.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_runs_keep_the_contract(scenario: runs.Scenario, open_bench: Callable[[], Any]) -> None:
-    """Every scenario of the suite for runs holds."""
-    await runs.check(scenario, open_bench)
 
 
 @pytest.mark.parametrize("scenario", event_log.SCENARIOS, ids=lambda scenario: scenario.__name__)

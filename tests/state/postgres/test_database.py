@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,11 +22,12 @@ from harborage.state.errors import (
     StoreClosedError,
 )
 from harborage.state.postgres import Database, PostgresStateStore, driver, open_postgres
-from harborage.state.runs import EntryMissingError, RunFilter, RunRecord, Stand, Standing, Write
 from harborage.state.storage import open_storage
+from harborage.store import Change, Commit, NewRun, RunQuery
+from harborage.store.errors import EntryDamagedError
+from harborage.testing.conformance.store_bench import ME, row, start, step
 
 WHO = Quadruple("tenant", "user", "session", "run")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPEN = """
 import asyncio, sys
 from harborage.identity import Identity
@@ -39,16 +39,11 @@ asyncio.run(main())
 """
 
 
-def a_record(run_id: str, goal: str = "goal") -> RunRecord:
-    """A run as it is asked for."""
-    return RunRecord(run_id=run_id, who=WHO, goal=goal, created_at=NOW, updated_at=NOW)
-
-
 async def test_a_url_opens_it(place: Any) -> None:
     """Either spelling of the scheme opens a storage, and the table of drivers a record store."""
     for url in (place.url, place.url.replace("postgres://", "postgresql://")):
         async with await open_storage(url) as storage:
-            assert await storage.runs.list(RunFilter()) == []
+            assert (await storage.store.runs(RunQuery())).rows == []
     store = await open_state(StateConfig("postgres", place.url))
     assert isinstance(store, PostgresStateStore)
     await store.aclose()
@@ -72,7 +67,7 @@ async def test_several_processes_may_start_at_once(place: Any) -> None:
     said = await asyncio.gather(*(process.communicate() for process in processes))
     assert [out.strip() for out, _ in said] == [b"0"] * 3, said
     storages = await asyncio.gather(*(place.open() for _ in range(4)))
-    assert await storages[0].runs.list(RunFilter()) == []
+    assert (await storages[0].store.runs(RunQuery())).rows == []
     numbers = await place.admin.fetch("select number from harborage_migrations order by number")
     assert [row["number"] for row in numbers] == list(range(1, len(numbers) + 1))
 
@@ -80,8 +75,8 @@ async def test_several_processes_may_start_at_once(place: Any) -> None:
 async def test_several_storages_start_at_once_in_one_process(place: Any) -> None:
     """The same within one process, on connections of their own."""
     storages = await asyncio.gather(*(place.open() for _ in range(5)))
-    await storages[0].runs.create(a_record("r"), Write())
-    assert [len(await one.runs.list(RunFilter())) for one in storages] == [1] * 5
+    await start(storages[0].store, "r")
+    assert [len((await one.store.runs(RunQuery())).rows) for one in storages] == [1] * 5
 
 
 async def test_a_newer_database_is_left_alone(place: Any) -> None:
@@ -170,24 +165,24 @@ async def test_without_the_extra_the_error_says_how_to_get_it(monkeypatch: pytes
 async def test_a_database_that_may_only_be_read_is_read(place: Any) -> None:
     """Reading works, writing is refused, with the run's name, and nothing is changed."""
     storage = await place.open()
-    await storage.runs.create(a_record("r"), Write(entries=[b"1"]))
-    (claim,) = await storage.queue.claim("worker")
+    lease = await start(storage.store, "r", worker="worker")
     reading = place.keep(await open_postgres(f"{place.url}&default_transaction_read_only=on", SYSTEM_CLOCK))
-    assert await reading.runs.read("r") == [b"1"]
+    assert await reading.store.entries("r") == [b"started"]
     with pytest.raises(DatabaseReadOnlyError, match=r"read-only transaction.*\(run r\)"):
-        await reading.runs.append(claim.lease, Write(entries=[b"2"]))
+        await reading.store.commit(step(lease, 1, b"2"))
     with pytest.raises(DatabaseReadOnlyError):
         await reading.state.save(StateRecord("event", WHO, "kind"))
-    assert await storage.runs.read("r") == [b"1"]
+    assert await storage.store.entries("r") == [b"started"]
 
 
 async def test_text_that_postgres_refuses_is_kept_where_people_write_it(place: Any) -> None:
     r"""A goal and a reason may hold NUL and backslashes; a name may not hold NUL, and that is said."""
     storage = await place.open()
     odd = "a\0b\\0c\\\\ \\ \0"
-    await storage.runs.create(a_record("r", odd), Write(standing=Standing(stand=Stand.BLOCKED, reason=odd)))
-    (found,) = await storage.runs.list(RunFilter())
-    assert (found.goal, found.standing.reason) == (odd, odd)
+    lease = await start(storage.store, "r", worker="worker", goal=odd, description=odd)
+    await storage.store.commit(step(lease, 1, change=Change(reason=odd, blocked=odd, release=True)))
+    found = await row(storage.store, "r")
+    assert (found.about, found.description, found.reason, found.blocked) == (odd,) * 4
     for name in ("a\0b", "a\ud800b"):
         with pytest.raises(DatabaseError, match="NUL"):
             await storage.state.save(StateRecord("event", Quadruple(name, "user", "session", ""), "kind"))
@@ -199,12 +194,13 @@ async def test_an_entry_that_was_damaged_is_noticed(place: Any) -> None:
     """An entry that is not what was kept is refused with its run and place; other runs are read."""
     storage = await place.open()
     for name in ("r", "s"):
-        await storage.runs.create(a_record(name), Write(entries=[b"0", b"1", b"2"]))
-    await place.admin.execute("update harborage_entries set data = 'x' where position = 2 and run = 1")
-    with pytest.raises(EntryMissingError, match="run r, entry 1"):
-        await storage.runs.read("r")
-    assert await storage.runs.read("r", after=2) == [b"2"]
-    assert len(await storage.runs.read("s")) == 3
+        new = NewRun(run_id=name, who=ME, entries=(b"0", b"1", b"2"))
+        await storage.store.commit(Commit(starts=(new,)))
+    await place.admin.execute("update harborage_journal set data = 'x' where position = 2 and run = 1")
+    with pytest.raises(EntryDamagedError, match="run r, entry 1"):
+        await storage.store.entries("r")
+    assert await storage.store.entries("r", after=2) == [b"2"]
+    assert len(await storage.store.entries("s")) == 3
 
 
 async def test_a_closed_database_says_so(place: Any) -> None:
@@ -228,7 +224,7 @@ async def test_a_closed_database_says_so(place: Any) -> None:
 async def test_many_callers_share_few_connections(place: Any) -> None:
     """A thousand callers at once are served by at most 25 connections."""
     storage = await place.open()
-    await asyncio.gather(*(storage.runs.list(RunFilter(run_id=str(index))) for index in range(1000)))
+    await asyncio.gather(*(storage.store.runs(RunQuery(run_ids=(str(index),))) for index in range(1000)))
     query = "select count(*) from pg_stat_activity where application_name = $1"
     assert 1 <= await place.admin.fetchval(query, place.schema) <= 25
 

@@ -16,7 +16,7 @@ from harborage.state.errors import (
     StorageUrlError,
 )
 from harborage.state.postgres.faults import Fault, address_of, fault_of, is_unique_violation
-from harborage.state.runs import LeaseLostError
+from harborage.store.errors import LeaseLostError
 
 
 @pytest.mark.parametrize(

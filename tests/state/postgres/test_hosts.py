@@ -12,6 +12,7 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
+from harborage.store import Commit
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
@@ -31,10 +32,8 @@ class Hosts:
         return self._clock.now()
 
     async def open(self, death: Death | None = None) -> Engine:
-        runs, queue = self._storage.runs, self._storage.queue
-        if death is not None:
-            runs, queue = death.of(runs), death.of(queue)
-        engine = StoredEngine(runs, queue, self.pauses, clock=self._clock, linger=timedelta(0))
+        store = self._storage.store if death is None else death.of(self._storage.store)
+        engine = StoredEngine(store, self.pauses, clock=self._clock, linger=timedelta(0))
         self._opened.append(engine)
         return engine
 
@@ -43,7 +42,7 @@ class Hosts:
 
     async def _settled(self, pause: Pause) -> None:
         """A run that waits for a pause may have left memory: then nobody else tells it."""
-        await self._storage.queue.wake(pause.identity.run_id)
+        await self._storage.store.commit(Commit(wakes=(pause.identity.run_id,)))
 
     async def aclose(self) -> None:
         for engine in self._opened:

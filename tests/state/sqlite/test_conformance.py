@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from harborage.state import StateConfig, StateStore, open_state
-from harborage.testing.conformance import event_log, runs, state
+from harborage.testing.conformance import event_log, state
 from harborage.testing.conformance.sqlite_bench import open_sqlite_bench
-
-
-@pytest.mark.parametrize("scenario", runs.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_runs_keep_the_contract(scenario: runs.Scenario) -> None:
-    """Every scenario of the suite of runs holds."""
-    await runs.check(scenario, open_sqlite_bench)
 
 
 @pytest.mark.parametrize("scenario", event_log.SCENARIOS, ids=lambda scenario: scenario.__name__)

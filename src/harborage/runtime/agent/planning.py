@@ -34,13 +34,13 @@ from harborage.runtime.agent.compressing import is_overflow, keep_within_budget,
 from harborage.runtime.agent.ledger import StepAccount
 from harborage.runtime.agent.live import LiveRun, StepNotes
 from harborage.runtime.agent.session_artifacts import Manifest, recorded_of
+from harborage.runtime.durable import PROVIDER_UNAVAILABLE
 from harborage.runtime.effects import StepCall, StepPutOffError
 from harborage.runtime.limits import NOTHING_SPENT, LimitName, Reached, Spent
 from harborage.runtime.outages import next_attempt, outage_of
 from harborage.runtime.steering.errors import SteeringError
 from harborage.runtime.steering.gate import steering_finish
 from harborage.runtime.steering.state import Cancelling, Planned, RunState
-from harborage.state.runs import PROVIDER_UNAVAILABLE
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple

@@ -13,7 +13,7 @@ import msgspec
 
 from harborage import codec
 from harborage.runtime.journal import Entry, decode_entries, decode_entry, encode_entry, is_outdated
-from harborage.state.runs import EntryMissingError
+from harborage.store.errors import EntryDamagedError
 
 __all__ = ["LARGE", "digests_of", "filled", "read_whole", "taken_out", "with_bodies"]
 
@@ -65,7 +65,7 @@ async def with_bodies(
     """The entries whole, the first of which has number `first`; each body is fetched once.
 
     Raises:
-        EntryMissingError: a body is not there, or not what was kept; it names the entry, too.
+        EntryDamagedError: a body is not there, or not what was kept; it names the entry, too.
     """
     wanted = {digest: index for index, entry in enumerate(entries, first) for digest in digests_of(entry).values()}
     if not wanted:
@@ -77,9 +77,8 @@ async def with_bodies(
 async def _fetched(digest: str, index: int, fetch: Callable[[str], Awaitable[bytes]]) -> bytes:
     try:
         return await fetch(digest)
-    except EntryMissingError as error:
-        text = f"run {error.run_id}, entry {index}: its body {digest} is not there, or not what was kept"
-        raise EntryMissingError(text, run_id=error.run_id, entry=index, digest=digest) from error
+    except EntryDamagedError as error:
+        raise EntryDamagedError(error.run_id, index, digest) from error
 
 
 async def read_whole(
@@ -90,7 +89,7 @@ async def read_whole(
 
     Raises:
         JournalCorruptError: one of them is none.
-        EntryMissingError: what `fetch` raises for a body that is not there.
+        EntryDamagedError: what `fetch` raises for a body that is not there.
     """
     if any(map(is_outdated, stored)):
         stored = [await _refilled(data, fetch) if is_outdated(data) else data for data in stored]

@@ -1,15 +1,16 @@
-"""A run as its worker holds it: the lease to write its record, and which controls have been handed to it."""
+"""A run as its worker holds it: the lease to write its record, how far that goes, and the controls it was handed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import HarborageError, error_text
@@ -23,13 +24,17 @@ from harborage.runtime.durable import (
 )
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox, earliest
+from harborage.runtime.journal import is_outcome
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
-from harborage.state.runs import Lease, LeaseLostError, RunStore, Sent, Stand, Standing, Write
+from harborage.store import Change, Commit, Guard, Lease, RunQuery, Status
+from harborage.store.errors import ControlsLeftError, LeaseLostError, WaitCycleError
+from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.runtime.effects import Waiting
+    from harborage.store import ControlRow, Records, Store
 
 __all__ = ["Carried", "Ledger", "parked", "put_off", "settle", "told"]
 
@@ -37,29 +42,38 @@ _LONGEST_WAIT = timedelta(days=1)
 
 
 class Carried(msgspec.Struct, kw_only=True):
-    """A run that this worker carries.
+    """A run that this worker carries, of whose journal `position` entries are kept.
 
-    `sent` are the controls that were handed to its inbox, by number, as far as they are not known to be taken; `parked`
-    is what it is given back with when it leaves memory; `finish` is what it ended with, where somebody waits for that;
-    `is_lost` says that another worker has it; `has_mail` is set once it has got what was sent before it was claimed;
+    `attempts` counts its claims since it last made progress; `sent` are the controls that were handed to its inbox, by
+    number, as far as they are not known to be taken; `parked` is what it is given back with when it leaves memory;
+    `finish` is what it ended with, where somebody waits for that; `is_lost` says that another worker has it;
     `unreadable` is why it can go no further than its next boundary.
     """
 
     request: RunRequest
     inbox: Inbox | None
     lease: Lease
+    position: int = 0
+    attempts: int = 0
     mailbox: Mailbox | None = None
     sent: deque[tuple[int, ControlEvent]] = msgspec.field(default_factory=deque)
     delivered: int = 0
     idle_since: float | None = None
-    parked: Standing | None = None
+    parked: Change | None = None
     finish: Finish | None = None
     is_lost: bool = False
     unreadable: ControlUnreadableError | None = None
     task: asyncio.Task[None] | None = None
-    has_mail: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
-    def admit(self, sent: Sent) -> None:
+    async def fetch(self, records: Records) -> None:
+        """Hand over everything that was sent and is not handed over yet."""
+        while page := await records.controls(self.lease.run_id, after=self.delivered):
+            for sent in page:
+                self.admit(sent)
+            if self.inbox is None or self.unreadable is not None:
+                return
+
+    def admit(self, sent: ControlRow) -> None:
         """Hand a control to the run's inbox, if that has not got it yet.
 
         One that cannot be read stops the run at its next boundary, and nothing sent after it is handed over.
@@ -77,55 +91,130 @@ class Carried(msgspec.Struct, kw_only=True):
         self.sent.append((sent.number, control))
         self.inbox.admit(control)
 
-    def taken(self) -> int:
-        """The number up to which controls have left the inbox; 0 when none has since this was last asked."""
+    def taken(self) -> tuple[int, ...]:
+        """The numbers of the controls that have left the inbox since this was last asked."""
         oldest = None if self.inbox is None else self.inbox.oldest
-        number = 0
+        numbers: list[int] = []
         while self.sent and self.sent[0][1] is not oldest:
-            number, _ = self.sent.popleft()
-        return number
+            numbers.append(self.sent.popleft()[0])
+        return tuple(numbers)
+
+    def left(self) -> list[ControlEvent]:
+        """The controls that the run was handed and never took."""
+        return [control for _, control in self.sent]
 
 
 class Ledger:
     """The record of one run as it is written while it is carried: under the lease of its worker, or not at all."""
 
-    def __init__(self, store: RunStore, run: Carried) -> None:
+    def __init__(self, store: Store, run: Carried) -> None:
         self._store = store
         self._run = run
-        self._taken = 0
+        self._taken: tuple[int, ...] = ()
+        self._unsure = 0
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        slim, bodies = taken_out(entries, run_id)
-        # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
-        taken = self._taken = max(self._taken, self._run.taken())
-        await self.write(Write(entries=slim, bodies=bodies, taken=taken))
-        if self._taken == taken:
-            self._taken = 0
-
-    async def write(self, write: Write) -> None:
-        """Change the run.
+        """Add entries to the run's journal.
 
         Raises:
             RunTakenError, RecordRefusedError: nothing was written.
         """
-        lease = self._run.lease
+        slim, bodies = taken_out(entries, run_id)
+        # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
+        self._taken += self._run.taken()
+        progress = self._run.attempts > 1 and any(map(is_outcome, entries))
+        await self._write(slim, bodies, Change(progress=True) if progress else None)
+        if progress:
+            self._run.attempts = 1
+
+    async def end(self, entry: bytes, status: Status, reason: str) -> list[ControlEvent]:
+        """End the run; returns the controls that it never took, which are consumed with it.
+
+        Raises:
+            RunTakenError, RecordRefusedError: nothing was written.
+        """
+        slim, bodies = taken_out([entry], self._run.lease.run_id)
+        change = Change(status=status, reason=reason)
+        late: tuple[int, ...] = ()
+        self._taken += self._run.taken()
+        taken = self._taken
+        while True:
+            self._taken = (*taken, *(number for number, _ in self._run.sent), *late)
+            try:
+                await self._write(slim, bodies, change)
+            except ControlsLeftError as error:
+                for control in error.controls:
+                    self._run.admit(control)
+                late = tuple(control.number for control in error.controls)  # one that cannot be read ends with its run
+            else:
+                return self._run.left()
+
+    async def release(self, change: Change) -> None:
+        """Give the run back; a lease that was lost is nothing to give back.
+
+        Raises:
+            HarborageError: the store refused.
+        """
         try:
-            await self._store.append(lease, write)
+            await self._commit((), {}, change)
+        except WaitCycleError:
+            # What it waits for waits for it: it is looked at again at its time, and whoever looks over them says so.
+            await self._commit((), {}, replace(change, awaits=""))
+        except LeaseLostError:
+            return
+
+    async def _write(self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None) -> None:
+        try:
+            await self._commit(entries, bodies, change)
         except LeaseLostError as error:
             self._run.is_lost = True
-            raise RunTakenError(lease.run_id) from error
+            raise RunTakenError(self._run.lease.run_id) from error
+        except ControlsLeftError:
+            raise
         except HarborageError as error:
-            raise RecordRefusedError(lease.run_id, error_text(error)) from error
+            raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
+
+    async def _commit(self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None) -> None:
+        run, taken = self._run, self._taken
+        try:
+            await self._store.commit(self._change(entries, bodies, change, taken))
+        except asyncio.CancelledError:
+            self._unsure = len(entries)
+            raise
+        except LeaseLostError:
+            if not self._unsure or not await self._was_kept():
+                raise
+            # The append that was cut short was kept, and these entries begin with it.
+            entries = entries[self._unsure :]
+            run.position += self._unsure
+            await self._store.commit(self._change(entries, bodies, change, taken))
+        self._unsure = 0
+        run.position += len(entries)
+        self._taken = self._taken[len(taken) :]
+
+    def _change(
+        self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None, taken: tuple[int, ...]
+    ) -> Commit:
+        guard = Guard(lease=self._run.lease, position=self._run.position)
+        return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=taken)
+
+    async def _was_kept(self) -> bool:
+        """Whether an append that was cut short is in the journal all the same."""
+        lease = self._run.lease
+        rows = (await self._store.runs(RunQuery(run_ids=(lease.run_id,), limit=1))).rows
+        return bool(rows) and rows[0].lease == lease and rows[0].position == self._run.position + self._unsure
 
 
-def parked(waiting: Waiting, now: datetime) -> Standing:
-    """How a run stands that only waits."""
-    return Standing(stand=Stand.PARKED, wake_at=waiting.until or now + _LONGEST_WAIT, waits_for=waiting.run_id)
+def parked(waiting: Waiting, now: datetime) -> Change:
+    """How a run is given back that only waits."""
+    until = waiting.until or now + _LONGEST_WAIT
+    return Change(release=True, progress=True, reason="", wake_at=micros(until), awaits=waiting.run_id)
 
 
-def put_off(run: Carried, error: RunPutOffError) -> Standing:
-    """How a run stands whose next step is tried again later; its deadline comes all the same."""
-    return Standing(stand=Stand.PARKED, wake_at=earliest(error.until, run.request.deadline), reason=error.reason)
+def put_off(run: Carried, error: RunPutOffError) -> Change:
+    """How a run is given back whose next step is tried again later; its deadline comes all the same."""
+    until = earliest(error.until, run.request.deadline)
+    return Change(release=True, progress=True, reason=error.reason, wake_at=micros(until))
 
 
 def settle(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:

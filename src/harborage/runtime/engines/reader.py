@@ -1,4 +1,4 @@
-"""What a store says of runs, read whole: records, entries with their bodies, and how a run ended."""
+"""What a store says of runs, read whole: rows, entries with their bodies, and how a run ended."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harborage.runtime.durable import RunBlockedError, RunFailedError, RunNotFoundError, RunPhase, RunStatus
 from harborage.runtime.engines.bodies import read_whole
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
-from harborage.state.runs import RunFilter, RunRecord, RunStore, Stand
+from harborage.store import RunQuery, Status
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
+    from harborage.store import RunRow, Store
 
-__all__ = ["KEPT", "RunReader", "is_blocked", "status_of"]
+__all__ = ["KEPT", "RunReader", "is_blocked", "phase_of", "status_of"]
 
 _PAGE = 200
-_PHASES = {
-    Stand.READY: RunPhase.PENDING,
-    Stand.PARKED: RunPhase.PARKED,
-    Stand.BLOCKED: RunPhase.BLOCKED,
-    Stand.FINISHED: RunPhase.FINISHED,
-    Stand.FAILED: RunPhase.FAILED,
-}
 
 
 KEPT: Final = "run %s is blocked and keeps %s for later: %s"
@@ -37,34 +33,45 @@ KEPT: Final = "run %s is blocked and keeps %s for later: %s"
 class RunReader:
     """Reads the runs of one store."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def record(self, run_id: str) -> RunRecord:
-        """The record of one run.
+    async def row(self, run_id: str) -> RunRow:
+        """The row of one run.
 
         Raises:
             RunNotFoundError: there is none.
         """
-        found = await self._store.list(RunFilter(run_id=run_id), limit=1)
+        found = (await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows
         if not found:
             raise RunNotFoundError(f"no run {run_id!r} on this host")
         return found[0]
 
-    async def records(self) -> builtins.list[RunRecord]:
-        """Every record, oldest first."""
-        found: builtins.list[RunRecord] = []
-        while page := await self._store.list(RunFilter(), after=found[-1].run_id if found else "", limit=_PAGE):
-            found += page
-        return found
+    async def rows(self, query: RunQuery) -> builtins.list[RunRow]:
+        """Every run of a query, page by page."""
+        found: builtins.list[RunRow] = []
+        while True:
+            page = await self._store.runs(replace(query, limit=_PAGE))
+            found += page.rows
+            if page.cursor is None:
+                return found
+            query = replace(query, after=page.cursor)
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """The run's entries, whole.
 
         Raises:
-            JournalCorruptError, EntryMissingError: one of them cannot be read, or is not there.
+            JournalCorruptError, EntryDamagedError: one of them cannot be read, or is not there.
         """
-        return await read_whole(run_id, await self._store.read(run_id), partial(self._store.body, run_id))
+        return await self.whole(run_id, await self._store.entries(run_id))
+
+    async def whole(self, run_id: str, stored: Sequence[bytes], *, first: int = 0) -> Sequence[Entry]:
+        """Entries that were read, from number `first` on, with their bodies in their places.
+
+        Raises:
+            JournalCorruptError, EntryDamagedError: one of them cannot be read, or is not there.
+        """
+        return await read_whole(run_id, stored, partial(self._store.body, run_id), first=first)
 
     async def ending(
         self, run_id: str, causes: Mapping[str, Exception], logger: logging.Logger, was_tried: bool
@@ -78,33 +85,33 @@ class RunReader:
             DatabaseCorruptError, MigrationError: the database will not answer by itself.
         """
         try:
-            record = await self.record(run_id)
-            if is_blocked(record):
+            row = await self.row(run_id)
+            if is_blocked(row):
                 if not was_tried:
                     return None, False
-                raise RunBlockedError(run_id, record.standing.reason)
-            if not record.standing.stand.is_final:
+                raise RunBlockedError(run_id, row.blocked)
+            if not row.status.is_final:
                 return None, True
-            return await self.finish(record, causes.get(run_id)), True
+            return await self.finish(row, causes.get(run_id)), True
         except (DatabaseCorruptError, MigrationError):
             raise
         except DatabaseError as error:  # the run outlives it, and so does whoever waits for the run
             logger.warning("run %s: its result is waited for: %s", run_id, error)
             return None, False
 
-    async def finish(self, record: RunRecord, cause: Exception | None) -> Finish:
+    async def finish(self, row: RunRow, cause: Exception | None) -> Finish:
         """What an ended run returned.
 
         Raises:
             RunFailedError: it failed, from `cause`.
-            JournalCorruptError, EntryMissingError: its last entry cannot be read, or is not there.
+            JournalCorruptError, EntryDamagedError: its last entry cannot be read, or is not there.
         """
-        run_id = record.run_id
-        first = max(0, record.entries - 1)
-        stored = await self._store.read(run_id, after=first)
+        run_id = row.run_id
+        first = max(0, row.position - 1)
+        stored = await self._store.entries(run_id, after=first)
         if not stored:
             raise JournalCorruptError(f"run {run_id}: it has ended, but no entry says how")
-        (last,) = await read_whole(run_id, stored[-1:], partial(self._store.body, run_id), first=first)
+        (last,) = await self.whole(run_id, stored[-1:], first=first)
         finish = finish_of(last, run_id)
         if finish is not None:
             return finish
@@ -112,16 +119,29 @@ class RunReader:
         raise RunFailedError(run_id, last.error, last.message) from cause
 
 
-def is_blocked(record: RunRecord) -> bool:
+def is_blocked(row: RunRow) -> bool:
     """Whether the run needs other code, or a repair, and no worker tries it now."""
-    return record.standing.stand is Stand.BLOCKED and not record.owner
+    return bool(row.blocked) and not row.owner
 
 
-def status_of(record: RunRecord, *, is_parked: bool) -> RunStatus:
+def phase_of(row: RunRow) -> RunPhase:
+    """Where a kept run stands, as its row tells it."""
+    match row:
+        case _ if row.status is Status.FAILED:
+            return RunPhase.FAILED
+        case _ if row.status.is_final:
+            return RunPhase.FINISHED
+        case _ if row.owner:
+            return RunPhase.RUNNING
+        case _ if row.blocked:
+            return RunPhase.BLOCKED
+        case _:
+            return RunPhase.PENDING if row.is_woken else RunPhase.PARKED
+
+
+def status_of(row: RunRow, *, is_parked: bool) -> RunStatus:
     """The status of a kept run; `is_parked` says that this process holds it in memory, and that it waits there."""
-    phase = _PHASES[record.standing.stand]
-    if is_parked:
-        phase = RunPhase.PARKED
-    elif phase is RunPhase.PENDING and record.owner:
-        phase = RunPhase.RUNNING
-    return RunStatus(run_id=record.run_id, who=record.who, goal=record.goal, phase=phase, reason=record.standing.reason)
+    phase = RunPhase.PARKED if is_parked else phase_of(row)
+    return RunStatus(
+        run_id=row.run_id, who=row.quadruple, goal=row.about, phase=phase, reason=row.blocked or row.reason
+    )

@@ -13,11 +13,13 @@ from harborage.runtime.engines.answers import Answers, answered_pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.errors import InboxFullError
 from harborage.runtime.steering.inbox import Inbox
-from harborage.state.runs import QueueFullError, RunRecordNotFoundError
+from harborage.store import Commit, SendControl
+from harborage.store.errors import InboxFullError as StoreFullError
+from harborage.store.errors import RowNotFoundError, RunOverError
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
-    from harborage.state.runs import RunQueue, RunRecord
+    from harborage.store import Records, RunRow
 
 __all__ = ["MAX_UNREAD", "Desk", "limit_of"]
 
@@ -33,24 +35,24 @@ def limit_of(control: ControlEvent, most: int) -> int:
 
 
 class Desk:
-    """Takes in the controls for the runs of one queue, of which at most `most` may wait for one run."""
+    """Takes in the controls for the runs of one store, of which at most `most` may wait for one run."""
 
-    def __init__(self, queue: RunQueue, answers: Answers, clock: Clock, *, most: int = MAX_UNREAD) -> None:
-        self._queue = queue
+    def __init__(self, store: Records, answers: Answers, clock: Clock, *, most: int = MAX_UNREAD) -> None:
+        self._store = store
         self._answers = answers
         self._clock = clock
         self._most = most
 
-    def checked(self, record: RunRecord, control: ControlEvent) -> ControlEvent:
+    def checked(self, row: RunRow, control: ControlEvent) -> ControlEvent:
         """The control as its run will get it: valid, stamped with the time, with an event id.
 
         Raises:
             RunNotFoundError: the run has ended.
             SteeringError, IdentityRequiredError: as `Inbox.enqueue`.
         """
-        if record.standing.stand.is_final:
-            raise RunNotFoundError(_ENDED.format(record.run_id))
-        checking = Inbox(record.who, self._clock)
+        if row.status.is_final:
+            raise RunNotFoundError(_ENDED.format(row.run_id))
+        checking = Inbox(row.quadruple, self._clock)
         checking.enqueue(control)
         (stamped,) = checking.drain()
         return stamped if stamped.event_id else replace(stamped, event_id=new_id())
@@ -70,9 +72,16 @@ class Desk:
     async def _put(self, control: ControlEvent) -> bool:
         run = control.identity
         limit = limit_of(control, self._most)
+        sent = SendControl(
+            run_id=run.run_id,
+            event_id=control.event_id,
+            type=str(control.type),
+            data=codec.encode(control),
+            limit=limit,
+        )
         try:
-            return await self._queue.send(run.run_id, control.event_id, codec.encode(control), limit=limit)
-        except RunRecordNotFoundError as error:
+            return (await self._store.commit(Commit(sends=(sent,)))).sent[0]
+        except (RowNotFoundError, RunOverError) as error:
             raise RunNotFoundError(_ENDED.format(run.run_id)) from error
-        except QueueFullError as error:
+        except StoreFullError as error:
             raise InboxFullError(run=run, limit=limit) from error

@@ -11,6 +11,7 @@ import builtins
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -46,17 +47,10 @@ from harborage.runtime.journal import Ended, JournalCorruptError, Started, decod
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseCorruptError, DatabaseError
-from harborage.state.runs import (
-    Claim,
-    EntryMissingError,
-    Lease,
-    RunQueue,
-    RunRecord,
-    RunStore,
-    Stand,
-    Standing,
-    Write,
-)
+from harborage.store import Change, Claimed, Commit, NewRun, RunQuery, RunRow, Status, Store
+from harborage.store.errors import EntryDamagedError, RunKnownError
+from harborage.store.port import keep_alive
+from harborage.store.times import moment
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
@@ -75,10 +69,11 @@ _SHORTEST_DOZE_S = 0.05
 _UNREADABLE = (
     ControlUnreadableError,
     DatabaseCorruptError,
-    EntryMissingError,
+    EntryDamagedError,
     HistoryMismatchError,
     JournalCorruptError,
 )
+_READY = Change(release=True, is_ready=True)
 
 
 class StoredEngine:
@@ -91,8 +86,7 @@ class StoredEngine:
 
     def __init__(
         self,
-        store: RunStore,
-        queue: RunQueue,
+        store: Store,
         pauses: PauseCoordinator,
         *,
         agent: str = "",
@@ -106,10 +100,9 @@ class StoredEngine:
         answers: Answers | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self._desk = Desk(queue, Answers() if answers is None else answers, clock, most=max_unread)
+        self._desk = Desk(store, Answers() if answers is None else answers, clock, most=max_unread)
         self._store = store
         self._reader = RunReader(store)
-        self._queue = queue
         self._pauses = pauses
         self._agent = agent
         self._worker = worker or new_id()
@@ -136,26 +129,25 @@ class StoredEngine:
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
         require_quadruple(request.who, "start")
         self._check_open()
-        now = self._clock.now()
-        started = encode_entry(Started(at=now, request=raw(request)))
+        started = encode_entry(Started(at=self._clock.now(), request=raw(request)))
         slim, bodies = taken_out([started, *steps_of(seed, run_id)], run_id)
-        record = RunRecord(
-            run_id=run_id, who=request.who, goal=request.goal, agent=self._agent, created_at=now, updated_at=now
-        )
-        await self._store.create(record, Write(entries=slim, bodies=bodies))
+        who = request.who.identity
+        run = NewRun(run_id=run_id, who=who, entries=tuple(slim), agent=self._agent, goal=request.goal)
+        with suppress(RunKnownError):
+            await self._store.commit(Commit(starts=(run,), bodies=bodies))
         self._changed.set()
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
-        record = await self._reader.record(run_id)
-        stamped = self._desk.checked(record, control)
-        if is_blocked(record):
-            self._logger.warning(KEPT, run_id, control.type, record.standing.reason)
+        row = await self._reader.row(run_id)
+        stamped = self._desk.checked(row, control)
+        if is_blocked(row):
+            self._logger.warning(KEPT, run_id, control.type, row.blocked)
         carried = self._carried.get(run_id)
         if carried is not None and carried.mailbox is not None:
             carried.mailbox.check_open(control)
-        if carried is not None or (self._work is not None and not record.owner):
-            await check_handles(self._pauses, record.who, stamped)  # it goes on here, if it does
+        if carried is not None or (self._work is not None and not row.owner):
+            await check_handles(self._pauses, row.quadruple, stamped)  # it goes on here, if it does
         is_new = await self._desk.keep(stamped)
         await self._deliver_now(run_id)  # a run that is carried here has it when this returns
         self._changed.set()
@@ -186,19 +178,19 @@ class StoredEngine:
                     del self._waiters[run_id]
 
     async def status(self, run_id: str) -> RunStatus:
-        return self._status(await self._reader.record(run_id))
+        return self._status(await self._reader.row(run_id))
 
     async def list(self) -> list[RunStatus]:
-        return [self._status(record) for record in await self._reader.records()]
+        return [self._status(row) for row in await self._reader.rows(RunQuery(oldest_first=True))]
 
     async def history(self, run_id: str) -> builtins.list[bytes]:
-        await self._reader.record(run_id)
+        await self._reader.row(run_id)
         return [encode_entry(entry) for entry in await self._reader.entries(run_id)]
 
     async def cancel(self, run_id: str, *, hard: bool = False) -> bool:
         """Send the run a CANCEL of its own; False when it has ended already."""
-        record = await self._reader.record(run_id)
-        who, payload = record.who, {"hard": True} if hard else None
+        row = await self._reader.row(run_id)
+        who, payload = row.quadruple, {"hard": True} if hard else None
         try:
             return await self.send(run_id, ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, payload))
         except RunNotFoundError:
@@ -206,7 +198,7 @@ class StoredEngine:
 
     async def wake(self, run_id: str) -> None:
         """Look at a parked run again: what it waits for may have come."""
-        await self._queue.wake(run_id)
+        await self._store.commit(Commit(wakes=(run_id,)))
         self._changed.set()
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
@@ -225,12 +217,15 @@ class StoredEngine:
             refusals=(BusStalledError, DatabaseError),
         )
         self._work, self._stopped = (carriage, crew), None
-        unlisten = self._queue.on_change(self._changed.set)
+        unlisten = self._store.on_change(self._changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
+        joined = asyncio.Event()
         try:
-            sign = alive.start(self._queue.keep_alive(self._worker), "sign of life")
+            living = keep_alive(self._store, self._worker, self._clock, joined=joined)
+            sign = alive.start(living, "sign of life")
+            sign.add_done_callback(lambda _: joined.set())
             sign.add_done_callback(lambda _: self._changed.set())
-            await asyncio.sleep(0)
+            await joined.wait()
             await self._attend(sign)
         except Exception as error:
             self._stopped = error
@@ -255,24 +250,21 @@ class StoredEngine:
         Raises:
             EngineError: the worker's sign of life has ended, so others would take what is taken up here.
         """
-        blocked, behind, self._has_tried = True, "", False  # code that was wrong may be right now
+        is_first, self._has_tried = True, False
         while True:
             self._changed.clear()
             if sign.done():
                 cause = None if sign.cancelled() else sign.exception()
                 raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
             try:
-                is_more = True
+                if is_first:
+                    await self._unblock()
+                is_first, is_more = False, True
                 while is_more:
-                    claims = await self._queue.claim(
-                        self._worker, agent=self._agent, limit=_CLAIMS, blocked=blocked, behind=behind
-                    )
+                    claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
                     for claim in claims:
                         self._take_up(claim)
-                        if claim.record.standing.stand is Stand.BLOCKED:
-                            behind = claim.record.run_id
                     is_more = len(claims) == _CLAIMS
-                    blocked = blocked and is_more
                 self._has_tried = True
                 await self._deliver()
                 self._sweep()
@@ -282,14 +274,27 @@ class StoredEngine:
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
 
-    def _take_up(self, claim: Claim) -> None:
-        record, lease = claim
+    async def _unblock(self) -> None:
+        """Let the runs of this agent be tried again that were blocked: code that was wrong may be right now."""
+        blocked = await self._reader.rows(RunQuery(only_blocked=True))
+        mine = [row.run_id for row in blocked if not self._agent or row.agent in ("", self._agent)]
+        if mine:
+            await self._store.unblock(mine)
+
+    def _take_up(self, claim: Claimed) -> None:
+        row = claim.row
         assert self._work is not None
         carriage, crew = self._work
-        run = Carried(request=RunRequest(who=record.who, goal=record.goal), inbox=None, lease=lease)
-        if record.run_id not in self._carried:
+        run = Carried(
+            request=RunRequest(who=row.quadruple, goal=row.about),
+            inbox=None,
+            lease=row.lease,
+            position=row.position,
+            attempts=row.attempts,
+        )
+        if row.run_id not in self._carried:
             self._seat(run)
-        run.task = crew.start(self._carry(run, carriage), f"run {record.run_id}")
+        run.task = crew.start(self._carry(run, carriage, claim), f"run {row.run_id}")
 
     def _seat(self, run: Carried) -> None:
         run.inbox = self._inboxes.open(run.request.who)
@@ -312,43 +317,44 @@ class StoredEngine:
                 await asyncio.wait([before.task])
         return True
 
-    async def _carry(self, run: Carried, carriage: Carriage) -> None:
+    async def _carry(self, run: Carried, carriage: Carriage, claim: Claimed) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
+        ledger = Ledger(self._store, run)
         try:
             if not await self._supersede(run):
                 return
-            standing = await contained(self._outcome(run, carriage, Ledger(self._store, run)))
+            released = await contained(self._outcome(run, carriage, ledger, claim))
         except RunTakenError as error:
             self._logger.warning("%s", error_reason(error))
             self._let_go(run)
         except Exception as error:  # noqa: BLE001 - a record that refuses, or what nobody foresaw: it is tried again
             self._logger.error("run %s is given back: %s", run.lease.run_id, error_reason(error))
             self._let_go(run)
-            await self._release(run.lease, Standing(), wait_s=_HICCUP_S)
+            await self._release(run, ledger, _READY, wait_s=_HICCUP_S)
         except asyncio.CancelledError:
             self._let_go(run)
-            await self._release(run.lease, Standing() if run.parked is None else run.parked)
+            await self._release(run, ledger, _READY if run.parked is None else run.parked)
             raise
         else:
-            left = self._let_go(run)
-            if standing.stand.is_final:
-                self._report(left)
-            else:
-                await self._release(run.lease, standing)
+            self._let_go(run)
+            if released is not None:
+                await self._release(run, ledger, released)
         self._changed.set()
 
-    async def _outcome(self, run: Carried, carriage: Carriage, ledger: Ledger) -> Standing:
-        """How the run stands now that it is carried no further; what it ended with is recorded."""
+    async def _outcome(self, run: Carried, carriage: Carriage, ledger: Ledger, claim: Claimed) -> Change | None:
+        """How the run is given back now that it is carried no further; None once its end is recorded."""
         run_id = run.lease.run_id
         try:
-            entries = await self._reader.entries(run_id)
+            entries = await self._reader.whole(run_id, claim.entries)
             run.request = request_of(run_id, entries)
-            await run.has_mail.wait()  # what was sent before it was claimed comes before its first step
+            for control in claim.controls:
+                run.admit(control)
+            await run.fetch(self._store)  # what was sent before it was claimed comes before its first step
             if run.unreadable is not None:
                 raise run.unreadable
             finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
             entry = encode_entry(Ended(at=self._clock.now(), finish=raw(finish)))
-            standing = Standing(stand=Stand.FINISHED, reason=str(finish.reason))
+            status, reason = Status.COMPLETE, str(finish.reason)
         except (RunTakenError, RecordRefusedError):
             raise
         except RunPutOffError as error:
@@ -362,52 +368,45 @@ class StoredEngine:
             self._remember(run_id, error)
             name, message = failure_of(error)
             entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
-            standing = Standing(stand=Stand.FAILED, reason=f"{name}: {message}")
-        await self._deliver_now(run_id)  # what was accepted since the last boundary is refused, not dropped
-        slim, bodies = taken_out([entry], run_id)
-        await ledger.write(Write(entries=slim, bodies=bodies, taken=run.taken(), standing=standing))
-        if standing.stand is Stand.FINISHED and run_id in self._waiters:
+            status, reason = Status.FAILED, f"{name}: {message}"
+        left = await ledger.end(entry, status, reason)
+        if status is Status.COMPLETE and run_id in self._waiters:
             run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
-        return standing
+        if self._refused is not None:
+            for late in left:
+                self._refused(late)
+        return None
 
-    def _blocked(self, error: Exception) -> Standing:
-        """How a run stands that other code, or a repair, must come to."""
+    def _blocked(self, error: Exception) -> Change:
+        """How a run is given back that other code, or a repair, must come to."""
         self._logger.error("%s", error_reason(error))
-        return Standing(stand=Stand.BLOCKED, reason=error_text(error))
+        return Change(release=True, blocked=error_text(error))
 
     def _is_leaving(self, run: Carried) -> bool:
         return self._work is None or run.parked is not None or run.is_lost
 
-    def _let_go(self, run: Carried) -> builtins.list[ControlEvent]:
-        """Carry the run no more; returns the controls that it never took."""
+    def _let_go(self, run: Carried) -> None:
+        """Carry the run no more."""
         if self._carried.get(run.lease.run_id) is run:
             del self._carried[run.lease.run_id]
         inbox, run.inbox = run.inbox, None
-        if inbox is None:
-            return []
-        left = inbox.drain()
-        self._inboxes.retire(inbox.identity)
-        self._tell(run.lease.run_id, run.finish)
-        return left
+        if inbox is not None:
+            self._inboxes.retire(inbox.identity)
+            self._tell(run.lease.run_id, run.finish)
 
-    async def _release(self, lease: Lease, standing: Standing, *, wait_s: float = 0.0) -> None:
+    async def _release(self, run: Carried, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
         """Give a run back; a store that refuses is asked again, for as long as this host serves."""
         while True:
             if wait_s:
                 await sleep(self._clock, wait_s)
             try:
-                await self._queue.release(lease, standing)
+                await ledger.release(change)
                 return
             except HarborageError as error:
-                self._logger.error("run %s is not given back: %s", lease.run_id, error_reason(error))
+                self._logger.error("run %s is not given back: %s", run.lease.run_id, error_reason(error))
                 if self._work is None:
                     return  # the end of this worker frees its runs
                 wait_s = _HICCUP_S
-
-    def _report(self, left: Sequence[ControlEvent]) -> None:
-        if self._refused is not None:
-            for control in left:
-                self._refused(control)
 
     async def _deliver_now(self, run_id: str) -> None:
         """As `_deliver`, for the sake of one run; a store that refuses is asked again with the next look."""
@@ -423,13 +422,10 @@ class StoredEngine:
             if self._looked >= wanted or not self._carried:
                 return  # a look that began since has found it
             self._looks = number = self._looks + 1
-            carried = list(self._carried.values())
-            for sent in await self._queue.arrived(self._worker):
-                run = self._carried.get(sent.run_id)
-                if run is not None:
-                    run.admit(sent)
-            for run in carried:
-                run.has_mail.set()
+            for run_id, last in (await self._store.unread(self._worker)).items():
+                run = self._carried.get(run_id)
+                if run is not None and last > run.delivered:
+                    await run.fetch(self._store)
             self._looked = number
 
     def _sweep(self) -> None:
@@ -458,8 +454,8 @@ class StoredEngine:
         delay_s = self._recheck_s
         if self._carried or self._waiters:
             delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
-        wake_at = await self._queue.next_wake(agent=self._agent)
-        left_s = delay_s if wake_at is None else (wake_at - self._clock.now()).total_seconds()
+        due = await self._store.next_due(agent=self._agent)
+        left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
         self._was_due, was_due = left_s <= 0, self._was_due
         delay_s = min(delay_s, max(left_s, _SHORTEST_DOZE_S if was_due else 0.0))
@@ -471,9 +467,9 @@ class StoredEngine:
 
     # ── What is known of runs ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _status(self, record: RunRecord) -> RunStatus:
-        run = self._carried.get(record.run_id)
-        return status_of(record, is_parked=run is not None and run.mailbox is not None and run.mailbox.is_parked)
+    def _status(self, row: RunRow) -> RunStatus:
+        run = self._carried.get(row.run_id)
+        return status_of(row, is_parked=run is not None and run.mailbox is not None and run.mailbox.is_parked)
 
     def _remember(self, run_id: str, cause: Exception) -> None:
         self._causes[run_id] = cause

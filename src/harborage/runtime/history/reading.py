@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import builtins
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from harborage.errors import HarborageError
-from harborage.runtime.engines.bodies import read_whole
+from harborage.runtime.engines.histories import request_of
+from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import encode_entry
-from harborage.state.runs import RunFilter, RunRecord, RunStore
+from harborage.store import RunQuery
 
-__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "read_run"]
+if TYPE_CHECKING:
+    from harborage.store import RunRow, Store
 
-_PAGE: Final = 500
+__all__ = ["RunPrefixError", "RunUnknownError", "all_runs", "find_run", "goal_of", "read_run"]
+
 _SHOWN: Final = 5
 
 
@@ -38,15 +42,12 @@ class RunPrefixError(HarborageError):
         super().__init__(f"{wanted!r} could be any of {len(found)} runs: {shown}{more}; give more of the id")
 
 
-async def all_runs(store: RunStore, filter: RunFilter) -> builtins.list[RunRecord]:
-    """Every kept run that the filter wants, oldest first."""
-    found: builtins.list[RunRecord] = []
-    while page := await store.list(filter, after=found[-1].run_id if found else "", limit=_PAGE):
-        found += page
-    return found
+async def all_runs(store: Store, query: RunQuery) -> builtins.list[RunRow]:
+    """Every kept run of a query, oldest first."""
+    return await RunReader(store).rows(msgspec.structs.replace(query, oldest_first=True))
 
 
-async def find_run(store: RunStore, wanted: str, *, where: str = "") -> RunRecord:
+async def find_run(store: Store, wanted: str, *, where: str = "") -> RunRow:
     """The run whose id is `wanted` or begins with it; `where` names the store in errors.
 
     Raises:
@@ -55,10 +56,10 @@ async def find_run(store: RunStore, wanted: str, *, where: str = "") -> RunRecor
     """
     if not wanted:
         raise RunUnknownError("", where)
-    exact = await store.list(RunFilter(run_id=wanted), limit=1)
+    exact = (await store.runs(RunQuery(run_ids=(wanted,), limit=1))).rows
     if exact:
         return exact[0]
-    found = [one for one in await all_runs(store, RunFilter()) if one.run_id.startswith(wanted.upper())]
+    found = [one for one in await all_runs(store, RunQuery()) if one.run_id.startswith(wanted.upper())]
     if not found:
         raise RunUnknownError(wanted, where)
     if len(found) > 1:
@@ -66,11 +67,19 @@ async def find_run(store: RunStore, wanted: str, *, where: str = "") -> RunRecor
     return found[0]
 
 
-async def read_run(store: RunStore, run_id: str) -> builtins.list[bytes]:
+async def read_run(store: Store, run_id: str) -> builtins.list[bytes]:
     """A run's record, its large values put back in their places; empty for an unknown run.
 
     Raises:
-        EntryMissingError, JournalCorruptError: it is damaged; the text names the entry.
+        EntryDamagedError, JournalCorruptError: it is damaged; the text names the entry.
     """
-    entries = await read_whole(run_id, await store.read(run_id), partial(store.body, run_id))
-    return [encode_entry(one) for one in entries]
+    return [encode_entry(one) for one in await RunReader(store).entries(run_id)]
+
+
+async def goal_of(store: Store, run_id: str) -> str:
+    """The whole goal that a run was started with; its row has only as much of it as lists show.
+
+    Raises:
+        EntryDamagedError, JournalCorruptError: its record is damaged, or not there.
+    """
+    return request_of(run_id, await RunReader(store).entries(run_id)).goal

@@ -14,8 +14,6 @@ from harborage.state.postgres.artifacts import PostgresArtifacts
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.event_log import PostgresEventLog
 from harborage.state.postgres.records import PostgresStateStore
-from harborage.state.postgres.runs import PostgresRuns
-from harborage.state.postgres.workers import LEASE
 from harborage.state.storage import Storage
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ __all__ = [
     "Database",
     "PostgresArtifacts",
     "PostgresEventLog",
-    "PostgresRuns",
     "PostgresStateStore",
     "make",
     "open_postgres",
@@ -34,13 +31,14 @@ __all__ = [
 ]
 
 
-def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE) -> Storage:
-    """The storage over an open database, which is closed with it; a dead process loses its runs after a `lease`."""
-    runs = PostgresRuns(database, clock=clock, lease=lease)
+def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta | None = None) -> Storage:
+    """The storage over an open database, which is closed with it; a frozen process loses its runs after a `lease`."""
+    # Here, since that store works on the database of this package.
+    from harborage.store.postgres import LEASE, PostgresStore
+
     return Storage(
         state=PostgresStateStore(database, clock=clock),
-        runs=runs,
-        queue=runs,
+        store=PostgresStore(database, clock=clock, lease=LEASE if lease is None else lease),
         events=PostgresEventLog(database),
         artifacts=PostgresArtifacts(database),
         beneath=database,

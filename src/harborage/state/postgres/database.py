@@ -29,6 +29,7 @@ Work: TypeAlias = Callable[[Connection, bool], Awaitable[T]]
 """What to do with a connection; the flag says that it was done before, perhaps to the end, but no answer came back."""
 
 PACKAGE = "harborage.state.postgres"
+_TABLES = "harborage.store.postgres"
 
 _CONNECTIONS = 25
 _IDLE_S = 300.0
@@ -53,7 +54,7 @@ class Database:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, *, package: str = PACKAGE) -> Self:
+    async def open(cls, url: str, *, package: str = _TABLES) -> Self:
         """Connect, and apply the migrations of `package` that are missing; within ten seconds.
 
         Raises:

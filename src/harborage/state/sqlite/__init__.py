@@ -1,7 +1,7 @@
 """Everything kept in one SQLite file: nothing to install or to start, and several processes may share it.
 
-`Database` is the file with its two threads; the stores are thin and share it. SQL lies in `statements/` and
-`migrations/`. Importing this loads SQLite, so it is named by lazy targets and imported when a database is opened.
+The stores are thin, and share the `Database` of `harborage.store.sqlite`, which has the tables of all of them.
+Importing this loads SQLite, so it is named by lazy targets and imported when a database is opened.
 """
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import StorageUrlError
-from harborage.state.sqlite.database import Database
 from harborage.state.sqlite.event_log import SQLiteEventLog
 from harborage.state.sqlite.records import SQLiteStateStore
-from harborage.state.sqlite.runs import SQLiteRuns
-from harborage.state.sqlite.workers import LEASE
 from harborage.state.storage import Storage
+from harborage.store.sqlite import LEASE, Database, SQLiteStore
 
 if TYPE_CHECKING:
     from harborage.state.drivers import StateConfig
     from harborage.state.store import StateStore
 
 __all__ = [
-    "Database",
     "SQLiteEventLog",
-    "SQLiteRuns",
     "SQLiteStateStore",
     "make",
     "open_sqlite",
@@ -38,11 +34,9 @@ def storage_of(
     database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timedelta = LEASE, is_read_only: bool = False
 ) -> Storage:
     """The storage over an open database, which is closed with it; a frozen process loses its runs after a `lease`."""
-    runs = SQLiteRuns(database, clock=clock, lease=lease)
     return Storage(
         state=SQLiteStateStore(database, clock=clock),
-        runs=runs,
-        queue=runs,
+        store=SQLiteStore(database, clock=clock, lease=lease),
         events=SQLiteEventLog(database),
         artifact_folder=str(database.path.absolute().parent / "artifacts"),
         beneath=database,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from harborage.events.errors import LogClosedError, SequenceTakenError
 from harborage.events.log import Logged
 from harborage.identity import Identity, require_triple
-from harborage.state.sqlite.connection import statements
-from harborage.state.sqlite.stations import Rows, Transaction
+from harborage.store.sqlite.connection import statements
+from harborage.store.sqlite.stations import Rows, Transaction
 
 if TYPE_CHECKING:
-    from harborage.state.sqlite.database import Database
+    from harborage.store.sqlite.database import Database
 
 __all__ = ["SQLiteEventLog"]
 
@@ -24,7 +24,7 @@ class SQLiteEventLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._sql = statements("events")
+        self._sql = statements("events", __package__)
         self._rows = Rows(self._sql["add"], 3)
         self._is_closed = False
 

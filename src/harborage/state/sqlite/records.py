@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity, Quadruple, effective_quadruple, require_triple
 from harborage.state.errors import IdempotencyConflictError, InvalidRecordError, NotFoundError, StoreClosedError
-from harborage.state.sqlite.connection import statements
-from harborage.state.sqlite.times import micros, moment
 from harborage.state.store import StateRecord, check_record, check_slot
+from harborage.store.sqlite.connection import statements
+from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
-    from harborage.state.sqlite.database import Database
-    from harborage.state.sqlite.stations import Transaction
+    from harborage.store.sqlite.database import Database
+    from harborage.store.sqlite.stations import Transaction
 
 __all__ = ["SQLiteStateStore"]
 
@@ -25,7 +25,7 @@ class SQLiteStateStore:
         self._database = database
         self._clock = clock
         self._owns_database = owns_database
-        self._sql = statements("records")
+        self._sql = statements("records", __package__)
         self._is_closed = False
 
     async def save(self, record: StateRecord) -> None:

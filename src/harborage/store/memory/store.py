@@ -92,6 +92,8 @@ class MemoryStore:
         self._check_open()
 
     async def leave(self, worker: str) -> None:
+        if worker not in self._workers:
+            return
         self._workers.discard(worker)
         if self._tables.release_all(worker):
             self._notify()
@@ -201,7 +203,7 @@ class MemoryStore:
         self._check_open()
         blocked = [held for one in run_ids if (held := self._tables.runs.get(one)) is not None and held.row.blocked]
         for held in blocked:
-            self._tables.block(held, "")
+            self._tables.unblock(held)
         if blocked:
             self._notify()
         return len(blocked)

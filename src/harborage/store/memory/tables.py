@@ -425,8 +425,13 @@ class Tables:
         return held.row.lease
 
     def block(self, held: HeldRun, reason: str) -> None:
-        """Keep a run from being claimed; "" lets it be claimed again."""
-        held.row = replace(held.row, blocked=reason, attempts=0 if not reason else held.row.attempts)
+        """Keep a run from being claimed."""
+        held.row = replace(held.row, blocked=reason)
+        self._enlist(held)
+
+    def unblock(self, held: HeldRun) -> None:
+        """Let a run be claimed again, now."""
+        held.row = replace(held.row, blocked="", attempts=0, is_woken=True)
         self._enlist(held)
 
     def release_all(self, worker: str) -> int:

@@ -11,10 +11,12 @@ from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
     from harborage.store.postgres.store import PostgresStore as PostgresStore
+    from harborage.store.postgres.workers import LEASE as LEASE
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "harborage.store.postgres.store": "PostgresStore",
+            "harborage.store.postgres.workers": "LEASE",
         },
     )

@@ -209,7 +209,7 @@ def checked(run_id: str, after: int, count: int, rows: Iterable[Any]) -> list[by
             break
         found.append(data)
     if after + len(found) < count:
-        raise EntryDamagedError(run_id, after + len(found) + 1)
+        raise EntryDamagedError(run_id, after + len(found))
     return found
 
 

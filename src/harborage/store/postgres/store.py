@@ -13,7 +13,7 @@ from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.state.postgres.database import Database
 from harborage.state.postgres.notices import Notices
 from harborage.state.postgres.rows import kept_text
-from harborage.store.commit import Commit, Committed, check_commit
+from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError, StoreClosedError
 from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.postgres.asking import SQL, fetch, fetchval
@@ -83,7 +83,7 @@ class PostgresStore:
     async def commit(self, commit: Commit) -> Committed:
         check_commit(commit)
         while True:
-            answer = await self._asked(self._writing.commit(commit))
+            answer = await self._asked(self._writing.commit(commit), subject_of(commit))
             if not answer.refused:
                 taken = tuple(Lease(run_id, commit.take, fence) for run_id, fence in answer.taken)
                 return Committed(
@@ -96,13 +96,13 @@ class PostgresStore:
                     raise  # otherwise what stood in its way is gone by now
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
-        return await self._asked(self._reading.entries(run_id, after))
+        return await self._asked(self._reading.entries(run_id, after), run_id)
 
     async def body(self, run_id: str, digest: str) -> bytes:
-        return await self._asked(self._reading.body(run_id, digest))
+        return await self._asked(self._reading.body(run_id, digest), run_id)
 
     async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
-        return await self._asked(self._reading.controls(run_id, after, limit))
+        return await self._asked(self._reading.controls(run_id, after, limit), run_id)
 
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,14 +200,14 @@ class PostgresStore:
         self._workers.close()
         try:
             await fetch(self._database, SQL["forget_writers"], names=[lane.name for lane in self._lanes])
-        except DatabaseError as error:
+        except (DatabaseError, DatabaseClosedError) as error:
             _logger.debug("what this store wrote last is still noted, for a day: %s", error)
         await self._database.aclose()
 
     def _now(self) -> int:
         return micros(self._clock.now())
 
-    async def _asked(self, asking: Coroutine[Any, Any, T]) -> T:
+    async def _asked(self, asking: Coroutine[Any, Any, T], run_id: str = "") -> T:
         if self._is_closed:
             asking.close()
             raise StoreClosedError()
@@ -215,3 +215,7 @@ class PostgresStore:
             return await asking
         except DatabaseClosedError as error:
             raise StoreClosedError() from error
+        except DatabaseError as error:
+            if not run_id or error.run_id:
+                raise
+            raise error.about(run_id) from error

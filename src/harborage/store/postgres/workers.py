@@ -36,8 +36,12 @@ _logger = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """The beat of another worker, since when it has been this one, and since when its lock is missing."""
+    """The row and the beat of another worker, since when they have been these, and since when its lock is missing.
 
+    A worker that was taken for dead has another row when it begins anew, and its beats begin anew, too.
+    """
+
+    num: int
     beat: int
     since: float
     missing_since: float | None
@@ -53,6 +57,7 @@ class Workers:
         self._locks = _Locks(database)
         self._seen: dict[str, _Seen] = {}
         self._looked_at: float | None = None
+        self._joined: set[str] = set()
 
     async def join(self, worker: str) -> int:
         """Begin to be a worker under this name; how many runs became free that nobody held.
@@ -60,10 +65,14 @@ class Workers:
         Raises:
             WorkerKnownError: another process works under it.
         """
+        if worker in self._joined:
+            raise WorkerKnownError(f"this process is the worker {worker} already")
         if not await self._locks.take(worker):
             raise WorkerKnownError(f"another process is the worker {worker}; choose another name")
         await self._sign(worker)
-        return len(await fetch(self._database, SQL["free_strays"]))
+        freed = len(await fetch(self._database, SQL["free_strays"]))
+        self._joined.add(worker)
+        return freed
 
     async def beat(self, worker: str) -> int:
         """Give the worker's sign of life, and free the runs of the dead; how many runs became free."""
@@ -75,14 +84,17 @@ class Workers:
         """Free the runs of the workers that died; how many became free. It writes nothing unless one has."""
         grace_s = _GRACE_S if await self._locks.mend() else _GRACE_AFTER_BREAK_S
         freed = 0
-        for name, beat in self._dead(await fetch(self._database, SQL["others"], worker=worker), grace_s):
+        for name, seen in self._dead(await fetch(self._database, SQL["others"], worker=worker), grace_s):
             _logger.info("worker %s is dead; its runs are free", name)
-            if await fetchval(self._database, SQL["bury"], worker=name, beat=beat) is not None:
+            if await fetchval(self._database, SQL["bury"], num=seen.num, beat=seen.beat) is not None:
                 freed += len(await fetch(self._database, SQL["free"], worker=name))
         return freed
 
     async def leave(self, worker: str) -> int:
-        """Be a worker no longer; how many runs it gives back."""
+        """Be a worker no longer; how many runs it gives back. Nothing changes for one that is none of this process."""
+        self._joined.discard(worker)
+        if not self._locks.wants(worker):
+            return 0
         try:
             await fetch(self._database, SQL["leave"], worker=worker)
             return len(await fetch(self._database, SQL["free"], worker=worker))
@@ -96,25 +108,27 @@ class Workers:
     async def _sign(self, worker: str) -> None:
         await fetch(self._database, SQL["beat"], worker=worker, is_locking=self._locks.holds(worker))
 
-    def _dead(self, others: Any, grace_s: float) -> list[tuple[str, int]]:
+    def _dead(self, others: Any, grace_s: float) -> list[tuple[str, _Seen]]:
         now = self._clock.monotonic()
         if self._looked_at is not None and now - self._looked_at > min(_LONGEST_GAP_S, self._lease_s / 2):
             self._seen = {}  # this process was frozen itself, perhaps with the whole machine: it has seen nothing
         self._looked_at = now
-        self._seen = {name: _seen(self._seen.get(name), beat, is_locked, now) for name, beat, is_locked in others}
+        self._seen = {
+            name: _seen(self._seen.get(name), num, beat, is_locked, now) for name, num, beat, is_locked in others
+        }
         return [
-            (name, seen.beat)
+            (name, seen)
             for name, seen in self._seen.items()
             if now - seen.since > self._lease_s
             or (seen.missing_since is not None and now - seen.missing_since >= grace_s)
         ]
 
 
-def _seen(known: _Seen | None, beat: int, is_locked: bool, now: float) -> _Seen:
-    if known is None or known.beat != beat:
-        return _Seen(beat, now, None if is_locked else now)
+def _seen(known: _Seen | None, num: int, beat: int, is_locked: bool, now: float) -> _Seen:
+    if known is None or (known.num, known.beat) != (num, beat):
+        return _Seen(num, beat, now, None if is_locked else now)
     missing_since = known.missing_since if known.missing_since is not None else now
-    return _Seen(beat, known.since, None if is_locked else missing_since)
+    return _Seen(num, beat, known.since, None if is_locked else missing_since)
 
 
 class _Locks:
@@ -130,6 +144,10 @@ class _Locks:
     def holds(self, worker: str) -> bool:
         """Whether the worker's lock is held here."""
         return worker in self._held
+
+    def wants(self, worker: str) -> bool:
+        """Whether the worker's lock was taken here and not dropped since, even if its connection has broken."""
+        return worker in self._wanted
 
     async def take(self, worker: str) -> bool:
         """Hold the worker's lock until `drop`; False when somebody else does."""

@@ -19,10 +19,11 @@ from harborage.store.errors import (
     WaitCycleError,
 )
 from harborage.store.rows import GroupStatus, PauseStatus, Status
-from harborage.store.sqlite.reading import STATUSES, Reading, controls_of
+from harborage.store.sqlite.salvage import status_of
 
 if TYPE_CHECKING:
-    from harborage.state.sqlite.stations import Transaction
+    from harborage.store.sqlite.reading import Reading
+    from harborage.store.sqlite.stations import Transaction
 
 __all__ = ["FINAL", "Conditions"]
 
@@ -48,8 +49,9 @@ class Conditions:
             self._check_start(tx, start, commit)
         for move in commit.moves:
             _, _, owner, _, _, status, _, _ = self.run(tx, move.run_id)
-            if STATUSES[status] not in move.expected or (owner is not None and move.status is not None):
-                raise StatusConflictError(f"run {move.run_id}", STATUSES[status], move.expected)
+            found = status_of(status)
+            if found not in move.expected or (owner is not None and move.status is not None):
+                raise StatusConflictError(f"run {move.run_id}", found, move.expected)
         for group in commit.groups:
             if isinstance(group, ChangeGroup):
                 self._check_group(tx, group)
@@ -126,8 +128,8 @@ class Conditions:
 
     def _check_send(self, tx: Transaction, send: SendControl) -> None:
         num, _, _, _, _, status, unread, _ = self.run(tx, send.run_id)
-        if status >= FINAL:
-            raise RunOverError(send.run_id, STATUSES[status])
+        if status_of(status).is_final:
+            raise RunOverError(send.run_id, status_of(status))
         if send.limit and unread >= send.limit and not tx.execute(self._sql["is_sent"], (num, send.event_id)).get:
             raise InboxFullError(send.run_id, send.limit)
 
@@ -136,7 +138,7 @@ class Conditions:
             _, _, _, fence, _, _, unread, _ = self.run(tx, run_id)
             assert commit.guard is not None
             if unread > len(commit.consumed) and fence == commit.guard.lease.fence:
-                left = controls_of(tx.execute(self._sql["unread"], (run_id, 0, -1)))
+                left = self._reading.controls(tx, run_id, 0, -1)
                 raise ControlsLeftError(run_id, [one for one in left if one.number not in commit.consumed])
         if change.awaits and self._reaches(tx, change.awaits, run_id):
             raise WaitCycleError(run_id, change.awaits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -22,15 +22,17 @@ from harborage.store.rows import (
     SessionRow,
     Status,
 )
+from harborage.store.sqlite.failures import UnreadableError
+from harborage.store.sqlite.salvage import UNREADABLE, check_times, salvaged_run, salvaged_text, shown_status, status_of
 
 if TYPE_CHECKING:
-    from harborage.state.sqlite.stations import Transaction
+    from harborage.store.sqlite.stations import Transaction
 
-__all__ = ["STATUSES", "Reading", "controls_of"]
+__all__ = ["Reading"]
 
-STATUSES: Final = tuple(Status)
-_END: Final = (1 << 62, 1 << 62)
-_BEGINNING: Final = (-1, -1)
+_LAST: Final = (1 << 63) - 1
+_END: Final = (_LAST, _LAST)
+_BEGINNING: Final = (-_LAST, -1)
 
 
 class Reading:
@@ -51,6 +53,14 @@ class Reading:
         if not page.rows:
             raise RowNotFoundError(f"no run {run_id!r} in this store")
         return page.rows[0]
+
+    def row(self, tx: Transaction, num: int) -> RunRow:
+        """The run with this number, as far as it can be read."""
+        text = f"{self._sql['run_rows']}\n{self._sql['by_num']}"
+        try:
+            return _run(tx.execute(text, (num,)).fetchone())
+        except UNREADABLE:
+            return salvaged_run(tx.execute(self._sql["salvage"], (num,)).fetchone())
 
     def pause(self, tx: Transaction, token: str) -> PauseRow:
         """The pause with this token.
@@ -85,7 +95,7 @@ class Reading:
                 break
             found.append(data)
         if after + len(found) < count:
-            raise EntryDamagedError(run_id, after + len(found) + 1)
+            raise EntryDamagedError(run_id, after + len(found))
         return found
 
     def body(self, tx: Transaction, run_id: str, digest: str) -> bytes:
@@ -102,30 +112,55 @@ class Reading:
 
     def controls(self, tx: Transaction, run_id: str, after: int, limit: int) -> list[ControlRow]:
         """The controls of a run behind number `after` that it has not consumed."""
-        return controls_of(tx.execute(self._sql["unread"], (run_id, after, limit)))
+        values = (run_id, after, limit)
+        try:
+            return [_control(row) for row in tx.execute(self._sql["unread"], values)]
+        except UnicodeDecodeError:
+            return [_salvaged_control(row) for row in tx.execute(self._sql["unread_raw"], values)]
+
+    def inboxes(self, tx: Transaction, worker: str) -> dict[str, int]:
+        """The runs of a worker that have unread controls, each with the number of the last one."""
+        try:
+            return dict(tx.execute(self._sql["inboxes"], (worker,)))
+        except UnicodeDecodeError:
+            rows: list[Any] = tx.execute(self._sql["inboxes_raw"], (worker,)).fetchall()
+            return {salvaged_text(run_id): last for run_id, last in rows}
 
     # ── Lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def runs(self, tx: Transaction, query: RunQuery) -> Page[RunRow]:
-        """The runs of a query, each way to find them for itself and then put together."""
-        sql, found = self._sql, list[RunRow]()
-        order = "oldest_run" if query.oldest_first else "newest_run"
-        for way, values in self._ways(tx, query):
-            at, num = query.after or (_BEGINNING if query.oldest_first else _END)
-            values |= {"at": at, "num": num, "limit": query.limit + 1}
-            text = f"{sql['run_rows']}\n{sql[way]}\n{sql['run_filter']}\n{sql[order]}"
-            found += map(_run, tx.execute(text, values))
+        """The runs of a query; where one cannot be read they are read one by one."""
+        try:
+            found = [_run(row) for row in self._found(tx, query, "run_rows")]
+        except UNREADABLE:
+            return self._runs_one_by_one(tx, query)
         found.sort(key=lambda row: (row.created_at, row.number), reverse=not query.oldest_first)
         rows = found[: query.limit]
         return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
 
+    def _runs_one_by_one(self, tx: Transaction, query: RunQuery) -> Page[RunRow]:
+        found = sorted(self._found(tx, query, "run_keys"), reverse=not query.oldest_first)
+        keys = found[: query.limit]
+        return Page([self.row(tx, num) for _, num in keys], keys[-1] if len(found) > query.limit else None)
+
+    def _found(self, tx: Transaction, query: RunQuery, what: str) -> list[Any]:
+        """What a query finds, each way to find it for itself and then put together."""
+        sql, found = self._sql, list[Any]()
+        order = "oldest_run" if query.oldest_first else "newest_run"
+        for way, values in self._ways(tx, query):
+            at, num = query.after or (_BEGINNING if query.oldest_first else _END)
+            values |= {"at": at, "num": num, "limit": query.limit + 1}
+            text = f"{sql[what]}\n{sql[way]}\n{sql['run_filter']}\n{sql[order]}"
+            found += tx.execute(text, values)
+        return found
+
     def count_runs(self, tx: Transaction, query: RunQuery) -> RunCounts:
-        """How many runs a query finds, by status."""
-        sql, counts = self._sql, dict.fromkeys(STATUSES, 0)
+        """How many runs a query finds, by status as lists show it."""
+        sql, counts = self._sql, dict.fromkeys(Status, 0)
         for way, values in self._ways(tx, query):
             text = f"{sql['run_counts']}\n{sql[way]}\n{sql['run_filter']}\n{sql['count_run']}"
             for status, count in tx.execute(text, values):
-                counts[STATUSES[status]] += count
+                counts[shown_status(status)] += count
         return RunCounts(by_status=counts)
 
     def _ways(self, tx: Transaction, query: RunQuery) -> list[tuple[str, dict[str, Any]]]:
@@ -275,12 +310,14 @@ class Reading:
         return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
 
 
-def controls_of(rows: Iterable[Any]) -> list[ControlRow]:
-    """Controls from their columns."""
-    return [
-        ControlRow(number=number, run_id=run_id, event_id=event_id, type=kind, sent_at=sent_at, data=data)
-        for number, run_id, event_id, kind, sent_at, data in rows
-    ]
+def _control(row: Any) -> ControlRow:
+    number, run_id, event_id, kind, sent_at, data = row
+    return ControlRow(number=number, run_id=run_id, event_id=event_id, type=kind, sent_at=sent_at, data=data)
+
+
+def _salvaged_control(row: Any) -> ControlRow:
+    number, run_id, event_id, kind, sent_at, data = row
+    return _control((number, run_id, salvaged_text(event_id), salvaged_text(kind), sent_at, data))
 
 
 def _narrowest(query: RunQuery, session: int | None) -> str:
@@ -319,6 +356,9 @@ def _run(row: Any) -> RunRow:
         unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count, tokens,
         cost,
     ) = row  # fmt: skip
+    if session is None:
+        raise UnreadableError("its session is not there")
+    check_times(created_at, updated_at, wake_at or 0, deadline or 0)
     return RunRow(
         number=number,
         run_id=run_id,
@@ -329,7 +369,7 @@ def _run(row: Any) -> RunRow:
         group=group or "",
         kind=kind,
         priority=priority,
-        status=STATUSES[status],
+        status=status_of(status),
         reason=reason,
         blocked=blocked or "",
         description=description,

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.state.errors import DatabaseCorruptError
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
-from harborage.state.sql_files import read_statements
-from harborage.state.sqlite.database import Database
-from harborage.store.commit import Commit, Committed, check_commit, is_news
-from harborage.store.errors import StoreClosedError
+from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
+from harborage.store.errors import StoreClosedError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.sqlite.connection import statements
+from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
 from harborage.store.sqlite.workers import LEASE, Workers
 from harborage.store.sqlite.writing import Writing
@@ -22,8 +23,8 @@ from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.state.sqlite.stations import Transaction
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
+    from harborage.store.sqlite.stations import Transaction
 
 __all__ = ["SQLiteStore"]
 
@@ -46,14 +47,11 @@ class SQLiteStore:
         self._database = database
         self._clock = clock
         self._max_attempts = max_attempts
-        self._sql = {
-            name: text
-            for file in _FILES
-            for name, text in read_statements(__package__, f"statements/{file}.sql").items()
-        }
+        self._sql = {name: text for file in _FILES for name, text in statements(file).items()}
         self._reading = Reading(self._sql)
         self._writing = Writing(self._sql, self._reading)
         self._workers = Workers(database, self._sql, clock, lease)
+        self._joined: set[str] = set()
         self._is_closed = False
 
     @classmethod
@@ -73,48 +71,60 @@ class SQLiteStore:
         check_commit(commit)
         now = self._now()
         tells = is_news(commit)
-        return await self._write(lambda tx: self._writing.apply(tx, commit, now, tells=tells))
+        return await self._write(lambda tx: self._writing.apply(tx, commit, now, tells=tells), subject_of(commit))
 
     async def entries(self, run_id: str, *, after: int = 0) -> list[bytes]:
-        return await self._read(lambda tx: self._reading.entries(tx, run_id, after))
+        return await self._read(lambda tx: self._reading.entries(tx, run_id, after), run_id)
 
     async def body(self, run_id: str, digest: str) -> bytes:
-        return await self._read(lambda tx: self._reading.body(tx, run_id, digest))
+        return await self._read(lambda tx: self._reading.body(tx, run_id, digest), run_id)
 
     async def controls(self, run_id: str, *, after: int = 0, limit: int = 100) -> list[ControlRow]:
-        return await self._read(lambda tx: self._reading.controls(tx, run_id, after, limit))
+        return await self._read(lambda tx: self._reading.controls(tx, run_id, after, limit), run_id)
 
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def join(self, worker: str) -> None:
+        if worker in self._joined:
+            raise WorkerKnownError(f"this process is the worker {worker} already")
         await self._write(lambda tx: self._workers.join(tx, worker))
+        self._joined.add(worker)
 
     async def beat(self, worker: str) -> int:
         freed = await self._write(lambda tx: self._workers.beat(tx, worker))
-        await self._database.look()
+        await self._look()
         return freed
 
     async def look(self, worker: str) -> None:
         if await self._read(lambda tx: self._workers.dead(tx, worker)):
             await self._write(lambda tx: self._workers.bury(tx, worker))
-        await self._database.look()
+        await self._look()
 
     async def leave(self, worker: str) -> None:
         try:
             await self._write(lambda tx: self._workers.leave(tx, worker))
         finally:
+            self._joined.discard(worker)
             self._workers.drop(worker)
 
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
-        now = self._now()
-        return await self._write(
-            lambda tx: self._writing.claim(
-                tx, worker, agent=agent, limit=limit, max_attempts=self._max_attempts, now=now
+        most, now, corrupt = self._max_attempts, self._now(), dict[int, str]()
+
+        def claim(tx: Transaction) -> list[Claimed]:
+            return self._writing.claim(
+                tx, worker, agent=agent, limit=limit, max_attempts=most, now=now, corrupt=corrupt
             )
-        )
+
+        while True:
+            known = len(corrupt)
+            try:
+                return await self._write(claim)
+            except DatabaseCorruptError:
+                if len(corrupt) == known:
+                    raise
 
     async def unread(self, worker: str) -> dict[str, int]:
-        return await self._read(lambda tx: dict(tx.execute(self._sql["inboxes"], (worker,))))
+        return await self._read(lambda tx: self._reading.inboxes(tx, worker))
 
     async def next_due(self, *, agent: str = "") -> int | None:
         return await self._read(lambda tx: _value(tx.execute(self._sql["next_due"], (agent,)).get))
@@ -184,19 +194,23 @@ class SQLiteStore:
     def _now(self) -> int:
         return micros(self._clock.now())
 
-    async def _write(self, work: Callable[[Transaction], T]) -> T:
-        return await self._asked(self._database.write, work)
+    async def _look(self) -> None:
+        try:
+            await self._database.look()
+        except DatabaseClosedError as error:
+            raise StoreClosedError() from error
 
-    async def _read(self, work: Callable[[Transaction], T]) -> T:
-        return await self._asked(self._database.read, work)
+    async def _write(self, work: Callable[[Transaction], T], run_id: str = "") -> T:
+        return await self._asked(self._database.write, work, run_id)
 
-    async def _asked(
-        self, ask: Callable[[Callable[[Transaction], T]], Awaitable[T]], work: Callable[[Transaction], T]
-    ) -> T:
+    async def _read(self, work: Callable[[Transaction], T], run_id: str = "") -> T:
+        return await self._asked(self._database.read, work, run_id)
+
+    async def _asked(self, ask: Callable[..., Awaitable[T]], work: Callable[[Transaction], T], run_id: str) -> T:
         if self._is_closed:
             raise StoreClosedError()
         try:
-            return await ask(work)
+            return await ask(work, run_id=run_id)
         except DatabaseClosedError as error:
             raise StoreClosedError() from error
 

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from harborage.state.errors import DatabaseUnreachableError
-from harborage.state.sqlite.locks import WorkerLocks
-from harborage.store.errors import WorkerKnownError
+from harborage.store.sqlite.locks import WorkerLocks
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
-    from harborage.state.sqlite.database import Database
-    from harborage.state.sqlite.stations import Transaction
+    from harborage.store.sqlite.database import Database
+    from harborage.store.sqlite.stations import Transaction
 
 __all__ = ["LEASE", "Workers"]
 
 LEASE: Final = timedelta(seconds=60)
+
+
+class _Seen(NamedTuple):
+    """A worker's row, its beat, and since when both have been the same here.
+
+    A worker that was taken for dead has another row when it begins anew, and its beats begin anew, too.
+    """
+
+    num: int
+    beat: int
+    since: float
 
 
 class Workers:
@@ -32,18 +41,16 @@ class Workers:
         self._clock = clock
         self._lease_s = lease.total_seconds()
         self._locks = WorkerLocks(database.path)
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, _Seen] = {}
 
     def join(self, tx: Transaction, worker: str) -> None:
         """Begin to be a worker under this name.
 
         Raises:
             WorkerKnownError: another process works under it.
+            DatabaseUnreachableError: its lock cannot be made.
         """
-        try:
-            self._locks.take(worker)
-        except DatabaseUnreachableError as error:
-            raise WorkerKnownError(f"another process is the worker {worker}; choose another name") from error
+        self._locks.take(worker)
         tx.execute(self._sql["join"], (worker,))
         tx.execute(self._sql["free_strays"]).fetchall()
 
@@ -55,8 +62,8 @@ class Workers:
     def bury(self, tx: Transaction, worker: str) -> int:
         """Free the runs of the workers that died; how many became free."""
         freed = 0
-        for other, beat in self.dead(tx, worker):
-            if tx.execute(self._sql["bury"], (other, beat)).get is not None:
+        for other, num, beat in self.dead(tx, worker):
+            if tx.execute(self._sql["bury"], (num, beat)).get is not None:
                 freed += len(tx.execute(self._sql["free"], (other,)).fetchall())
         if freed:
             tx.tell()
@@ -64,7 +71,9 @@ class Workers:
         return freed
 
     def leave(self, tx: Transaction, worker: str) -> None:
-        """Be a worker no longer; what it still holds is free."""
+        """Be a worker no longer; what it still holds is free. Nothing changes for one that is none of this process."""
+        if not self._locks.holds(worker):
+            return
         tx.execute(self._sql["leave"], (worker,))
         if tx.execute(self._sql["free"], (worker,)).fetchall():
             tx.tell()
@@ -77,18 +86,17 @@ class Workers:
         """Let go of all locks: a worker that has not left is dead to others."""
         self._locks.drop_all()
 
-    def dead(self, tx: Transaction, worker: str) -> list[tuple[str, int]]:
-        """The workers that show no sign of life any more, each with its last beat."""
+    def dead(self, tx: Transaction, worker: str) -> list[tuple[str, int, int]]:
+        """The workers that show no sign of life any more, each with the number of its row and its last beat."""
         others: list[Any] = tx.execute(self._sql["workers"], (worker,)).fetchall()
         now, known = self._clock.monotonic(), self._seen
-        self._seen = {name: _since(known.get(name), beat, now) for name, beat in others}
+        self._seen = {name: _seen(known.get(name), num, beat, now) for name, num, beat in others}
         return [
-            (name, beat)
-            for name, beat in others
-            if now - self._seen[name][1] > self._lease_s or not self._locks.is_held(name)
+            (name, num, beat)
+            for name, num, beat in others
+            if now - self._seen[name].since > self._lease_s or not self._locks.is_held(name)
         ]
 
 
-def _since(known: tuple[int, float] | None, beat: int, now: float) -> tuple[int, float]:
-    """A worker's beat, and since when it has been the same here."""
-    return known if known is not None and known[0] == beat else (beat, now)
+def _seen(known: _Seen | None, num: int, beat: int, now: float) -> _Seen:
+    return known if known is not None and (known.num, known.beat) == (num, beat) else _Seen(num, beat, now)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from harborage.state.sqlite.stations import Rows, Transaction
+import apsw
+
 from harborage.store.commit import (
     Change,
     ChangeGroup,
@@ -34,9 +35,11 @@ from harborage.store.errors import (
 from harborage.store.port import Claimed
 from harborage.store.rows import EVENT_STEP, Lease
 from harborage.store.sqlite.conditions import FINAL, Conditions
+from harborage.store.sqlite.stations import Rows, Transaction
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.store.rows import RunRow
     from harborage.store.sqlite.reading import Reading
 
 __all__ = ["Writing"]
@@ -345,29 +348,58 @@ class Writing:
     # ── Claiming and deleting ───────────────────────────────────────────────────────────────────────────────────────
 
     def claim(
-        self, tx: Transaction, worker: str, *, agent: str, limit: int, max_attempts: int, now: int
+        self,
+        tx: Transaction,
+        worker: str,
+        *,
+        agent: str,
+        limit: int,
+        max_attempts: int,
+        now: int,
+        corrupt: dict[int, str],
     ) -> list[Claimed]:
-        """Take ready runs, highest priority first, then oldest."""
+        """Take ready runs, highest priority first, then oldest.
+
+        Once SQLite has met a damaged page it lets this transaction write no more. The run that has it is then noted in
+        `corrupt`, by number and with the reason; whoever tries again with that finds it blocked.
+
+        Raises:
+            apsw.CorruptError: a page is damaged; nothing was taken.
+        """
         execute, sql = tx.execute, self._sql
         tx.add_now()
         execute(sql["fall_due"], (now,))
         claimed: list[Claimed] = []
         ready: list[Any] = execute(sql["ready"], (agent, limit)).fetchall()
-        for num, run_id, attempts in ready:
+        for num, attempts in ready:
+            if num in corrupt:
+                execute(sql["block"], (corrupt[num], num))
+                continue
             if attempts >= max_attempts:
                 execute(sql["block"], (f"claimed {attempts} times without progress", num))
                 continue
-            if execute(sql["take"], (worker, True, num)).get is None:
+            is_taken = execute(sql["take"], (worker, True, num)).get is not None
+            row = self._reading.row(tx, num)
+            if row.is_damaged:
+                self._set_aside(tx, row, row.blocked)
+            if row.is_damaged or not is_taken:
                 continue
             try:
-                entries = self._reading.entries(tx, run_id, 0)
+                entries = self._reading.entries(tx, row.run_id, 0)
+                controls = self._reading.controls(tx, row.run_id, 0, limit)
             except EntryDamagedError as error:
-                execute(sql["block"], (str(error), num))
-                execute(sql["release"], (None, None, False, num))
+                self._set_aside(tx, row, str(error))
                 continue
-            row = self._reading.run(tx, run_id)
-            claimed.append(Claimed(row, entries, self._reading.controls(tx, run_id, 0, limit)))
+            except apsw.CorruptError as error:
+                corrupt[num] = f"run {row.run_id}: a page of what it has is damaged ({error}); bring back a whole copy"
+                raise
+            claimed.append(Claimed(row, entries, controls))
         return claimed
+
+    def _set_aside(self, tx: Transaction, row: RunRow, reason: str) -> None:
+        """Block a run that cannot be executed as it is kept, and give it back."""
+        tx.execute(self._sql["block"], (reason, row.number))
+        tx.execute(self._sql["release"], (None, None, False, row.number))
 
     def delete(self, tx: Transaction, run_id: str) -> bool:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""

@@ -18,7 +18,7 @@ import msgspec
 
 from harborage.errors import HarborageError
 from harborage.runtime.steering.controls import ControlType
-from harborage.state.runs import Stand
+from harborage.store import Commit, SendControl
 from harborage.testing.chaos.stage import PATIENCE_S, Process, Stage, until
 from harborage.testing.chaos.verdict import verdict
 
@@ -122,7 +122,8 @@ async def _unreadable(scene: _Scene) -> None:
     await until(lambda: _has_begun(scene))
     for number, run_id in sorted(scene.stage.service.begun.items())[::3]:
         data = _UNREADABLE[number % len(_UNREADABLE)]
-        await scene.stage.storage.queue.send(run_id, f"unreadable {number}", data)
+        sent = SendControl(run_id=run_id, event_id=f"unreadable {number}", type="USER_MESSAGE", data=data)
+        await scene.stage.storage.store.commit(Commit(sends=(sent,)))
         scene.blocked[run_id] = f"unreadable {number}"
         scene.attacked.faults += 1
     for one in held:
@@ -136,7 +137,7 @@ async def _flood(scene: _Scene) -> None:
     await until(lambda: _has_begun(scene))
     for number in range(_FLOOD):
         record = scene.chance.choice(await scene.stage.records(is_open=True))
-        await scene.stage.send(record.who, ControlType.USER_MESSAGE, {"message": f"m{number}"})
+        await scene.stage.send(record.quadruple, ControlType.USER_MESSAGE, {"message": f"m{number}"})
     for one in held:
         one.release()
 
@@ -200,7 +201,7 @@ async def attack(name: str, runs: int, place: Place, nursery: Nursery, *, seed: 
                 await until(scene.is_over)
         except TimeoutError:
             left = [one for one in await stage.records(is_open=True) if one.run_id not in scene.blocked]
-            attacked.broken += [f"stuck: {one.run_id}: {one.standing}" for one in left] or ["stuck: nothing began"]
+            attacked.broken += [f"stuck: {one.run_id}: {one}" for one in left] or ["stuck: nothing began"]
         lost = len(stage.service.lost)
         attacked.broken += await verdict(stage, approved=scene.approved, faults=attacked.faults + lost)
         attacked.broken += await _wrongly_blocked(scene)
@@ -212,9 +213,9 @@ async def _wrongly_blocked(scene: _Scene) -> list[str]:
     """What of the runs that must be blocked does not say why."""
     records = {one.run_id: one for one in await scene.stage.records()}
     return [
-        f"run {run_id} is {records[run_id].standing}, and does not name its control {event_id!r}"
+        f"run {run_id} is {records[run_id]}, and does not name its control {event_id!r}"
         for run_id, event_id in scene.blocked.items()
-        if records[run_id].standing.stand is not Stand.BLOCKED or event_id not in records[run_id].standing.reason
+        if event_id not in records[run_id].blocked
     ]
 
 

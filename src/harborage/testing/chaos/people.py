@@ -8,22 +8,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.runtime.durable import RunNotFoundError
+from harborage.runtime.history.reading import goal_of
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, PauseNotFoundError, PauseReason
 from harborage.runtime.steering.controls import ControlType
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from harborage.state.runs import RunRecord
     from harborage.testing.chaos.stage import Stage
 
 __all__ = ["ALL_CONTROLS", "People"]
 
 _LOOK_S: Final = 0.05
 
-_PAYLOADS: Final[dict[ControlType, Callable[[RunRecord, int], dict[str, Any] | None]]] = {
+_PAYLOADS: Final[dict[ControlType, Callable[[str, int], dict[str, Any] | None]]] = {
     ControlType.USER_MESSAGE: lambda _, number: {"message": f"m{number}"},
     ControlType.INJECT_CONTEXT: lambda _, number: {"note": number},
-    ControlType.REDIRECT: lambda record, _: {"goal": record.goal},
+    ControlType.REDIRECT: lambda goal, _: {"goal": goal},
     ControlType.PRIORITIZE: lambda _, number: {"priority": number % 5},
     ControlType.PAUSE: lambda _, __: None,
     ControlType.RESUME: lambda _, __: None,
@@ -79,7 +79,8 @@ class People:
             going = await self._stage.records(is_open=True)
             if going:
                 record, kind = self._chance.choice(going), self._chance.choice(kinds)
-                await self._send(record.who, kind, _PAYLOADS[kind](record, number))
+                goal = await goal_of(self._stage.storage.store, record.run_id)
+                await self._send(record.quadruple, kind, _PAYLOADS[kind](goal, number))
 
     async def _send(self, who: Quadruple, kind: ControlType, payload: dict[str, Any] | None) -> None:
         try:

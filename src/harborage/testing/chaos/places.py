@@ -89,10 +89,11 @@ async def open_at(place: Place, clock: Timers) -> Storage:
     """The storage at this place, by this clock."""
     lease = timedelta(seconds=place.lease_s)
     if place.url.startswith("sqlite:"):
-        from harborage.state import sqlite
+        from harborage.state.sqlite import storage_of
+        from harborage.store.sqlite import Database
 
-        database = await sqlite.Database.open(place.url.removeprefix("sqlite:"))
-        return sqlite.storage_of(database, clock=clock, lease=lease)
+        database = await Database.open(place.url.removeprefix("sqlite:"))
+        return storage_of(database, clock=clock, lease=lease)
     from harborage.state import postgres
 
     return postgres.storage_of(await postgres.Database.open(place.url), clock=clock, lease=lease)

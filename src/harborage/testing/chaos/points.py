@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
 
-from harborage.state.runs import LeaseLostError
 from harborage.state.storage import Storage
+from harborage.store.errors import LeaseLostError
 
 __all__ = ["KINDS", "Points", "watch_commits", "watch_statements", "watched"]
 
@@ -31,7 +31,7 @@ KINDS: Final = (
 """The names of moments in the life of any run."""
 
 # Until it is cancelled; closing is not a moment of a run.
-_LONG = frozenset({"keep_alive", "aclose"})
+_LONG = frozenset({"join", "beat", "look", "leave", "aclose"})
 
 
 class Points:
@@ -94,8 +94,7 @@ def watched(storage: Storage, points: Points, lost: Callable[[LeaseLostError], N
 
     return Storage(
         state=watch(storage.state),
-        runs=watch(storage.runs),
-        queue=watch(storage.queue),
+        store=watch(storage.store),
         events=watch(storage.events),
         artifacts=storage.artifacts,
         artifact_folder=storage.artifact_folder,

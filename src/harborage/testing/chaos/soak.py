@@ -151,7 +151,7 @@ class _Soak:
 
     async def _last_entries(self, run_id: str) -> list[str]:
         """The end of a run's record, to see where it stands."""
-        entries = await self._stage.storage.runs.read(run_id)
+        entries = await self._stage.storage.store.entries(run_id)
         return [f"  {entry.decode()[:_SHOWN]}" for entry in entries[-_LAST:]]
 
     def _is_moving(self, wait: Wait) -> bool:
@@ -220,7 +220,7 @@ class _Soak:
         told, stage = self.told, self._stage
         records = await stage.records()
         told.runs, told.controls = len(records), self._people.sent
-        told.ended = sum(record.standing.stand.is_final for record in records)
+        told.ended = sum(record.status.is_final for record in records)
         told.broken += await verdict(
             stage, approved=self._people.approved, faults=told.deaths + len(stage.service.lost)
         )

@@ -10,18 +10,21 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from msgspec.structs import replace
 
-from harborage import codec
+from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.history import all_runs
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.task_ends import wake_run
 from harborage.state.errors import DatabaseError
-from harborage.state.runs import RunFilter, RunRecord, Stand
+from harborage.store import LIVE, Commit, RunQuery, RunRow
 from harborage.testing.chaos.places import Place, open_at
 from harborage.testing.chaos.service import Service
 from harborage.testing.chaos.worker import ME, MovedClock, Orders
@@ -29,6 +32,7 @@ from harborage.testing.chaos.worker import ME, MovedClock, Orders
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.state.storage import Storage
+    from harborage.store import Committed, Store
     from harborage.testing.chaos.nursery import Nursery
 
 __all__ = ["PATIENCE_S", "Process", "Stage", "until"]
@@ -36,7 +40,6 @@ __all__ = ["PATIENCE_S", "Process", "Stage", "until"]
 PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _PAGE: Final = 200
-_OPEN: Final = tuple(stand for stand in Stand if not stand.is_final)
 
 
 class Process:
@@ -134,11 +137,9 @@ class Stage:
         clock = MovedClock(self._moved_s)
         storage = self.storage = await open_at(self.place, clock)
         self.now = clock.now
-        self.pauses = Coordinator(store=storage.state, on_settled=self._wake, clock=clock)
-        self.desk = StoredEngine(storage.runs, storage.queue, self.pauses, clock=clock)
-
-    async def _wake(self, settled: Pause) -> None:
-        await self.storage.queue.wake(settled.identity.run_id)
+        self.pauses = Coordinator(store=storage.state, on_settled=partial(wake_run, storage.store), clock=clock)
+        sending = cast("Store", _Sending(storage.store, self.sent))
+        self.desk = StoredEngine(sending, self.pauses, answers=Answers(storage.state), clock=clock)
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +162,7 @@ class Stage:
         while True:
             process.send(signal.SIGSTOP)
             try:
-                await self.storage.queue.wake("nobody")
+                await self.storage.store.commit(Commit(wakes=("nobody",)))
             except DatabaseError:
                 process.send(signal.SIGCONT)
             else:
@@ -177,15 +178,11 @@ class Stage:
 
     # ── Looking and sending ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def records(self, *, is_open: bool = False) -> list[RunRecord]:
+    async def records(self, *, is_open: bool = False) -> list[RunRow]:
         """Every run, or every run that has not ended."""
-        wanted = RunFilter(stands=_OPEN) if is_open else RunFilter()
-        found: list[RunRecord] = []
-        while page := await self.storage.runs.list(wanted, after=found[-1].run_id if found else "", limit=_PAGE):
-            found += page
-        return found
+        return await all_runs(self.storage.store, RunQuery(statuses=LIVE) if is_open else RunQuery())
 
-    async def run(self) -> RunRecord:
+    async def run(self) -> RunRow:
         """The first run, once every wanted one was begun, so that nobody begins one again."""
         await until(self._has_begun)
         return (await self.records())[0]
@@ -202,20 +199,31 @@ class Stage:
         return (await self.pauses.list(who=ME, page_size=_PAGE)).rows
 
     async def send(self, who: Quadruple, type: ControlType, payload: dict[str, Any] | None = None) -> None:
-        """Send a run a control.
+        """Send a run a control; of several answers to one pause the first counts, and the others are none.
 
         Raises:
             RunNotFoundError: it has ended.
         """
-        run_id = who.run_id
         control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, f"event-{next(self._numbers)}")
-        one = (run_id, control.event_id, codec.encode(control))
-        self.sent.append(one)
-        try:
-            await self.desk.send(run_id, control)
-        except BaseException:
-            self.sent.remove(one)
-            raise
+        await self.desk.send(who.run_id, control)
+
+
+class _Sending:
+    """The store as those reach it who send; `sent` gets what it took: run, event id and data."""
+
+    def __init__(self, inner: Store, sent: list[tuple[str, str, bytes]]) -> None:
+        self._inner = inner
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, commit: Commit) -> Committed:
+        done = await self._inner.commit(commit)
+        for send, is_new in zip(commit.sends, done.sent, strict=False):
+            if is_new:
+                self._sent.append((send.run_id, send.event_id, send.data))
+        return done
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], *, patience_s: float = PATIENCE_S) -> None:

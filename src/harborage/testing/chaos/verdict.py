@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harborage.state.runs import RunRecord, Stand
+from harborage.runtime.history.reading import goal_of
+from harborage.store import RunRow, Status
 from harborage.testing.simulation.checks import Seen, broken_promises
 
 if TYPE_CHECKING:
@@ -20,25 +21,27 @@ __all__ = ["verdict"]
 
 async def verdict(stage: Stage, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:
     """Every promise that was broken, in words; `faults` is how often an answer of a model may have been lost."""
-    over = [record for record in await stage.records() if record.standing.stand.is_final]
+    over = [record for record in await stage.records() if record.status.is_final]
     sessions = defaultdict(list)
     for record in over:
-        sessions[record.who.identity].append(record)
+        sessions[record.who].append(record)
     broken: list[str] = []
     for who, records in sessions.items():
         broken += await broken_promises(_seen(stage, who, records, approved, faults))
-    return [*broken, *_lost_effects(over, stage.service.acts)]
+    good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]
+    goals = {run_id: await goal_of(stage.storage.store, run_id) for run_id in good}
+    return [*broken, *_lost_effects(goals, stage.service.acts)]
 
 
 def _seen(
-    stage: Stage, who: Identity, records: Sequence[RunRecord], approved: Collection[tuple[str, str]], faults: int
+    stage: Stage, who: Identity, records: Sequence[RunRow], approved: Collection[tuple[str, str]], faults: int
 ) -> Seen:
     """What is left of the runs of one session."""
     service, storage = stage.service, stage.storage
     mine = {record.run_id for record in records}
     return Seen(
         records=records,
-        runs=storage.runs,
+        store=storage.store,
         log=storage.events,
         pauses=stage.pauses,
         who=who,
@@ -52,15 +55,13 @@ def _seen(
     )
 
 
-def _lost_effects(records: Collection[RunRecord], acts: Collection[Act]) -> Iterator[str]:
+def _lost_effects(goals: Mapping[str, str], acts: Collection[Act]) -> Iterator[str]:
     """A run that reached its goal did every keyed call that it had to do, each once."""
     done = Counter((act.run_id, act.what) for act in acts if act.tool == "keyed")
-    for record in records:
-        if record.standing.stand is not Stand.FINISHED or record.standing.reason != "goal":
-            continue
-        for what in _due(json.loads(record.goal)["plan"]):
-            if not done[record.run_id, what]:
-                yield f"run {record.run_id[-6:]}: keyed {what} was lost"
+    for run_id, goal in goals.items():
+        for what in _due(json.loads(goal)["plan"]):
+            if not done[run_id, what]:
+                yield f"run {run_id[-6:]}: keyed {what} was lost"
 
 
 def _due(plan: list[Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from harborage.testing.chaos.service import Client, Wanted
 from harborage.testing.simulation.world import Act, Mind, tools_of
 
 if TYPE_CHECKING:
-    from harborage.state.runs import LeaseLostError
+    from harborage.store.errors import LeaseLostError
 
 __all__ = ["ME", "Errand", "MovedClock", "Orders", "work"]
 

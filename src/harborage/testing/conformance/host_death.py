@@ -16,8 +16,11 @@ __all__ = ["Death"]
 
 P = TypeVar("P")
 
-CHANGES = frozenset({"append", "claim", "create", "forget", "release", "send", "wake"})
+CHANGES = frozenset({"append", "claim", "commit", "delete", "save", "unblock"})
 """The calls that change a storage; between two of them a death makes no difference to what is kept."""
+
+LIFE = frozenset({"beat", "join", "leave", "look"})
+"""The signs of a worker's life, which end with its task, as a lock does that the system holds for a process."""
 
 
 class Death:
@@ -68,8 +71,7 @@ class _Mortal:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        # A worker's sign of life ends with its task, as a lock does that the system holds for a process.
-        return self._mortal(name, found) if inspect.iscoroutinefunction(found) and name != "keep_alive" else found
+        return self._mortal(name, found) if inspect.iscoroutinefunction(found) and name not in LIFE else found
 
     def _mortal(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         async def mortal(*args: Any, **options: Any) -> Any:

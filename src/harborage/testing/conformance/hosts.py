@@ -46,7 +46,10 @@ SCENARIOS: tuple[Scenario, ...] = (
 SHARED: tuple[Scenario, ...] = host_shared.SCENARIOS
 """What hosts must do over a storage that several processes share."""
 
-IN_TURNS: tuple[Scenario, ...] = (host_steps.a_run_killed_at_any_moment_comes_to_the_same_end,)
+IN_TURNS: tuple[Scenario, ...] = (
+    host_lives.a_run_that_fails_fails_the_same_way_whenever_it_dies,
+    host_steps.a_run_killed_at_any_moment_comes_to_the_same_end,
+)
 """Scenarios that let the process die after so many turns of the event loop: they say little of a host that waits for a
 disk or a network, and are long there. The one that counts changes of the storage is for all of them."""
 

@@ -6,9 +6,10 @@ import asyncio
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harborage.state.sqlite import Database, storage_of
+from harborage.state.sqlite import storage_of
+from harborage.store.sqlite import Database
 
 if TYPE_CHECKING:
     from harborage.state.storage import Storage
@@ -31,33 +32,12 @@ class SQLiteStorageBench:
         self._others.append(other)
         return other
 
-    async def lose_entry(self, run_id: str, entry: int) -> bool:
-        sql = (
-            "DELETE FROM harborage_entries WHERE position = ? + 1"
-            " AND run = (SELECT number FROM harborage_runs WHERE run_id = ?)"
-        )
-        await self._damage(sql, (entry, run_id))
-        return True
-
-    async def spoil_body(self, digest: str, data: bytes | None) -> None:
-        if data is None:
-            await self._damage("DELETE FROM harborage_bodies WHERE digest = ?", (digest,))
-        else:
-            await self._damage("UPDATE harborage_bodies SET data = ? WHERE digest = ?", (data, digest))
-
-    async def count_bodies(self) -> int:
-        count: Any = await self.database.read(lambda tx: tx.execute("SELECT count(*) FROM harborage_bodies").get)
-        return int(count)
-
     async def aclose(self) -> None:
         try:
             for storage in (self.storage, *self._others):
                 await storage.aclose()
         finally:
             await asyncio.to_thread(shutil.rmtree, self.path.parent)
-
-    async def _damage(self, sql: str, values: tuple[Any, ...]) -> None:
-        await self.database.write(lambda tx: tx.execute(sql, values))
 
 
 async def open_sqlite_bench() -> StorageBench:

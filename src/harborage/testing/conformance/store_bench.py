@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
+from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.store import Change, Claimed, Commit, Guard, Lease, NewRun, RunQuery, RunRow, SendControl, Status, Store
+from harborage.store.port import keep_alive
 from harborage.testing.conformance.checks import expect_equal
 
 __all__ = [
@@ -16,6 +21,7 @@ __all__ = [
     "StoreBench",
     "claim",
     "finish",
+    "living",
     "row",
     "send",
     "start",
@@ -81,6 +87,20 @@ def step(lease: Lease, position: int, *entries: bytes, **more: Any) -> Commit:
 async def finish(store: Store, lease: Lease, position: int = 1, status: Status = Status.COMPLETE) -> None:
     """End a run."""
     await store.commit(step(lease, position, b"ended", change=Change(status=status)))
+
+
+@asynccontextmanager
+async def living(store: Store, *workers: str, clock: Timers = SYSTEM_CLOCK) -> AsyncIterator[None]:
+    """A block in which these workers are alive, and notice what others do; each leaves at its end."""
+    failures: list[BaseException] = []
+    async with AsyncExitStack() as stack:
+        for worker in workers:
+            crew, joined = Crew(lambda _, error: failures.append(error)), asyncio.Event()
+            stack.push_async_callback(crew.aclose)
+            crew.start(keep_alive(store, worker, clock, joined=joined), f"sign of life of {worker}")
+            await joined.wait()
+        yield
+    expect_equal(failures, [], "what ended a sign of life")
 
 
 async def send(store: Store, run_id: str, event_id: str, *, limit: int = 0, take: str = "") -> bool:

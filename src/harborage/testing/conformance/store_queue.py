@@ -104,10 +104,21 @@ async def a_worker_that_leaves_frees_its_runs(bench: StoreBench) -> None:
 
 
 async def a_name_is_one_workers(bench: StoreBench) -> None:
-    """A second worker cannot have the name of one that is at work."""
+    """A second worker cannot have the name of one that is at work, and who was refused takes nothing from it."""
     one, two = bench.store, await bench.another()
     await one.join("one")
-    await expect_raises(WorkerKnownError, two.join("one"), "a second worker of that name")
+    await start(one, "r", worker="one")
+    for store, whose in ((two, "a second worker"), (one, "a second worker of the same process")):
+        await expect_raises(WorkerKnownError, store.join("one"), f"{whose} of that name")
+    if two is not one:
+        await two.leave("one")
+    await one.beat("one")
+    await two.join("two")
+    await two.look("two")
+    await claim(two, "two")
+    await one.leave("one")
+    await one.join("one")
+    await claim(one, "one", "r")
 
 
 async def a_run_without_progress_is_blocked(bench: StoreBench) -> None:
@@ -138,6 +149,17 @@ async def a_blocked_run_is_left_alone(bench: StoreBench) -> None:
     await store.unblock(["r"])
     (claimed,) = await claim(store, "one", "r")
     expect_equal(([one.event_id for one in claimed.controls], claimed.row.blocked), (["c"], ""), "the claimed run")
+
+
+async def an_unblocked_run_is_ready(bench: StoreBench) -> None:
+    """Nothing has to happen to a run that was unblocked: the next claim takes it."""
+    store = bench.store
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    await store.commit(step(lease, 1, change=Change(blocked="other code", release=True)))
+    await claim(store, "one")
+    await store.unblock(["r"])
+    await claim(store, "one", "r")
 
 
 async def listeners_hear_of_commits(bench: StoreBench) -> None:
@@ -208,5 +230,6 @@ SCENARIOS = (
     a_name_is_one_workers,
     a_run_without_progress_is_blocked,
     a_blocked_run_is_left_alone,
+    an_unblocked_run_is_ready,
     listeners_hear_of_commits,
 )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from harborage.store import Commit, EventQuery, PauseQuery, RunQuery, SessionQuery, Store
 from harborage.store.errors import StoreClosedError
-from harborage.testing.conformance import store_commits, store_queue, store_views
+from harborage.testing.conformance import store_commits, store_queue, store_records, store_views
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
 from harborage.testing.conformance.store_bench import ME, OpenStoreBench, StoreBench
 
@@ -29,7 +29,9 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "controls", store.controls("r")
     yield "join", store.join("one")
     yield "beat", store.beat("one")
+    yield "look", store.look("one")
     yield "claim", store.claim("one")
+    yield "unread", store.unread("one")
     yield "next_due", store.next_due()
     yield "runs", store.runs(RunQuery())
     yield "count_runs", store.count_runs(RunQuery())
@@ -55,6 +57,7 @@ async def a_closed_store_says_so(bench: StoreBench) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     *store_commits.SCENARIOS,
     *store_queue.SCENARIOS,
+    *store_records.SCENARIOS,
     *store_views.SCENARIOS,
     a_closed_store_says_so,
 )

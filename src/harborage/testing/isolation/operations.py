@@ -16,8 +16,8 @@ from harborage.ids import new_id
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import PauseDecision, PauseFilter, PauseRequest
 from harborage.sessions import SessionFilter
-from harborage.state.runs import RunFilter
 from harborage.state.store import StateRecord
+from harborage.store import RunQuery
 from harborage.tasks import GroupRequest, SpawnToolRequest, TaskFailure
 from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListRequest
 from harborage.tasks.reading import TaskListing
@@ -255,8 +255,8 @@ async def _list_runs(town: Town, me: Identity) -> Any:
 
 
 async def _kept_runs(town: Town, me: Identity) -> Any:
-    wanted = RunFilter(tenant=me.tenant_id, user=me.user_id, session=me.session_id)
-    return town.storage and await town.storage.runs.list(wanted)
+    wanted = RunQuery(tenant=me.tenant_id, user=me.user_id, session=me.session_id)
+    return town.storage and (await town.storage.store.runs(wanted)).rows
 
 
 async def _controls(town: Town, me: Identity) -> Any:

@@ -21,7 +21,7 @@ from harborage.testing.simulation.marks import EVERYTHING, marks_of
 from harborage.testing.simulation.plans import Traits, drawn_plan, drawn_traits
 from harborage.testing.simulation.process import START, Process, ProcessDiedError, SimulatedClock
 from harborage.testing.simulation.simulation import Outcome, Simulation, Story, simulate
-from harborage.testing.simulation.stores import AuditedRuns, Server, StaleWriteError
+from harborage.testing.simulation.stores import AuditedStore, Server, StaleWriteError
 from harborage.testing.simulation.stories import play
 from harborage.testing.simulation.town import StuckError, Town
 from harborage.testing.simulation.trials import Answer, Place, Trial, TrialFailedError, crash_test
@@ -34,7 +34,7 @@ __all__ = [
     "START",
     "Act",
     "Answer",
-    "AuditedRuns",
+    "AuditedStore",
     "BrokenPromiseError",
     "DeadlockError",
     "EndlessError",

@@ -24,7 +24,7 @@ from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Starte
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.state.runs import RunRecord, RunStore, Stand
+from harborage.store import RunRow, Status, Store
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.world import Act
 
@@ -52,8 +52,8 @@ class Seen(msgspec.Struct, kw_only=True):
     `marks` name what came up, see `marks`. `spawned` are the runs that others may have begun.
     """
 
-    records: Sequence[RunRecord]
-    runs: RunStore
+    records: Sequence[RunRow]
+    store: Store
     log: EventLog
     pauses: PauseCoordinator
     who: Identity
@@ -103,7 +103,7 @@ async def broken_promises(seen: Seen) -> list[str]:
             *_controls(seen, line, entries),
         ]
         if finish is not None and seen.has_plans:
-            found += _told(seen, record, line, finish)
+            found += _told(seen, request.goal, line, finish)
         if request.is_rehearsal:
             found += _rehearsed(seen, record)
         broken += [f"run {record.run_id[-6:]}: {one}" for one in found]
@@ -112,11 +112,11 @@ async def broken_promises(seen: Seen) -> list[str]:
     return broken
 
 
-async def entries_of(seen: Seen, record: RunRecord) -> Sequence[Entry]:
+async def entries_of(seen: Seen, record: RunRow) -> Sequence[Entry]:
     """What is recorded of a run."""
-    runs = seen.runs
-    stored = await runs.read(record.run_id)
-    return await read_whole(record.run_id, stored, lambda digest: runs.body(record.run_id, digest))
+    store = seen.store
+    stored = await store.entries(record.run_id)
+    return await read_whole(record.run_id, stored, lambda digest: store.body(record.run_id, digest))
 
 
 def request_of(entries: Sequence[Entry]) -> RunRequest:
@@ -127,7 +127,7 @@ def request_of(entries: Sequence[Entry]) -> RunRequest:
     return request
 
 
-def _rehearsed(seen: Seen, record: RunRecord) -> Iterator[str]:
+def _rehearsed(seen: Seen, record: RunRow) -> Iterator[str]:
     """A run that only rehearses changes nothing outside."""
     for act in seen.acts:
         if act.run_id == record.run_id and act.tool != "read":
@@ -143,17 +143,17 @@ def finish_of(entries: Sequence[Entry]) -> Finish | None:
     return None
 
 
-def _one_end(record: RunRecord, entries: Sequence[Entry]) -> Iterator[str]:
+def _one_end(record: RunRow, entries: Sequence[Entry]) -> Iterator[str]:
     ends = [at for at, entry in enumerate(entries) if isinstance(entry, Ended)]
     if ends != [len(entries) - 1]:
-        yield f"stands {record.standing.stand}, and {len(ends)} of its {len(entries)} entries say that it ended: {ends}"
+        yield f"is {record.status}, and {len(ends)} of its {len(entries)} entries say that it ended: {ends}"
 
 
-def _failed(seen: Seen, record: RunRecord) -> Iterator[str]:
+def _failed(seen: Seen, record: RunRow) -> Iterator[str]:
     """A run fails when its model does, and for nothing else that happens here."""
-    is_meant = seen.may_fail and seen.may_fail in record.standing.reason
-    if record.standing.stand is Stand.FAILED and not is_meant:
-        yield f"failed: {record.standing.reason}"
+    is_meant = seen.may_fail and seen.may_fail in record.reason
+    if record.status is Status.FAILED and not is_meant:
+        yield f"failed: {record.reason}"
 
 
 def _begun_once(entries: Sequence[Entry]) -> Iterator[str]:
@@ -228,11 +228,11 @@ def _place(position: str) -> tuple[int, ...]:
     return (int(history or 0), *(int(part) for part in rest.split(".")))
 
 
-def _told(seen: Seen, record: RunRecord, line: Sequence[str], finish: Finish) -> Iterator[str]:
+def _told(seen: Seen, goal: str, line: Sequence[str], finish: Finish) -> Iterator[str]:
     """What the run says that happened is what happened."""
     if finish.reason is not FinishReason.GOAL or not isinstance(finish.payload, dict):
         return
-    plan = json.loads(record.goal)["plan"]
+    plan = json.loads(goal)["plan"]
     steps = [step for step in plan if step[0] != "ask"]
     observed = finish.payload["seen"]
     if len(observed) != len(steps):
@@ -303,14 +303,14 @@ def _ends(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
     """A run that is over was said to be over, once."""
     told = Counter(_field(event, "task_id") for event in events if event.type in _END_EVENTS)
     for record in seen.records:
-        wanted = int(record.standing.stand.is_final)
+        wanted = int(record.status.is_final)
         if not wanted - seen.faults <= told[record.run_id] <= wanted + seen.faults:
             yield f"run {record.run_id[-6:]}: it ended {wanted} times, and {told[record.run_id]} events say so"
 
 
 async def _waiting(seen: Seen) -> list[str]:
     """Nobody is asked any more for runs that are over."""
-    over = {record.run_id for record in seen.records if record.standing.stand.is_final}
+    over = {record.run_id for record in seen.records if record.status.is_final}
     rows = (await seen.pauses.list(who=seen.who, page_size=200)).rows
     return [
         f"run {one.identity.run_id[-6:]} is over, and {one.token} waits" for one in rows if one.identity.run_id in over

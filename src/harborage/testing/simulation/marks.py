@@ -18,7 +18,7 @@ from harborage.testing.simulation.checks import Seen, entries_of, finish_of, req
 
 if TYPE_CHECKING:
     from harborage.events.log import Logged
-    from harborage.state.runs import Lease
+    from harborage.store import Lease
 
 __all__ = ["EVERYTHING", "marks_of"]
 

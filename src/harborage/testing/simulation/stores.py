@@ -7,20 +7,19 @@ a worker whose lease has passed on may get through, whatever the store itself ch
 
 from __future__ import annotations
 
-import asyncio
-import builtins
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from harborage.concurrency import Crew
 from harborage.events.memory_log import MemoryEventLog
-from harborage.state.errors import DatabaseLockedError, StoreClosedError
+from harborage.state.errors import DatabaseLockedError
+from harborage.state.errors import StoreClosedError as StateClosedError
 from harborage.state.memory import MemoryStateStore
-from harborage.state.memory_runs import MemoryRuns
-from harborage.state.runs import Claim, Lease, LeaseLostError, RunFilter, RunRecord, Sent, Standing, Write
 from harborage.state.storage import Storage
+from harborage.store import Claimed, Commit, Committed, Lease
+from harborage.store.errors import LeaseLostError, StoreClosedError
+from harborage.store.memory import MemoryStore
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.wire import Wire
 
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
     from harborage.events.log import Logged
     from harborage.identity import Identity, Quadruple
     from harborage.state.store import StateRecord
+    from harborage.store import Store
     from harborage.testing.simulation.process import Process
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["AuditedRuns", "Server", "StaleWriteError"]
+__all__ = ["AuditedStore", "Server", "StaleWriteError"]
 
 _OLD_SIGN_S: Final = 60.0
 _NOTICED_S: Final = 0.2
@@ -45,36 +45,37 @@ class StaleWriteError(SimulationError):
 class Server:
     """The storage itself. Outside of every process: stories read it directly, processes `connect`."""
 
-    def __init__(self, simulation: Simulation, runs: AuditedRuns | None = None) -> None:
+    def __init__(self, simulation: Simulation, store: AuditedStore | None = None) -> None:
         self.simulation = simulation
-        self.runs = AuditedRuns(simulation) if runs is None else runs
+        self.store = AuditedStore(simulation) if store is None else store
         self.state = MemoryStateStore(clock=simulation.clock)
         self.events = MemoryEventLog()
         self._chance = simulation.chance("server")
         self._keepers = Crew(simulation.fail)
-        self._lives: dict[str, asyncio.Task[Any]] = {}
+        self._lives: set[str] = set()
         self._wires: dict[Process, list[Wire]] = {}
 
     def connect(self, process: Process) -> Storage:
         """This storage, as the process reaches it."""
         wire = Wire(self.simulation, process, refusal=_refused, slowest_s=self._chance.choice((0.0, 0.001, 0.05)))
         self._wires.setdefault(process, []).append(wire)
-        runs = _Runs(self, process, wire)
-        return Storage(state=_State(self.state, wire), runs=runs, queue=runs, events=_Events(self.events, wire))
+        store = cast("Store", _Store(self, process, wire))
+        return Storage(state=_State(self.state, wire), store=store, events=_Events(self.events, wire))
 
     def begin_life(self, worker: str) -> None:
         """A worker gives signs of life from now on."""
         if worker not in self._lives:
-            start = self._keepers.start
-            self._lives[worker] = self.simulation.context.copy().run(
-                start, self.runs.keep_alive(worker), f"life of {worker}"
-            )
+            self._lives.add(worker)
+            self._keep(self.store.join(worker), worker)
 
     def end_life(self, worker: str) -> None:
         """The worker gives none any more: its runs are free."""
-        life = self._lives.pop(worker, None)
-        if life is not None:
-            life.cancel()
+        if worker in self._lives:
+            self._lives.remove(worker)
+            self._keep(self.store.leave(worker), worker)
+
+    def _keep(self, work: Coroutine[Any, Any, None], worker: str) -> None:
+        self.simulation.context.copy().run(self._keepers.start, work, f"life of {worker}")
 
     def watch(self, process: Process, worker: str) -> Callable[[], None]:
         """Let a worker's life follow that of its process, until the result is called."""
@@ -118,133 +119,99 @@ class Server:
                 waiting.append(True)
                 loop.call_later(self._chance.uniform(0, _POLLED_S), told, context=process.context.copy())
 
-        return self.runs.on_change(changed)
+        return self.store.on_change(changed)
 
 
-class AuditedRuns(MemoryRuns):
-    """Runs whose every accepted write is checked once more, against claims that are counted here."""
+class AuditedStore(MemoryStore):
+    """A store whose every accepted step of a worker is checked once more, against leases that are noted here."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(clock=simulation.clock)
         self._simulation = simulation
         self._leases: dict[str, Lease] = {}
-        self.claims: builtins.list[Lease] = []
-        self.sendings: builtins.list[tuple[str, str, bytes]] = []
+        self.claims: list[Lease] = []
+        self.sendings: list[tuple[str, str, bytes]] = []
         self.turned_away = 0
 
-    async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
-    ) -> builtins.list[Claim]:
-        claims = await super().claim(worker, agent=agent, limit=limit, blocked=blocked, behind=behind)
-        for record, lease in claims:
-            before = self._leases.get(lease.run_id)
-            if before is not None and before.fence >= lease.fence:
-                raise StaleWriteError(f"run {record.run_id} was claimed with fence {lease.fence} after {before}")
-            self._leases[lease.run_id] = lease
-            self.claims.append(lease)
-        return claims
+    async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
+        claimed = await super().claim(worker, agent=agent, limit=limit)
+        for one in claimed:
+            self._note(one.row.lease)
+        return claimed
 
-    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
-        is_new = await super().send(run_id, event_id, data, limit=limit)
-        if is_new:
-            self.sendings.append((run_id, event_id, data))
-        return is_new
-
-    async def append(self, lease: Lease, write: Write) -> None:
+    async def commit(self, commit: Commit) -> Committed:
         try:
-            await super().append(lease, write)
+            done = await super().commit(commit)
         except LeaseLostError:
             self.turned_away += 1
             raise
-        if self._leases.get(lease.run_id) != lease:
-            self._simulation.fail("fencing", StaleWriteError(f"{lease} wrote; {self._leases.get(lease.run_id)} holds"))
+        for start in commit.starts:
+            if start.worker:
+                self._note(Lease(start.run_id, start.worker, 1))
+        for lease in done.taken:
+            self._note(lease)
+        news = (send for send, is_new in zip(commit.sends, done.sent, strict=False) if is_new)
+        self.sendings += ((send.run_id, send.event_id, send.data) for send in news)
+        if commit.guard is not None and not done.is_again:
+            self._check(commit.guard.lease)
+        return done
+
+    def _note(self, lease: Lease) -> None:
+        before = self._leases.get(lease.run_id)
+        if before is not None and before.fence >= lease.fence:
+            raise StaleWriteError(f"run {lease.run_id} was claimed with fence {lease.fence} after {before}")
+        self._leases[lease.run_id] = lease
+        self.claims.append(lease)
+
+    def _check(self, lease: Lease) -> None:
+        held = self._leases.get(lease.run_id)
+        if held != lease:
+            self._simulation.fail("fencing", StaleWriteError(f"{lease} wrote; {held} holds"))
 
 
-class _Runs:
-    """`RunStore` and `RunQueue` over a wire."""
+class _Store:
+    """The store over a wire: every call of it is asked for, and its answer may be late, lost or a refusal."""
 
     def __init__(self, server: Server, process: Process, wire: Wire) -> None:
         self._server = server
         self._process = process
-        self._runs = server.runs
         self._wire = wire
         self._lives: dict[str, Callable[[], None]] = {}
         self._is_closed = False
 
-    async def _ask(self, what: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        act = getattr(self._server.store, name)
+        return lambda *args, **options: self._ask(name, partial(act, *args, **options))
+
+    async def _ask(self, what: str, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         if self._is_closed:
             raise StoreClosedError()
-        return await self._wire.ask(what, partial(act, *args, **options))
+        return await self._wire.ask(f"store.{what}", act)
 
-    async def create(self, record: RunRecord, write: Write) -> bool:
-        return bool(await self._ask("runs.create", self._runs.create, record, write))
+    async def join(self, worker: str) -> None:
+        await self._ask("join", _nothing)
+        self._lives[worker] = self._server.watch(self._process, worker)
 
-    async def append(self, lease: Lease, write: Write) -> None:
-        await self._ask("runs.append", self._runs.append, lease, write)
+    async def beat(self, worker: str) -> int:
+        return 0
 
-    async def read(self, run_id: str, *, after: int = 0) -> builtins.list[bytes]:
-        found: builtins.list[bytes] = await self._ask("runs.read", self._runs.read, run_id, after=after)
-        return builtins.list(found)
-
-    async def body(self, run_id: str, digest: str) -> bytes:
-        found: bytes = await self._ask("runs.body", self._runs.body, run_id, digest)
-        return found
-
-    async def list(self, filter: RunFilter, *, after: str = "", limit: int = 100) -> builtins.list[RunRecord]:
-        found: builtins.list[RunRecord] = await self._ask(
-            "runs.list", self._runs.list, filter, after=after, limit=limit
-        )
-        return found
-
-    async def forget(self, run_id: str) -> None:
-        await self._ask("runs.forget", self._runs.forget, run_id)
-
-    async def claim(
-        self, worker: str, *, agent: str = "", limit: int = 100, blocked: bool = False, behind: str = ""
-    ) -> builtins.list[Claim]:
-        self._live(worker)
-        claims: builtins.list[Claim] = await self._ask(
-            "queue.claim", self._runs.claim, worker, agent=agent, limit=limit, blocked=blocked, behind=behind
-        )
-        return claims
-
-    async def release(self, lease: Lease, standing: Standing) -> None:
-        await self._ask("queue.release", self._runs.release, lease, standing)
-
-    async def send(self, run_id: str, event_id: str, data: bytes, *, limit: int = 0) -> bool:
-        return bool(await self._ask("queue.send", self._runs.send, run_id, event_id, data, limit=limit))
-
-    async def arrived(self, worker: str, *, after: int = 0) -> builtins.list[Sent]:
-        found: builtins.list[Sent] = await self._ask("queue.arrived", self._runs.arrived, worker, after=after)
-        return found
-
-    async def wake(self, run_id: str) -> None:
-        await self._ask("queue.wake", self._runs.wake, run_id)
-
-    async def keep_alive(self, worker: str) -> None:
+    async def look(self, worker: str) -> None:
         if self._is_closed:
             raise StoreClosedError()
-        self._live(worker)
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self._lives.pop(worker)()
-            self._server.end_life(worker)
 
-    def _live(self, worker: str) -> None:
-        """A worker lives from its first sign of life or its first claim on."""
-        if worker not in self._lives:
-            self._lives[worker] = self._server.watch(self._process, worker)
+    async def leave(self, worker: str) -> None:
+        self._lives.pop(worker)()
+        self._server.end_life(worker)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._server.tell(self._process, listener)
 
-    async def next_wake(self, *, agent: str = "") -> datetime | None:
-        at: datetime | None = await self._ask("queue.next_wake", partial(self._runs.next_wake, agent=agent))
-        return at
-
     async def aclose(self) -> None:
         self._is_closed = True
+
+
+async def _nothing() -> None:
+    return None
 
 
 class _State:
@@ -257,7 +224,7 @@ class _State:
 
     async def _ask(self, what: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if self._is_closed:
-            raise StoreClosedError()
+            raise StateClosedError()
         return await self._wire.ask(what, partial(act, *args, **options))
 
     async def save(self, record: StateRecord) -> None:

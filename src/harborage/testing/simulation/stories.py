@@ -36,7 +36,7 @@ def play(
         await made.live()
         seen = await made.seen()
         await check(seen)
-        return await marks_of(seen, made.server.runs.claims, made.server.runs.turned_away)
+        return await marks_of(seen, made.server.store.claims, made.server.store.turned_away)
 
     if faults is None:
         faults = drawn_faults(random.Random(f"{seed}/which faults"))

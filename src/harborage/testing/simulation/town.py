@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from harborage.identity import Identity
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.history.reading import goal_of
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import (
@@ -31,7 +33,8 @@ from harborage.runtime.pauses import (
     PauseReason,
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.runs import RunFilter, RunRecord
+from harborage.runtime.task_ends import wake_run
+from harborage.store import RunQuery, RunRow
 from harborage.testing.simulation.checks import Seen
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.model import Model, Shortener
@@ -80,15 +83,13 @@ class Town:
         self._chance = simulation.chance("town")
         self._crew = Crew(simulation.fail)
         self._open: list[tuple[Process, Runtime]] = []
-        queue = self.server.runs
-        self.pauses = Coordinator(
-            store=self.server.state, clock=simulation.clock, on_settled=lambda one: queue.wake(one.identity.run_id)
-        )
+        store = self.server.store
+        self.pauses = Coordinator(store=self.server.state, clock=simulation.clock, on_settled=partial(wake_run, store))
         self.marks: set[str] = set()
         self.killed = 0
         self._forks_left = traits.forks
         self._dark_until = 0.0
-        self._desk = StoredEngine(self.server.runs, self.server.runs, self.pauses, clock=simulation.clock)
+        self._desk = StoredEngine(self.server.store, self.pauses, clock=simulation.clock)
         self._sent = 0
         self._is_closing = False
 
@@ -123,14 +124,14 @@ class Town:
         struck = self.simulation.fates.struck
         return Seen(
             records=await self._runs(),
-            runs=self.server.runs,
+            store=self.server.store,
             log=self.server.events,
             pauses=self.pauses,
             who=ME,
             acts=self.world.acts,
             asked=self.world.asked,
             approved=self.approved,
-            sent=self.server.runs.sendings,
+            sent=self.server.store.sendings,
             has_plans=True,
             faults=struck["crash"] + struck["freeze"] + struck["refuse"] + self.killed,
             may_fail="the connection broke" if struck["lose"] else "",
@@ -259,7 +260,7 @@ class Town:
         """Do something to some run, sooner or later."""
         chance = self._chance
         await asyncio.sleep(chance.choice((0.1, 3, 30)) * chance.random())
-        while not (runs := [one for one in await self._runs() if not one.standing.stand.is_final]):
+        while not (runs := [one for one in await self._runs() if not one.status.is_final]):
             if self._is_closing or all(asked.run_id for asked in self.asked):
                 return
             await asyncio.sleep(0.5)
@@ -273,7 +274,7 @@ class Town:
             case "context":
                 await self._send(run_id, ControlType.INJECT_CONTEXT, {"note": said})
             case "goal":
-                goal = next((one.goal for one in await self._runs() if one.run_id == run_id), "")
+                goal = await goal_of(self.server.store, run_id)
                 await self._send(run_id, ControlType.REDIRECT, {"goal": f"{goal} {said}"})
             case "priority":
                 await self._send(run_id, ControlType.PRIORITIZE, {"priority": self._sent})
@@ -309,15 +310,16 @@ class Town:
     async def _fork(self) -> None:
         """Somebody who lets a run that has ended be decided anew from some step on; nobody waits for the answer."""
         chance = self._chance
-        over: list[RunRecord] = []
+        over: list[RunRow] = []
         up: list[tuple[Process, Runtime]] = []
         while not over or not up:
             await asyncio.sleep(chance.uniform(0, 5))
-            over = [one for one in await self._runs() if one.standing.stand.is_final]
+            over = [one for one in await self._runs() if one.status.is_final]
             up = [one for one in self._open if one[0].is_running]
         (process, runtime), parent = chance.choice(up), chance.choice(over)
         at, is_live = chance.randint(1, 4), chance.random() < 0.5
-        start = runtime.fork(parent.run_id, at=at, who=ME, live=is_live, goal=chance.choice(("", parent.goal)))
+        wanted = await goal_of(self.server.store, parent.run_id)
+        start = runtime.fork(parent.run_id, at=at, who=ME, live=is_live, goal=chance.choice(("", wanted)))
         try:
             async with asyncio.timeout(60):
                 fork = await process.do(start, "fork a run")
@@ -372,8 +374,8 @@ class Town:
 
     # ── What is left ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _runs(self) -> list[RunRecord]:
-        return await self.server.runs.list(RunFilter(), limit=1000)
+    async def _runs(self) -> list[RunRow]:
+        return (await self.server.store.runs(RunQuery(oldest_first=True, limit=1000))).rows
 
     async def _all_over(self) -> None:
         while not await self._is_all_over():  # noqa: ASYNC110 - it is told by the storage, which is asked
@@ -382,13 +384,13 @@ class Town:
     async def _is_all_over(self) -> bool:
         if self._forks_left or len(self.asked) < self.traits.runs or not all(asked.run_id for asked in self.asked):
             return False
-        return all(record.standing.stand.is_final for record in await self._runs())
+        return all(record.status.is_final for record in await self._runs())
 
     async def _standing(self) -> str:
         lines = [
-            f"  run {one.run_id} is {one.standing}, carried by {one.owner or 'nobody'}"
+            f"  run {one.run_id} is {one}, carried by {one.owner or 'nobody'}"
             for one in await self._runs()
-            if not one.standing.stand.is_final
+            if not one.status.is_final
         ]
         lines += [f"  asked for, and not begun: {one.plan}" for one in self.asked if not one.run_id]
         return "\n".join(["not everything is over", *lines, "what waits:", self.simulation.loop.waits()])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -29,7 +30,8 @@ from harborage.runtime.pauses import (
     PauseReason,
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.runs import RunFilter
+from harborage.runtime.task_ends import wake_run
+from harborage.store import RunQuery
 from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
 from harborage.testing.simulation.faults import Faults, drawn_faults
 from harborage.testing.simulation.loop import SimulationError
@@ -174,11 +176,11 @@ class _Story(Generic[W]):
         self._world = self._outside()
         self._chance = simulation.chance("trial")
         self._up: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
-        queue = self._server.runs
+        store = self._server.store
         self._pauses = Coordinator(
-            store=self._server.state, clock=simulation.clock, on_settled=lambda one: queue.wake(one.identity.run_id)
+            store=self._server.state, clock=simulation.clock, on_settled=partial(wake_run, store)
         )
-        self._desk = StoredEngine(queue, queue, self._pauses, clock=simulation.clock)
+        self._desk = StoredEngine(store, self._pauses, clock=simulation.clock)
         self._crew = Crew(simulation.fail)
         simulation.fates.is_calm = True  # what is lost before anybody knows of the run is another story
         self._crew.start(self._keep_up(), "supervisor")
@@ -207,12 +209,12 @@ class _Story(Generic[W]):
     async def _finish(self, run_id: str) -> Finish:
         server = self._server
         seen = Seen(
-            records=await server.runs.list(RunFilter(), limit=1000),
-            runs=server.runs,
+            records=(await server.store.runs(RunQuery(oldest_first=True, limit=1000))).rows,
+            store=server.store,
             log=server.events,
             pauses=self._pauses,
             who=_ME,
-            sent=server.runs.sendings,
+            sent=server.store.sendings,
             faults=sum(self._simulation.fates.struck[kind] for kind in ("crash", "freeze", "refuse")),
         )
         await check(seen)
@@ -222,7 +224,7 @@ class _Story(Generic[W]):
         return finish
 
     async def _is_over(self) -> bool:
-        return all(one.standing.stand.is_final for one in await self._server.runs.list(RunFilter(), limit=1000))
+        return all(one.status.is_final for one in (await self._server.store.runs(RunQuery(limit=1000))).rows)
 
     async def _keep_up(self) -> None:
         """Let there be another process a while after one has died."""

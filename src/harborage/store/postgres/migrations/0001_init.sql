@@ -209,3 +209,42 @@ create table harborage_writers (
   answer jsonb not null,
   seen_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
+
+-- One record for each slot; a blank run is a slot of its own.
+create table harborage_records (
+  tenant_id text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  run_id text collate "C" not null,
+  kind text collate "C" not null,
+  event_id text collate "C" not null,
+  data bytea not null,
+  version bigint not null,
+  updated_at timestamptz not null,
+  primary key (tenant_id, user_id, session_id, run_id, kind),
+  constraint harborage_records_event unique (tenant_id, user_id, session_id, event_id)
+);
+
+-- Artifacts by scope and id. Names are UTF-8 bytes, so that every name that a scope may have can be kept; `entry` is
+-- what is known of the artifact, as JSON.
+create table harborage_artifacts (
+  tenant_id bytea not null,
+  user_id bytea not null,
+  session_id bytea not null,
+  task_id bytea not null,
+  id bytea not null,
+  sha256 text collate "C" not null,
+  entry bytea not null,
+  data bytea not null,
+  primary key (tenant_id, user_id, session_id, task_id, id)
+);
+
+-- One line of events for each session, as a bus keeps them that numbers its events itself.
+create table harborage_logged (
+  tenant_id text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  sequence bigint not null,
+  data bytea not null,
+  primary key (tenant_id, user_id, session_id, sequence)
+);

@@ -60,11 +60,11 @@ with held as materialized (
     and database = (select oid from pg_database where datname = current_database())
 ),
 known as (
-  select name, beat, is_locking, hashtextextended('harborage worker ' || name || ' in ' || current_schema(), 0) as key
+  select name, num, beat, is_locking, hashtextextended('harborage worker ' || name || ' in ' || current_schema(), 0) as key
   from harborage_workers where name <> :worker
 )
 select
-  known.name, known.beat,
+  known.name, known.num, known.beat,
   not known.is_locking or exists (
     select from held
     where held.classid = ((known.key >> 32) & 4294967295)::oid and held.objid = (known.key & 4294967295)::oid
@@ -72,7 +72,7 @@ select
 from known;
 
 -- name: bury
-delete from harborage_workers where name = :worker and beat = :beat returning num;
+delete from harborage_workers where num = :num and beat = :beat returning num;
 
 -- name: leave
 delete from harborage_workers where name = :worker;

@@ -203,3 +203,36 @@ CREATE TABLE harborage_workers (
   name TEXT NOT NULL UNIQUE,
   beat INTEGER NOT NULL
 ) STRICT;
+
+-- Records by slot, for those who keep what this package knows nothing of; a blank run is a slot of its own.
+CREATE TABLE harborage_records (
+  number INTEGER PRIMARY KEY,
+  tenant_id TEXT NOT NULL,
+  user_id TEXT NOT NULL,
+  session_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  event_id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  UNIQUE (tenant_id, user_id, session_id, run_id, kind),
+  UNIQUE (tenant_id, user_id, session_id, event_id)
+) STRICT;
+
+-- One line of events for each session, as a bus keeps them that numbers its events itself.
+CREATE TABLE harborage_lines (
+  number INTEGER PRIMARY KEY,
+  tenant_id TEXT NOT NULL,
+  user_id TEXT NOT NULL,
+  session_id TEXT NOT NULL,
+  UNIQUE (tenant_id, user_id, session_id)
+) STRICT;
+
+CREATE TABLE harborage_logged (
+  number INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  data BLOB NOT NULL,
+  UNIQUE (session, sequence)
+) STRICT;

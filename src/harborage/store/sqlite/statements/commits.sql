@@ -172,6 +172,14 @@ FROM harborage_runs AS run JOIN harborage_controls AS control ON control.run = r
 WHERE run.run_id = :run_id AND control.consumed IS NULL AND control.num > :after
 ORDER BY control.num LIMIT :limit;
 
+-- name: unread_raw
+-- Where a text of one is none.
+SELECT
+  control.num, run.run_id, CAST(control.event_id AS BLOB), CAST(control.type AS BLOB), control.sent_at, control.data
+FROM harborage_runs AS run JOIN harborage_controls AS control ON control.run = run.num
+WHERE run.run_id = :run_id AND control.consumed IS NULL AND control.num > :after
+ORDER BY control.num LIMIT :limit;
+
 -- name: awaited
 SELECT awaits FROM harborage_runs WHERE run_id = :run_id AND awaits IS NOT NULL;
 

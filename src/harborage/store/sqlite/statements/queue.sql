@@ -4,7 +4,7 @@
 UPDATE harborage_runs SET woken = 1 WHERE wake_at IS NOT NULL AND wake_at <= :now AND owner IS NULL AND NOT woken;
 
 -- name: ready
-SELECT num, run_id, attempts FROM harborage_runs INDEXED BY harborage_runs_ready
+SELECT num, attempts FROM harborage_runs INDEXED BY harborage_runs_ready
 WHERE owner IS NULL AND woken > 0 AND blocked IS NULL AND (:agent = '' OR agent IN ('', :agent))
 ORDER BY priority DESC, num LIMIT :limit;
 
@@ -19,11 +19,18 @@ RETURNING fence;
 UPDATE harborage_runs SET blocked = :reason WHERE num = :num;
 
 -- name: unblock
-UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = 1 WHERE run_id = :run_id AND blocked IS NOT NULL
+UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = (status < 3) WHERE run_id = :run_id AND blocked IS NOT NULL
 RETURNING num;
 
 -- name: inboxes
 SELECT run.run_id, (
+  SELECT max(control.num) FROM harborage_controls AS control WHERE control.run = run.num AND control.consumed IS NULL
+)
+FROM harborage_runs AS run INDEXED BY harborage_runs_inbox WHERE run.owner = :worker AND run.unread > 0;
+
+-- name: inboxes_raw
+-- Where the id of one is no text.
+SELECT CAST(run.run_id AS BLOB), (
   SELECT max(control.num) FROM harborage_controls AS control WHERE control.run = run.num AND control.consumed IS NULL
 )
 FROM harborage_runs AS run INDEXED BY harborage_runs_inbox WHERE run.owner = :worker AND run.unread > 0;
@@ -44,10 +51,10 @@ RETURNING num;
 INSERT INTO harborage_workers (name, beat) VALUES (:worker, 1) ON CONFLICT (name) DO UPDATE SET beat = beat + 1;
 
 -- name: workers
-SELECT name, beat FROM harborage_workers WHERE name <> :worker;
+SELECT name, num, beat FROM harborage_workers WHERE name <> :worker;
 
 -- name: bury
-DELETE FROM harborage_workers WHERE name = :worker AND beat = :beat RETURNING num;
+DELETE FROM harborage_workers WHERE num = :num AND beat = :beat RETURNING num;
 
 -- name: leave
 DELETE FROM harborage_workers WHERE name = :worker;

@@ -8,8 +8,20 @@ SELECT
   run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
   run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn, run.acknowledged,
   run.tool_count, run.tokens, run.cost
-FROM harborage_runs AS run CROSS JOIN harborage_sessions AS session ON session.num = run.session
+FROM harborage_runs AS run LEFT JOIN harborage_sessions AS session ON session.num = run.session
 WHERE
+
+-- name: run_keys
+-- Where a row cannot be read: the rows of a list by number, to be read one by one.
+SELECT run.created_at, run.num FROM harborage_runs AS run
+WHERE
+
+-- name: salvage
+SELECT
+  run.num, run.session, run.status, run.position, run.fence, CAST(run.run_id AS BLOB), CAST(run.tenant AS BLOB),
+  CAST(run.user AS BLOB), CAST(session.session AS BLOB), CAST(run.agent AS BLOB), CAST(run.about AS BLOB)
+FROM harborage_runs AS run LEFT JOIN harborage_sessions AS session ON session.num = run.session
+WHERE run.num = :num;
 
 -- name: run_counts
 SELECT run.status, count(*)
@@ -26,6 +38,9 @@ AND (:reasons IS NULL OR (run.status = 4 AND run.reason IN (SELECT value FROM js
 AND (:since IS NULL OR run.created_at >= :since) AND (:until IS NULL OR run.created_at <= :until)
 AND (:longer_than = 0 OR run.updated_at - run.created_at > :longer_than)
 AND (:text = '' OR instr(lower(run.about), :text) OR instr(lower(run.description), :text))
+
+-- name: by_num
+run.num = :num
 
 -- name: by_run_id
 run.run_id IN (SELECT value FROM json_each(:run_ids))

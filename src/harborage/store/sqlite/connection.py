@@ -1,0 +1,223 @@
+"""A connection to a database file: where the file may lie, how it is opened, and how its tables come about.
+
+Blocking: call it from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import apsw
+
+from harborage.state.errors import (
+    DatabaseLinkedError,
+    DatabaseReadOnlyError,
+    DatabaseUnreachableError,
+    MigrationError,
+    NetworkFileSystemError,
+)
+from harborage.state.sql_files import Migration, pending_migrations, read_statements
+
+__all__ = [
+    "check_migrated",
+    "check_place",
+    "connect",
+    "connect_read_only",
+    "file_system_of",
+    "migrate",
+    "repeated",
+    "statements",
+]
+
+_PACKAGE: Final = __package__
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+# Where locks or shared memory do not reach the other machines, or are not kept at all.
+_REMOTE: Final = re.compile(
+    r"nfs\d*|cifs|smb\w*|afs|ceph|glusterfs|lustre|beegfs|gpfs|ocfs2|gfs2?|davfs\d*|ncpfs|coda|"
+    r"fuse\.(?:sshfs|glusterfs|s3fs|rclone|gcsfuse|davfs2|ceph|juicefs|goofys|mergerfs-nfs)"
+)
+_RETRY_S: Final = 0.01
+_OCTAL: Final = re.compile(r"\\(\d{3})")
+_NAME: Final = re.compile(r":\w+")
+_ROW: Final = re.compile(r"VALUES (\([?, ]+\))")
+_LINE: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+
+
+def statements(file: str, package: str = _PACKAGE) -> dict[str, str]:
+    """The statements of a file by name, without their comments, which SQLite would read again and again."""
+    return {name: _LINE.sub("", sql) for name, sql in read_statements(package, f"statements/{file}.sql").items()}
+
+
+def repeated(sql: str, rows: int) -> str:
+    """A statement of one row of values, of so many: theirs come first, row by row, then the others, all by place."""
+    return _ROW.sub(lambda row: f"VALUES {', '.join([row[1]] * rows)}", _NAME.sub("?", sql))
+
+
+def check_place(path: Path) -> None:
+    """Accept a path where a database may lie; its folder is made when it is missing.
+
+    Raises:
+        DatabaseUnreachableError: the folder cannot be made, or a folder has that very name.
+        DatabaseReadOnlyError: the folder may not be made there.
+        DatabaseLinkedError: the file has a second name.
+        NetworkFileSystemError: locks do not work there.
+    """
+    try:
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise DatabaseReadOnlyError(str(path), f"its folder cannot be made: {error.strerror}") from error
+    except OSError as error:
+        raise DatabaseUnreachableError(str(path), f"its folder cannot be made: {error.strerror}") from error
+    if path.is_dir():
+        raise DatabaseUnreachableError(str(path), "this is a folder; name a file")
+    if path.exists() and (names := path.stat().st_nlink) > 1:
+        raise DatabaseLinkedError(str(path), f"the file has {names} names (hard links)")
+    if _MOUNTS.exists():  # Linux; elsewhere nobody can tell
+        mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
+        if path.resolve() in mount_points(mounts):
+            raise DatabaseLinkedError(str(path), "the file alone is mounted here, without the folder it lies in")
+        kind = file_system_of(path.resolve().parent, mounts)
+        if _REMOTE.fullmatch(kind):
+            raise NetworkFileSystemError(str(path), f"{path.parent} is on {kind}, where locks cannot be relied on")
+
+
+def mount_points(mounts: str) -> set[Path]:
+    """Where something is mounted, by the text of `/proc/self/mountinfo`."""
+    return {_point(line.partition(" - ")[0]) for line in mounts.splitlines() if " - " in line}
+
+
+def _point(before: str) -> Path:
+    return Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), before.split(" ")[4]))
+
+
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The kind of file system that `folder` lies on, by the text of `/proc/self/mountinfo`; "" when that is unknown."""
+    found, longest = "", -1
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        if not after:
+            continue
+        point = _point(before)
+        # Of two mounts on one point the later one covers the earlier.
+        if folder.is_relative_to(point) and len(point.parts) >= longest:
+            found, longest = after.split(" ")[0], len(point.parts)
+    return found
+
+
+def connect(path: Path, *, busy_timeout_s: float, is_reader: bool = False) -> apsw.Connection:
+    """A connection in which a commit is on disk once it returns.
+
+    Raises:
+        DatabaseReadOnlyError: the file may not be written.
+        apsw.Error: whatever SQLite has against it.
+    """
+    # What SQLite lays beside the file gets its rights. A file that is there is not opened: closing it would let go of
+    # locks that this process holds on it.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    connection = apsw.Connection(str(path))
+    try:
+        connection.set_busy_timeout(round(busy_timeout_s * 1000))
+        if connection.readonly("main"):
+            raise DatabaseReadOnlyError(str(path), "the file may not be written")
+        _patiently(lambda: _use_wal(connection, path), busy_timeout_s)
+        connection.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        if is_reader:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_read_only(path: Path, *, busy_timeout_s: float) -> apsw.Connection:
+    """A connection to a file that may not be written, or that lies in a folder that may not be.
+
+    Raises:
+        DatabaseReadOnlyError: it cannot be read either: changes beside it wait to be put in.
+        apsw.Error: whatever SQLite has against it.
+    """
+    # Without its log SQLite has nothing to share with others, and needs no file beside it.
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    options = "mode=ro" if has_log else "mode=ro&immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(str(path))}?{options}", flags=flags)
+        connection.set_busy_timeout(round(busy_timeout_s * 1000))
+        connection.execute("PRAGMA query_only = ON; PRAGMA schema_version").fetchall()
+    except apsw.CantOpenError as error:
+        raise DatabaseReadOnlyError(str(path), f"changes wait in {path.name}-wal, and may not be put in") from error
+    return connection
+
+
+def check_migrated(connection: apsw.Connection, path: Path, known: list[Migration]) -> None:
+    """Accept tables that are those of this version.
+
+    Raises:
+        MigrationError: they are not, and may not be changed.
+    """
+    if pending_migrations(known, _applied(connection, statements("schema")), str(path)):
+        raise MigrationError(str(path), "its tables are of an older version, and it may not be written")
+
+
+def _use_wal(connection: apsw.Connection, path: Path) -> None:
+    if connection.pragma("journal_mode") != "wal" and (mode := connection.pragma("journal_mode", "wal")) != "wal":
+        raise DatabaseUnreachableError(str(path), f"it stays in journal mode {mode}, and wal is needed")
+
+
+def _patiently(work: Callable[[], None], seconds: float) -> None:
+    """Repeat what SQLite refuses at once, without its own patience, where waiting could be a deadlock."""
+    give_up_at = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except apsw.BusyError:
+            if time.monotonic() >= give_up_at:
+                raise
+            time.sleep(_RETRY_S)
+
+
+def migrate(connection: apsw.Connection, path: Path, known: list[Migration]) -> None:
+    """Bring the tables of a database to where `known` ends; of several processes one does it, the others wait.
+
+    Raises:
+        SchemaNewerError: a newer version of this package has been here.
+        MigrationChangedError: another text was applied under the number of one of `known`.
+        apsw.Error: whatever SQLite has against it; nothing was changed.
+    """
+    sql = statements("schema")
+    if not pending_migrations(known, _applied(connection, sql), str(path)):
+        return
+    with _transaction(connection):
+        for one in pending_migrations(known, _applied(connection, sql), str(path)):
+            if one.number == 1:
+                connection.execute(sql["create_migrations"])
+            connection.execute(one.sql)
+            connection.execute(sql["keep_migration"], (one.number, one.name, one.checksum))
+
+
+def _applied(connection: apsw.Connection, sql: dict[str, str]) -> dict[int, str]:
+    if not connection.execute(sql["has_migrations"]).get:
+        return {}
+    return {int(number): str(checksum) for number, checksum in connection.execute(sql["applied_migrations"])}
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    """A block that is committed whole or not at all, and that begins by keeping all other writers out."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,56 @@
+"""What SQLite says, as an error of this room that names the file and says what to do."""
+
+from __future__ import annotations
+
+import errno
+
+import apsw
+
+from harborage.state.errors import (
+    DatabaseCorruptError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseLockedError,
+    DatabaseReadOnlyError,
+    DatabaseUnreachableError,
+)
+
+__all__ = ["UnreadableError", "failure"]
+
+_KINDS: tuple[tuple[type[apsw.Error], type[DatabaseError]], ...] = (
+    (apsw.BusyError, DatabaseLockedError),
+    (apsw.LockedError, DatabaseLockedError),
+    (apsw.FullError, DatabaseFullError),
+    (apsw.ReadOnlyError, DatabaseReadOnlyError),
+    (apsw.PermissionsError, DatabaseReadOnlyError),
+    (apsw.CorruptError, DatabaseCorruptError),
+    (apsw.NotADBError, DatabaseCorruptError),
+    (apsw.CantOpenError, DatabaseUnreachableError),
+    (apsw.IOError, DatabaseUnreachableError),
+    (apsw.ProtocolError, DatabaseUnreachableError),
+)
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class UnreadableError(ValueError):
+    """A row holds what no row of this version holds."""
+
+
+def failure(error: Exception, database: str, *, run_id: str = "", system_errno: int = 0) -> Exception:
+    """What the caller is told instead of `error`; anything that is not SQLite's own is told as it is.
+
+    `system_errno` is what the system said last: SQLite calls a disk that is full an I/O error now and then.
+    """
+    if isinstance(error, UnicodeDecodeError | UnreadableError):
+        what = "a text in it is none: " if isinstance(error, UnicodeDecodeError) else ""
+        told: DatabaseError = DatabaseCorruptError(database, f"{what}{error}", run_id=run_id)
+        told.__cause__ = error
+        return told
+    if not isinstance(error, apsw.Error):
+        return error
+    kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
+    if isinstance(error, apsw.IOError) and system_errno in _NO_SPACE:
+        kind = DatabaseFullError
+    told = kind(database, str(error), run_id=run_id)
+    told.__cause__ = error
+    return told

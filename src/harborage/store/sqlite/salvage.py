@@ -1,0 +1,88 @@
+"""Rows that are damaged, or that a newer version wrote: one such row hides no other, and is named.
+
+Numbers can always be read. Texts may hold bytes that are no UTF-8, and numbers what this version does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harborage.identity import Identity
+from harborage.store.rows import RunRow, Status
+from harborage.store.sqlite.failures import UnreadableError
+from harborage.store.times import LATEST
+
+__all__ = ["UNREADABLE", "check_times", "salvaged_run", "salvaged_text", "shown_status", "status_of"]
+
+UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
+"""What reading a damaged row raises."""
+
+_STATUSES: Final = dict(enumerate(Status))
+
+
+def status_of(code: int) -> Status:
+    """The status that a number stands for.
+
+    Raises:
+        UnreadableError: it stands for none that this version knows.
+    """
+    try:
+        return _STATUSES[code]
+    except KeyError:
+        raise UnreadableError(f"no run has status {code}") from None
+
+
+def shown_status(code: int) -> Status:
+    """The status that a list shows: a run whose status cannot be read is pending, and blocked."""
+    return _STATUSES.get(code, Status.PENDING)
+
+
+def check_times(*times: int) -> None:
+    """Accept times that can be told.
+
+    Raises:
+        UnreadableError: one lies before 1970 or after the year 9999.
+    """
+    if min(times) < 0 or max(times) > LATEST:
+        raise UnreadableError("one of its times is none")
+
+
+def salvaged_run(row: Any) -> RunRow:
+    """What can be read of a damaged run, from its row of `salvage`: blocked, with a text that names the row.
+
+    Times are 0 and what is no text is a question mark; the id of such a run is made of its number.
+    """
+    number, session_number, status, position, fence, *texts = row
+    run_id, tenant, user, session, agent, about = (salvaged_text(text, "") for text in texts)
+    run_id = run_id or f"unreadable-{number}"
+    where = f"row {number} in harborage_runs"
+    if not session:
+        where = f"{where}, or row {session_number} in harborage_sessions to which it belongs,"
+    return RunRow(
+        number=number,
+        run_id=run_id,
+        who=Identity(tenant or "?", user or "?", session or "?"),
+        agent=agent,
+        status=shown_status(status),
+        blocked=(
+            f"run {run_id}: {where} cannot be read; upgrade if a newer version wrote it, else bring back a copy that "
+            "is whole"
+        ),
+        about=about or "?",
+        created_at=0,
+        updated_at=0,
+        position=position,
+        fence=fence,
+        is_damaged=True,
+    )
+
+
+def salvaged_text(data: bytes | None, otherwise: str | None = None) -> str:
+    """The text that bytes stand for; if they stand for none `otherwise`, or else what can be read of it."""
+    try:
+        return "" if data is None else data.decode()
+    except UnicodeDecodeError:
+        if otherwise is not None:
+            return otherwise
+        assert data is not None
+        return data.decode(errors="replace")
