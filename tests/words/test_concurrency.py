@@ -82,6 +82,26 @@ async def test_closing_a_crew_ends_every_task_and_reports_failures() -> None:
         crew.start(fail(), "late")
 
 
+async def test_a_crew_that_is_closing_stops_and_awaits_what_it_adopts() -> None:
+    """Work that is handed over while the crew closes is asked to stop, too, and the crew closes behind its end."""
+    crew = Crew(lambda name, error: None)
+    first, late = Work(is_stubborn=True), Work(is_stubborn=True)
+    crew.start(first(), "first")
+    await settle()
+    closing = asyncio.create_task(crew.aclose())
+    await settle()
+    task = asyncio.create_task(late())
+    await settle()
+    crew.adopt(task)
+    first.over.set_result("first")
+    await settle()
+    meanwhile = (late.cancellations, closing.done(), len(crew))
+    late.over.set_result("late")
+    await closing
+    assert meanwhile == (1, False, 1)
+    assert (task.done(), len(crew)) == (True, 0)
+
+
 async def test_requests_to_stop_that_were_left_open_are_taken_back() -> None:
     """Only the newer requests go; one that was there before stays."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -161,6 +162,18 @@ async def test_a_decision_gives_one_observation_on_every_path(runtimes: Runtimes
         assert await under_run_loop(decision) == expected, name
         if name != "an error of a megabyte":  # the exception itself keeps the whole text
             assert await directly(decision) == expected, name
+
+
+async def test_a_tool_cannot_pause_its_run(runtimes: Runtimes) -> None:
+    """Returning a request to pause fails the call, alone and as a branch, on every path; other branches count."""
+    alone, both = DECISIONS["a tool that asks for a pause"], DECISIONS["a branch that asks for a pause"]
+    for perform in (partial(in_a_runtime, runtimes), under_run_loop, directly):
+        refused, _ = await perform(alone)
+        assert "cannot pause" in refused["error"], perform
+        observed, _ = await perform(both)
+        pausing, ok = observed["branches"]
+        assert "cannot pause" in pausing["error"], perform
+        assert ok["value"] == "ok", perform
 
 
 async def test_every_text_of_an_error_that_a_planner_sees_is_bounded() -> None:
