@@ -12,6 +12,7 @@ from harborage import Context, FinishPlanner, Identity, Runtime, Scope, tool
 from harborage.errors import InvalidOptionError
 from harborage.events import EventQuery, Filter, MemoryEventBus, PatternRedactor
 from harborage.identity import bind_scopes, held_scopes
+from harborage.llm import ChatMessage, CompleteRequest, Content, ReasoningEffort, Role, ToolChoice
 from harborage.planner import (
     CallTool,
     Decision,
@@ -66,6 +67,9 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("parallel_groups='pay'", lambda: PlanningHints(parallel_groups=("pay",))),  # type: ignore[arg-type]
     ("status='runing'", lambda: TaskFilter(status="runing")),
     ("kind='foregrund'", lambda: TaskFilter(kind="foregrund")),
+    ("stops='END'", lambda: CompleteRequest(stops="END")),
+    ("tool_choice='atuo'", lambda: CompleteRequest(tool_choice="atuo")),  # type: ignore[arg-type]
+    ("reasoning_effort='lwo'", lambda: CompleteRequest(reasoning_effort="lwo")),  # type: ignore[arg-type]
     ("scopes='no-admin'", lambda: bind_scopes("no-admin")),  # type: ignore[arg-type]
     ("scopes='no-admin'", lambda: held_scopes("no-admin")),  # type: ignore[arg-type]
     ("options=64", lambda: Runtime(planner=Pays(), options=64)),  # type: ignore[arg-type]
@@ -91,6 +95,16 @@ STARTS: tuple[dict[str, Any], ...] = (
     {"max_steps": "9"},
     {"deadline": "tomorrow"},
 )
+
+
+def test_a_word_of_a_request_may_be_spelt() -> None:
+    """A client is given the member, whatever the caller wrote."""
+    message = ChatMessage("user", Content(text="hi"))  # type: ignore[arg-type]
+    request = CompleteRequest(messages=[message], tool_choice="required", reasoning_effort="low")  # type: ignore[arg-type]
+    assert message.role is Role.USER
+    assert (request.tool_choice, request.reasoning_effort) == (ToolChoice.REQUIRED, ReasoningEffort.LOW)
+    assert isinstance(request.tool_choice, ToolChoice)
+    assert isinstance(request.reasoning_effort, ReasoningEffort)
 
 
 @pytest.mark.anyio

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from harborage.errors import names_of, one_of
 from harborage.llm.content import Content, check_content
 
 __all__ = [
@@ -42,6 +44,9 @@ class Role(StrEnum):
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
+
+
+_ROLES: Final[frozenset[str]] = frozenset(Role)
 
 
 class ReasoningEffort(StrEnum):
@@ -111,6 +116,8 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def __post_init__(self) -> None:
         if not isinstance(self.tool_calls, tuple):
             _freeze(self, "tool_calls")
+        if type(self.role) is not Role and self.role in _ROLES:
+            force_setattr(self, "role", Role(self.role))  # another word is named by whoever is asked
 
 
 _MOST_TOKENS: Final = 1 << 53
@@ -205,7 +212,10 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
     `temperature` and `max_tokens` are unset only when None: 0.0 is a real value. The callbacks matter only with
     `stream`: `on_reset` says that the answer starts again, so that what was streamed of it so far is void. `validator`
     is never sent. `deadline` is when the caller stops waiting: the call fails then, and not sooner, whatever timeout
-    the client has (None: the client's own).
+    the client has (None: the client's own). An effort or a choice may be spelt.
+
+    Raises:
+        InvalidOptionError: there is no such effort or choice, or `stops` is one text instead of several.
     """
 
     model: str = ""
@@ -228,7 +238,13 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.messages, tuple) and isinstance(self.stops, tuple) and isinstance(self.tools, tuple)):
+            if isinstance(self.stops, str):
+                names_of(self.stops, "stops")
             _freeze(self, "messages", "stops", "tools")
+        if type(self.tool_choice) is not ToolChoice:
+            force_setattr(self, "tool_choice", one_of(ToolChoice, self.tool_choice, "tool_choice"))
+        if type(self.reasoning_effort) is not ReasoningEffort:
+            force_setattr(self, "reasoning_effort", one_of(ReasoningEffort, self.reasoning_effort, "reasoning_effort"))
 
 
 @runtime_checkable
@@ -266,4 +282,4 @@ def check_message(message: ChatMessage) -> None:
 def _freeze(value: msgspec.Struct, *fields: str) -> None:
     """Keep tuples where a caller gave lists: requests are shared, so a later append must not reach them."""
     for field in fields:
-        msgspec.structs.force_setattr(value, field, tuple(getattr(value, field)))
+        force_setattr(value, field, tuple(getattr(value, field)))
