@@ -267,13 +267,17 @@ def _check_call(call: object, where: str) -> None:
     _check_type(f"{where} call_id", call.call_id, str)
 
 
+_SPEC_TYPES: Final = {"description": str, "query": str, "priority": int, "retain_turn": bool, "fail_fast": bool}
+
+
 def _check_spawn(spawn: SpawnTask) -> None:
     if spawn.kind not in ("", "foreground", "background"):
         raise InvalidDecisionError(f"SpawnTask kind {spawn.kind!r} is unknown; use foreground or background")
     _check_type("SpawnTask spec", spawn.spec, SpawnSpec)
     _check_type("SpawnTask group_id", spawn.group_id, str)
     _check_type("SpawnTask idempotency_key", spawn.idempotency_key, str)
-    _check_type("SpawnTask priority", spawn.spec.priority, int)
+    for field, kind in _SPEC_TYPES.items():
+        _check_type(f"SpawnTask {field}", getattr(spawn.spec, field), kind)
     if not -1000 <= spawn.spec.priority <= 1000:
         raise InvalidDecisionError(f"SpawnTask priority {spawn.spec.priority} is outside -1000 to 1000")
 
@@ -289,4 +293,5 @@ def _check_type(what: str, value: object, kind: type | UnionType) -> None:
 
 
 def _described(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
