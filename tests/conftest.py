@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -93,8 +94,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Nearly every module is imported by now."""
+    """Nearly every module is imported by now, and what is there stays: the collector need not look at it again."""
     sys.dont_write_bytecode = _WRITES_NO_BYTECODE
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,11 +80,15 @@ def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Tasks that are started where nobody has to await them."""
     groups = task_groups(tree)
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
-        owner, _, name = called.rpartition(".")
-        if name in {"create_task", "ensure_future"} and owner not in groups:
+        match node:
+            case ast.Call(func=ast.Name(id="create_task" | "ensure_future") as func):
+                owner = ""
+            case ast.Call(func=ast.Attribute(attr="create_task" | "ensure_future", value=value) as func):
+                owner = ast.unparse(value)
+            case _:
+                continue
+        if owner not in groups:
+            called = ast.unparse(func)
             yield node.lineno, f"{called}() without an owner: use harborage.concurrency.Crew or a TaskGroup"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -175,9 +175,10 @@ def wanted_by(node: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
             yield str(name), ""
 
 
-def all_imports(modules: Modules) -> list[Import]:
+@pytest.fixture(scope="module")
+def imports(modules: Modules) -> tuple[Import, ...]:
     """Every import of the package by itself."""
-    return [found for path, tree in modules.items() for found in imports_of(path, tree)]
+    return tuple(found for path, tree in modules.items() for found in imports_of(path, tree))
 
 
 def climbs(found: Import) -> bool:
@@ -205,23 +206,23 @@ def test_every_room_stands_in_the_plan(modules: Modules) -> None:
     assert rooms <= LAYER.keys(), f"give these a layer in LAYERS: {sorted(rooms - LAYER.keys())}"
 
 
-def test_every_import_finds_a_room(modules: Modules) -> None:
+def test_every_import_finds_a_room(imports: Sequence[Import]) -> None:
     """Nothing imports a room that the plan does not know."""
-    strange = [str(found) for found in all_imports(modules) if room_of(found.module) not in LAYER]
+    strange = [str(found) for found in imports if room_of(found.module) not in LAYER]
     assert not strange
 
 
-def test_imports_only_go_down(modules: Modules) -> None:
+def test_imports_only_go_down(imports: Sequence[Import]) -> None:
     """A module imports its own room, rooms of lower layers, and rooms behind a named door."""
-    known = [found for found in all_imports(modules) if room_of(found.module) in LAYER]
+    known = [found for found in imports if room_of(found.module) in LAYER]
     climbing = [str(found) for found in known if climbs(found)]
     assert not climbing, "\n".join(climbing)
 
 
-def test_every_door_is_used(modules: Modules) -> None:
+def test_every_door_is_used(modules: Modules, imports: Sequence[Import]) -> None:
     """A door between two rooms that both exist is used by the room it was cut for; a useless one is closed."""
     rooms = {room_of(module_name(path)) for path in modules}
-    used = {(room_of(found.importer), room_of(found.module)) for found in all_imports(modules)}
+    used = {(room_of(found.importer), room_of(found.module)) for found in imports}
     assert {door for door in DOORS if set(door) <= rooms} <= used
 
 
@@ -250,9 +251,9 @@ def reaches(found: Import, module: str, names: frozenset[str]) -> bool:
     return through_the_door or f"{found.module}.{found.name}" == module or found.module.startswith(f"{module}.")
 
 
-def test_only_the_workshop_names_a_driver(modules: Modules) -> None:
+def test_only_the_workshop_names_a_driver(imports: Sequence[Import]) -> None:
     """Runtime, planners and hands are handed stores and buses; which ones is decided at assembly."""
-    named = [str(found) for found in all_imports(modules) if names_a_driver(found)]
+    named = [str(found) for found in imports if names_a_driver(found)]
     assert not named, "\n".join(named)
 
 

@@ -21,6 +21,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -98,10 +99,10 @@ def make_targets() -> set[str]:
     return set(re.findall(r"^([a-z][\w-]*):(?!=)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
-def harborage_knows(words: list[str]) -> bool:
+@cache
+def harborage_knows(*path: str) -> bool:
     """Whether the command line of Harborage has the subcommand and answers its `--help`."""
     program = Path(sys.executable).with_name("harborage")
-    path = words[1:2] if words[1:] and not words[1].startswith("-") else []
     return subprocess.run([program, *path, "--help"], capture_output=True, check=False).returncode == 0
 
 
@@ -110,8 +111,10 @@ def exists(words: list[str]) -> bool:
     match words:
         case ["make", *rest]:
             return {word for word in rest if "=" not in word and not word.startswith("-")} <= make_targets()
+        case ["harborage", command, *_] if not command.startswith("-"):
+            return harborage_knows(command)
         case ["harborage", *_]:
-            return harborage_knows(words)
+            return harborage_knows()
         case [program, *_]:
             return program in ELSEWHERE or (ROOT / program).exists() or shutil.which(program) is not None
         case _:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from harborage.runtime.steering import ControlType
@@ -38,19 +36,20 @@ SELDOM = frozenset(
 """What so few stories may miss; `python -m harborage.testing.simulation` says what its stories missed."""
 
 
-@cache
-def played(part: int) -> tuple[Played, ...]:
-    """One slice of the stories, played once."""
-    return tuple(many(range(part * STORIES, (part + 1) * STORIES), 1))
-
-
-@pytest.mark.parametrize("part", range(SLICES))
-def test_every_promise_is_kept(part: int) -> None:
-    """Keyed effects once, others never silently twice, no control lost, no run stuck, one end each."""
-    failed = {one.seed: one.error for one in played(part) if one.error}
+def told(part: int) -> list[Played]:
+    """One slice of the stories, in each of which every promise is kept."""
+    stories = list(many(range(part * STORIES, (part + 1) * STORIES), 1))
+    failed = {one.seed: one.error for one in stories if one.error}
     assert not failed, "\n".join(
         f"python -m harborage.testing.simulation --seed {seed}: {error[:500]}" for seed, error in failed.items()
     )
+    return stories
+
+
+@pytest.mark.parametrize("part", range(FIRST, SLICES))
+def test_every_promise_is_kept(part: int) -> None:
+    """Keyed effects once, others never silently twice, no control lost, no run stuck, one end each."""
+    assert len(told(part)) == STORIES
 
 
 def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_end() -> None:
@@ -59,9 +58,9 @@ def test_where_nothing_strikes_every_control_has_one_outcome_and_every_run_one_e
     assert not failed, "\n".join(f"seed {seed}: {error}" for seed, error in failed.items())
 
 
-@pytest.mark.timeout(600)  # it may be the first test, and plays half of them then
-def test_the_stories_are_about_everything() -> None:
-    """What no story meets no story can prove."""
-    met = {mark for part in range(FIRST) for one in played(part) for mark in one.marks}
+@pytest.mark.timeout(600)  # it plays half of them
+def test_every_promise_is_kept_in_stories_about_everything() -> None:
+    """The first slices leave out next to nothing, since what no story meets no story can prove."""
+    met = {mark for part in range(FIRST) for one in told(part) for mark in one.marks}
     assert met <= EVERYTHING
     assert EVERYTHING - met <= SELDOM
