@@ -234,12 +234,17 @@ class Terminal:
         )
         self._ends_at = time.monotonic() + DEADLINE_S
         self._raw = b""
+        self._text = ""
+        self._read_up_to = 0
         self._seen = 0
 
     @property
     def text(self) -> str:
         """Everything that was written, without colours and cursor movements."""
-        return ANSI.sub("", self._raw.decode(errors="replace")).replace("\r", "")
+        if self._read_up_to != len(self._raw):
+            self._read_up_to = len(self._raw)
+            self._text = ANSI.sub("", self._raw.decode(errors="replace")).replace("\r", "")
+        return self._text
 
     def expect(self, text: str) -> None:
         """Read until `text` is there, behind what was expected before."""
