@@ -170,7 +170,8 @@ class CancelScope:
         return self.was_cancelled
 
     def _interrupt(self) -> None:
-        if self._task is not None:
+        # Called soon, it may come when the block it was asked for is over and the scope was entered again.
+        if self._task is not None and self._asked and not self._interrupted:
             self._interrupted = True
             self._task.cancel(STOP)
 

@@ -40,6 +40,22 @@ async def test_a_scope_cancelled_from_inside_does_not_hit_code_behind_it() -> No
     assert not scope.was_cancelled
 
 
+async def test_a_block_is_not_hit_by_what_was_asked_of_the_one_before_it() -> None:
+    """A scope that is entered again goes by what is asked of it from then on, and is cut short once."""
+    scope = CancelScope()
+    with scope:
+        scope.cancel()
+    for is_asked in (False, True):
+        with scope.renew():
+            if is_asked:
+                scope.cancel()
+            await settle()
+        assert scope.was_cancelled is is_asked
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
 async def test_a_scope_cancelled_before_entry_ends_at_the_first_await() -> None:
     """A scope that was cancelled early interrupts the first await of its block."""
     scope = CancelScope()
