@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
@@ -103,6 +102,8 @@ def one_of(kind: type[E], value: object, option: str) -> E:
     known = [member.value for member in kind]
     if isinstance(value, str) and value in known:
         return kind(value)
+    from difflib import get_close_matches  # only a mistake needs it
+
     near = get_close_matches(value.lower(), known, n=1) if isinstance(value, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise InvalidOptionError(option, value, f"one of {', '.join(map(repr, known))}{hint}")

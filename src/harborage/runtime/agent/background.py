@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -169,6 +168,8 @@ async def _member(member: MemberOutcome, project: Project) -> BackgroundMemberOu
 
 
 def _parsed(result: bytes) -> Any:
+    import json  # only a run with background tasks needs it
+
     try:
         return json.loads(result)
     except ValueError:
