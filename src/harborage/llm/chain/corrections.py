@@ -46,26 +46,30 @@ class Correcting(Layer):
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         self._check_open()
-        if not request.model and self._cfg.model:
-            request = msgspec.structs.replace(request, model=self._cfg.model)
-        profile = self._cfg.profiles.get(request.model)
+        model = request.model or self._cfg.model
+        profile = self._cfg.profiles.get(model)
         if profile is None:
-            return await self._inner.complete(request)
-        response = await self._inner.complete(corrected(request, profile))
+            return await self._inner.complete(_for_model(request, model))
+        response = await self._inner.complete(corrected(request, profile, model))
         if profile.corrections is None or not profile.corrections.usage_backfill:
             return response
         return backfilled(request, response, profile.cost_overrides)
 
 
-def corrected(request: CompleteRequest, profile: ModelProfile) -> CompleteRequest:
-    """`request` as this model's provider wants it. `extra` is a dictionary of its own; the rest is shared.
+def _for_model(request: CompleteRequest, model: str) -> CompleteRequest:
+    return request if request.model == model else msgspec.structs.replace(request, model=model)
+
+
+def corrected(request: CompleteRequest, profile: ModelProfile, model: str = "") -> CompleteRequest:
+    """`request` as the provider of this `model` wants it; without one it keeps its own. `extra` is a dictionary of its
+    own; the rest is shared.
 
     Raises:
         InvalidConfigError: a policy is unknown.
         InvalidJSONSchemaError: the schema is no JSON, and a policy has to read it.
     """
     policies = profile.corrections or _NONE
-    changes: dict[str, Any] = {"extra": dict(request.extra)}
+    changes: dict[str, Any] = {"model": model or request.model, "extra": dict(request.extra)}
     # An effort among the caller's own extras is a choice too, which the profile's default must not overrule.
     if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
         changes["reasoning_effort"] = profile.reasoning_effort
@@ -76,7 +80,8 @@ def corrected(request: CompleteRequest, profile: ModelProfile) -> CompleteReques
         if apply is None:
             known = ", ".join(repr(str(name)) for name in table)
             raise InvalidConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
-        bent = apply(bent)
+        if apply is not _as_it_is:
+            bent = apply(bent)
     return bent
 
 

@@ -120,6 +120,8 @@ def steps_of(seed: Sequence[bytes], run_id: str) -> list[bytes]:
     Raises:
         JournalCorruptError: the seed holds something that is no entry.
     """
+    if not seed:
+        return []
     entries = read_entries(run_id, seed)
     prefix = history_prefix(sum(isinstance(entry, Rolled) for entry in entries))
     steps: list[bytes] = []
