@@ -11,7 +11,6 @@ import msgspec
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError, names_of
-from harborage.planner.repair.declarative import declarative_action
 from harborage.tools import CatalogView, Invoker, Loading, ToolCatalog, ToolDescriptor, ToolError
 from harborage.tools.builtin import artifact_fetch, clock_now, text_echo, tool_get, tool_search
 from harborage.tools.builtin.names import (
@@ -57,6 +56,8 @@ Maker: TypeAlias = Callable[[CatalogView, BuiltInDeps], ToolDescriptor]
 
 
 def _declarative(view: CatalogView, deps: BuiltInDeps) -> ToolDescriptor:
+    from harborage.planner.repair.declarative import declarative_action  # few runtimes have it
+
     if deps.needs_approval is None:
         raise RegisterFailedError(f"{DECLARATIVE_ACTION} must know which tools need approval; set needs_approval")
     # Without a bus of its own: events of the inner call go where those of the outer one go.
