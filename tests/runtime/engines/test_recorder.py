@@ -246,6 +246,22 @@ async def test_a_step_that_cancels_its_own_run_is_not_hit_behind_its_back(opened
     assert caught.value.reason is Interrupt.HARD_CANCEL
 
 
+async def test_what_nothing_interrupts_is_not_hit_by_what_the_step_before_asked_for(opened: Open) -> None:
+    """A step cancels its own run and ends at once; the end of the task, which follows and waits, is taken."""
+
+    async def suicide(call: StepCall) -> str:
+        hard_cancel(io)
+        return "said so"
+
+    async def rest(call: StepCall) -> str:
+        await settle()
+        return "rested"
+
+    io = opened({"suicide": Effect(run=suicide, is_interruptible=True), "rest": Effect(run=rest)})
+    assert await io.step("suicide", None) == "said so"
+    assert await io.step("rest", None) == "rested"
+
+
 async def test_a_cancellation_of_the_run_itself_passes_through(opened: Open, journal: PickyJournal) -> None:
     """It is no failure and no cut: the record stands where it stood."""
     io = opened({"stop": Effect(run=stop, is_interruptible=True)})

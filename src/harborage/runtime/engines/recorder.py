@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
@@ -61,6 +62,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=msgspec.Struct)
 
 _LIVE = object()
+_UNINTERRUPTED = nullcontext()
 
 
 class _Doubted(NamedTuple):
@@ -307,7 +309,8 @@ class Recorder:
             before = task.cancelling()
             scope = self._scope
             assert scope is not None
-            with scope.renew():
+            # What a step asks of its own scope may come behind its end, when only what nothing interrupts is begun.
+            with scope.renew() if effect.is_interruptible else _UNINTERRUPTED:
                 flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
                 try:
                     result = await effect.run(call)
@@ -332,8 +335,7 @@ class Recorder:
         """What a step that raised has failed with, recorded as its outcome; `error` itself where the run is to stop.
 
         Raises:
-            RunPutOffError: the step is put off.
-            RecordRefusedError: the run stands where its record stands.
+            RunPutOffError, RecordRefusedError: the step is put off, or cannot be recorded.
         """
         task = self._task or self._own_task()
         if not isinstance(error, asyncio.CancelledError) and is_order_to_stop(error, task):
