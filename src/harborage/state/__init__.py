@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harborage.state.drivers import StateConfig as StateConfig
     from harborage.state.drivers import StateFactory as StateFactory
     from harborage.state.drivers import open_state as open_state
+    from harborage.state.errors import AnswerLostError as AnswerLostError
     from harborage.state.errors import DatabaseCorruptError as DatabaseCorruptError
     from harborage.state.errors import DatabaseError as DatabaseError
     from harborage.state.errors import DatabaseFullError as DatabaseFullError
@@ -44,8 +45,9 @@ else:
         {
             "harborage.state.drivers": "STATE_DRIVERS StateConfig StateFactory open_state",
             "harborage.state.errors": (
-                "DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError DatabaseReadOnlyError "
-                "DatabaseUnreachableError IdempotencyConflictError IdentityRequiredError InvalidRecordError "
+                "AnswerLostError DatabaseCorruptError DatabaseError DatabaseFullError DatabaseLockedError "
+                "DatabaseReadOnlyError DatabaseUnreachableError IdempotencyConflictError IdentityRequiredError "
+                "InvalidRecordError "
                 "MigrationChangedError MigrationError NetworkFileSystemError NotFoundError SchemaNewerError "
                 "StateError StorageUrlError StoreClosedError"
             ),

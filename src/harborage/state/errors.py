@@ -15,7 +15,7 @@ StateError
     ├── NetworkFileSystemError         it lies where locks do not work
     └── MigrationError
         ├── SchemaNewerError           written by a newer version of this package
-        └── MigrationChangedError      a migration is not what it was when it was applied
+        └── MigrationChangedError      its tables were made by another line of this package
 """
 
 from __future__ import annotations
@@ -159,6 +159,6 @@ class SchemaNewerError(MigrationError):
 
 
 class MigrationChangedError(MigrationError):
-    """A migration is not what it was when it was applied; nothing was changed."""
+    """The database has the tables of another line of this package; nothing was changed."""
 
-    advice = "bring back the migration as it was; a change of the tables is a new migration"
+    advice = "name another database, or use the version of this package that made this one"

@@ -73,12 +73,12 @@ def pending_migrations(known: Sequence[Migration], applied: Mapping[int, str], d
         SchemaNewerError: it has been through one that is not known here.
         MigrationChangedError: it has been through another one of the same number.
     """
-    newer = sorted(set(applied) - {one.number for one in known})
-    if newer:
-        raise SchemaNewerError(database, f"its tables are of version {newer[-1]}, this package knows {len(known)}")
     for one in known:
         if applied.get(one.number, one.checksum) != one.checksum:
             raise MigrationChangedError(database, f"migration {one.number:04}_{one.name} was applied as another text")
+    newer = sorted(set(applied) - {one.number for one in known})
+    if newer:
+        raise SchemaNewerError(database, f"its tables are of version {newer[-1]}, this package knows {len(known)}")
     return [one for one in known if one.number not in applied]
 
 

@@ -132,7 +132,9 @@ class Database:
                     raise
                 is_broken = fault.is_broken
                 is_again = is_again or (is_connected and is_broken)
-                if not (is_connected and fault.may_pass and turn < _TURNS):
+                # A server that refuses is not there; a connection that broke while it was opened may do better.
+                is_refused = not is_connected and isinstance(error, ConnectionRefusedError)
+                if is_refused or not fault.may_pass or turn >= _TURNS:
                     raise self._error(fault, run_id, is_again=is_again) from error
 
     async def fetch(self, query: str, *args: Any, run_id: str = "") -> Sequence[Row]:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from harborage.state.errors import DatabaseError
+from harborage.state.postgres.faults import fault_of
 from harborage.store.errors import WorkerKnownError
 from harborage.store.postgres.asking import SQL, bound, fetch, fetchval
 
@@ -30,6 +31,7 @@ LEASE: Final = timedelta(seconds=60)
 
 _GRACE_S: Final = 0.3
 _GRACE_AFTER_BREAK_S: Final = 2.0
+_BREAK_S: Final = 10.0
 _LONGEST_GAP_S: Final = 30.0
 
 _logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Workers:
         self._seen: dict[str, _Seen] = {}
         self._looked_at: float | None = None
         self._joined: set[str] = set()
+        self._broke_at: float | None = None
 
     async def join(self, worker: str) -> int:
         """Begin to be a worker under this name; how many runs became free that nobody held.
@@ -76,15 +79,17 @@ class Workers:
 
     async def beat(self, worker: str) -> int:
         """Give the worker's sign of life, and free the runs of the dead; how many runs became free."""
+        await self._locks.ping()
         freed = await self.look(worker)
         await self._sign(worker)
         return freed
 
     async def look(self, worker: str) -> int:
         """Free the runs of the workers that died; how many became free. It writes nothing unless one has."""
-        grace_s = _GRACE_S if await self._locks.mend() else _GRACE_AFTER_BREAK_S
+        if not await self._locks.mend():
+            self._broke_at = self._clock.monotonic()
         freed = 0
-        for name, seen in self._dead(await fetch(self._database, SQL["others"], worker=worker), grace_s):
+        for name, seen in self._dead(await fetch(self._database, SQL["others"], worker=worker)):
             _logger.info("worker %s is dead; its runs are free", name)
             if await fetchval(self._database, SQL["bury"], num=seen.num, beat=seen.beat) is not None:
                 freed += len(await fetch(self._database, SQL["free"], worker=name))
@@ -108,8 +113,10 @@ class Workers:
     async def _sign(self, worker: str) -> None:
         await fetch(self._database, SQL["beat"], worker=worker, is_locking=self._locks.holds(worker))
 
-    def _dead(self, others: Any, grace_s: float) -> list[tuple[str, _Seen]]:
+    def _dead(self, others: Any) -> list[tuple[str, _Seen]]:
         now = self._clock.monotonic()
+        is_shaken = self._broke_at is not None and now - self._broke_at < _BREAK_S
+        grace_s = _GRACE_AFTER_BREAK_S if is_shaken else _GRACE_S
         if self._looked_at is not None and now - self._looked_at > min(_LONGEST_GAP_S, self._lease_s / 2):
             self._seen = {}  # this process was frozen itself, perhaps with the whole machine: it has seen nothing
         self._looked_at = now
@@ -154,10 +161,7 @@ class _Locks:
         async with self._turn:
             if worker in self._held:
                 return True
-            try:
-                is_taken = await self._take(worker)
-            except DatabaseError:
-                raise
+            is_taken = await self._take(worker)
             if is_taken:
                 self._wanted.add(worker)
             return is_taken
@@ -168,7 +172,8 @@ class _Locks:
             lost = self._wanted - self._held
             for worker in lost:
                 try:
-                    await self._take(worker)
+                    if not await self._take(worker):
+                        _logger.warning("worker %s has lost its lock, and another process has taken its name", worker)
                 except DatabaseError as error:
                     _logger.warning("worker %s has no lock, and is known by its beat alone: %s", worker, error)
             return not lost
@@ -181,9 +186,8 @@ class _Locks:
                 self._held.discard(worker)
                 if not self._held:
                     self.close()
-                elif self._connection is not None:
-                    sent, given = bound(SQL["unlock"], {"worker": worker})
-                    await self._connection.fetchval(sent, *given)
+                else:
+                    await self._ask("unlock", worker)
 
     def close(self) -> None:
         """Let go of every lock."""
@@ -192,17 +196,23 @@ class _Locks:
             self._connection.terminate()
             self._connection = None
 
+    async def ping(self) -> None:
+        """Notice a connection that broke without a word: its locks are gone, too."""
+        async with self._turn:
+            for worker in tuple(self._held):
+                try:
+                    is_held = await self._ask("is_locked_here", worker)
+                except DatabaseError as error:
+                    _logger.warning("the lock of worker %s: %s", worker, error)
+                    is_held = False
+                if not is_held:
+                    self.close()
+
     async def _take(self, worker: str) -> bool:
         """Take the lock; false when somebody else has it. Behind a pooler that mixes sessions none is held."""
-        if self._connection is None:
-            self._connection = connection = await self._database.connect()
-            connection.add_termination_listener(self._lost)
-        connection = self._connection
-        sent, given = bound(SQL["lock"], {"worker": worker})
-        if not await connection.fetchval(sent, *given):
+        if not await self._ask("lock", worker):
             return False
-        sent, given = bound(SQL["is_locked_here"], {"worker": worker})
-        if await connection.fetchval(sent, *given):
+        if await self._ask("is_locked_here", worker):
             self._held.add(worker)
         else:
             _logger.warning(
@@ -211,6 +221,26 @@ class _Locks:
                 self._database.address,
             )
         return True
+
+    async def _ask(self, name: str, worker: str) -> bool:
+        """The answer of a statement about a worker's lock, on the connection that holds the locks.
+
+        Raises:
+            DatabaseError: there is no such connection, or it broke.
+        """
+        if self._connection is None:
+            self._connection = connection = await self._database.connect()
+            connection.add_termination_listener(self._lost)
+        connection = self._connection
+        sent, given = bound(SQL[name], {"worker": worker})
+        try:
+            return bool(await connection.fetchval(sent, *given))
+        except Exception as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            self.close()
+            raise fault.kind(self._database.address, fault.said) from error
 
     def _lost(self, connection: Any) -> None:
         if connection is self._connection:

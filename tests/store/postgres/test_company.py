@@ -1,0 +1,155 @@
+"""Processes that share a database do not stand in each other's way, and readers across sessions miss no event."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from harborage.concurrency import Crew
+from harborage.identity import Identity
+from harborage.store import (
+    EVENT_STEP,
+    Change,
+    Commit,
+    EventQuery,
+    EventRow,
+    NewEvent,
+    NewGroup,
+    SendControl,
+    SessionQuery,
+    Status,
+)
+from harborage.store.check import disagreements
+from harborage.store.errors import CommitRefusedError, RunKnownError
+from harborage.store.postgres import PostgresStore
+from harborage.testing.conformance.store_bench import ME, start, step
+
+DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
+SESSIONS = [Identity("tenant", "user", f"session{number}") for number in range(3)]
+
+
+async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any) -> None:
+    """Commits of several processes that touch the same runs, in any order, wait for each other and never deadlock."""
+    stores = [await place.open() for _ in range(4)]
+    await stores[0].commit(Commit(groups=(NewGroup(group_id="g", who=ME),)))
+    for number in range(24):
+        await start(stores[0], f"r{number}", group="g")
+    before = await place.admin.fetchval(DEADLOCKS)
+
+    async def work(store: PostgresStore, seed: int) -> None:
+        dice = random.Random(seed)
+        for turn in range(15):
+            some = dice.sample(range(24), 6)
+            sends = tuple(
+                SendControl(run_id=f"r{number}", event_id=f"{seed}-{turn}", type="PAUSE", data=b"{}")
+                for number in some[:3]
+            )
+            wakes = tuple(f"r{number}" for number in some[3:])
+            event = NewEvent(type="e", data=b"{}", run_id=f"r{some[0]}")
+            await store.commit(Commit(sends=sends, wakes=wakes, who=dice.choice(SESSIONS), events=(event,)))
+            await store.delete([f"r{number}" for number in some])
+            await store.unblock([f"r{number}" for number in some])
+
+    await asyncio.gather(*(work(store, seed) for seed, store in enumerate(stores * 3)))
+    for store in stores:
+        await store.aclose()
+    # Each connection tells what it met when it ends.
+    await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
+    assert await place.admin.fetchval(DEADLOCKS) == before
+    assert await disagreements(await place.open()) == []
+
+
+async def test_a_reader_across_sessions_misses_no_event(place: Any) -> None:
+    """Whoever has seen an event has seen every one with a smaller number, however many write at the same time."""
+    stores = [await place.open() for _ in range(3)]
+    written = asyncio.Event()
+    seen: list[EventRow] = []
+
+    async def read() -> None:
+        while True:
+            is_last = written.is_set()
+            found = await stores[0].events(EventQuery(after=seen[-1].sequence if seen else 0, limit=1000))
+            seen.extend(found)
+            if is_last and not found:
+                return
+
+    async def write(store: PostgresStore, name: str) -> None:
+        for number in range(30):
+            events = tuple(NewEvent(type="e", data=b"{}", run_id=name) for _ in range(2))
+            await store.commit(Commit(who=SESSIONS[number % 3], events=events))
+
+    crew = Crew(lambda name, error: None)
+    reading = crew.start(read(), "reader")
+    await asyncio.gather(*(write(store, f"w{number}") for store in stores for number in range(8)))
+    written.set()
+    await reading
+    assert len(seen) == 3 * 8 * 30 * 2
+    assert [event.sequence for event in seen] == sorted({event.sequence for event in seen})
+    assert all(event.sequence % EVENT_STEP == 0 for event in seen)
+    for who in SESSIONS:
+        assert [event.place for event in seen if event.who == who] == [*range(1, 481)]
+
+
+async def test_a_run_is_started_by_one_of_several(place: Any) -> None:
+    """Of starts of the same run, or with the same key, at the same moment one wins, and the others find its run."""
+    stores = [await place.open() for _ in range(3)]
+
+    async def begin(store: PostgresStore, run_id: str, key: str) -> str:
+        try:
+            await start(store, run_id, key=key)
+        except RunKnownError as error:
+            return f"known {error.row.run_id}"
+        return f"started {run_id}"
+
+    for number in range(8):
+        same = await asyncio.gather(*(begin(store, f"r{number}", "") for store in stores))
+        assert sorted(same) == [f"known r{number}", f"known r{number}", f"started r{number}"]
+        told = await asyncio.gather(*(begin(store, f"k{number}-{at}", f"k{number}") for at, store in enumerate(stores)))
+        (won,) = [one.removeprefix("started ") for one in told if one.startswith("started")]
+        assert told.count(f"known {won}") == 2
+
+
+async def test_commits_of_one_turn_share_a_transaction(place: Any) -> None:
+    """What is asked for in one turn of the event loop is one batch, each with its own answer."""
+    store = await place.open()
+    await asyncio.gather(*(start(store, f"r{number}") for number in range(50)))
+    batches = "select sum(batch) from harborage_writers"
+    before = await place.admin.fetchval(batches)
+    send = [SendControl(run_id=f"r{number}", event_id="e", type="PAUSE", data=b"{}") for number in range(60)]
+    told = await asyncio.gather(*(store.commit(Commit(sends=(one,))) for one in send), return_exceptions=True)
+    assert await place.admin.fetchval(batches) == before + 1
+    assert [type(one).__name__ for one in told] == ["Committed"] * 50 + ["RowNotFoundError"] * 10
+
+
+async def test_a_session_is_opened_once_and_by_no_refused_commit(place: Any) -> None:
+    """Processes that open one session at the same moment share it; a commit that is refused opens none."""
+    stores = [await place.open() for _ in range(3)]
+    event = NewEvent(type="e", data=b"{}")
+    await asyncio.gather(*(store.commit(Commit(who=who, events=(event,))) for store in stores for who in SESSIONS))
+    sessions = (await stores[0].sessions(SessionQuery())).rows
+    assert sorted((one.who.session_id, one.events) for one in sessions) == [(who.session_id, 3) for who in SESSIONS]
+    refused = Commit(sends=(SendControl(run_id="x", event_id="e", type="P", data=b""),), who=ME, events=(event,))
+    fine = Commit(who=Identity("tenant", "user", "other"), events=(event,))
+    await asyncio.gather(stores[0].commit(refused), stores[0].commit(fine), return_exceptions=True)
+    names = {one.who.session_id for one in (await stores[0].sessions(SessionQuery())).rows}
+    assert names == {"other", *(who.session_id for who in SESSIONS)}
+
+
+async def test_two_who_end_what_the_other_waits_for_both_go_on(place: Any) -> None:
+    """A run that parks on another in the very moment that that one ends is woken, whoever comes first."""
+    one, two = await place.open(), await place.open()
+    await one.join("one")
+
+    async def both(*work: Any) -> Sequence[Any]:
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    for number in range(25):
+        parent = await start(one, f"parent{number}", worker="one")
+        child = await start(one, f"child{number}", worker="one")
+        parks = step(parent, 1, b"w", change=Change(status=Status.PAUSED, release=True, awaits=child.run_id))
+        ends = step(child, 1, b"e", change=Change(status=Status.COMPLETE))
+        told = await both(one.commit(parks), two.commit(ends))
+        assert not any(isinstance(error, CommitRefusedError) for error in told), told
+        assert [claimed.row.run_id for claimed in await one.claim("one")] == [parent.run_id]
