@@ -24,6 +24,7 @@ from benchmarks.measure import Row
 from benchmarks.steering import control_latency, parked_memory
 from benchmarks.steps import in_flight, step_overhead
 from benchmarks.storage import storage_cost
+from benchmarks.store import store_cost
 
 BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "steps": step_overhead,
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "deltas": streamed_deltas,
     "imports": import_time,
     "storage": storage_cost,
+    "store": store_cost,
     "durable": durable_steps,
     "local": embedded_model,
 }

@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.store import (
@@ -17,6 +19,7 @@ from harborage.store import (
     EventRow,
     NewEvent,
     NewGroup,
+    RunQuery,
     SendControl,
     SessionQuery,
     Status,
@@ -153,3 +156,50 @@ async def test_two_who_end_what_the_other_waits_for_both_go_on(place: Any) -> No
         told = await both(one.commit(parks), two.commit(ends))
         assert not any(isinstance(error, CommitRefusedError) for error in told), told
         assert [claimed.row.run_id for claimed in await one.claim("one")] == [parent.run_id]
+
+
+async def test_other_processes_hear_of_news(place: Any) -> None:
+    """A control that one process sends calls the listeners of the others."""
+    one, two = await place.open(), await place.open()
+    await start(one, "r")
+    heard = asyncio.Event()
+    two.on_change(heard.set)
+    async with asyncio.timeout(20):
+        await heard.wait()  # once, since nobody knows what was missed before it listened
+        heard.clear()
+        await one.commit(Commit(sends=(SendControl(run_id="r", event_id="e", type="PAUSE", data=b""),)))
+        await heard.wait()
+
+
+async def test_many_are_counted_up_to_a_cap(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count stops at its cap and says so; below it, it is exact, also where several indexes are asked."""
+    store = await place.open()
+    await store.join("one")
+    for number in range(6):
+        lease = await start(store, f"r{number}", worker="one")
+        if number % 2:
+            await store.commit(step(lease, 1, change=Change(status=Status.PAUSED)))
+    monkeypatch.setattr("harborage.store.postgres.reading.COUNT_CAP", 4)
+    live = (Status.PENDING, Status.PAUSED)
+    for query in (RunQuery(tenant=ME.tenant_id), RunQuery(tenant=ME.tenant_id, statuses=live), RunQuery()):
+        counts = await store.count_runs(query)
+        assert (counts.total, counts.is_capped) == (4, True), query
+    counts = await store.count_runs(RunQuery(tenant=ME.tenant_id, statuses=(Status.PAUSED,)))
+    assert (counts.total, counts.is_capped) == (3, False)
+
+
+async def test_a_step_touches_no_index_of_its_run(place: Any) -> None:
+    """The row of a run, and that of its session, are changed on their own pages, step by step."""
+    store = await place.open()
+    await store.join("one")
+    lease = await start(store, "r", worker="one")
+    event = NewEvent(type="e", data=b"{}", run_id="r")
+    for position in range(1, 101):
+        await store.commit(step(lease, position, b"x", who=ME, events=(event,)))
+    await store.aclose()
+    await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
+    changed = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = $1 and relname = $2"
+    for table in ("harborage_runs", "harborage_sessions", "harborage_writers"):
+        updated, in_place = await place.admin.fetchrow(changed, place.schema, table)
+        assert updated >= 100
+        assert in_place >= 0.9 * updated, table
