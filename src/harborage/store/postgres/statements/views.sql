@@ -1,5 +1,5 @@
--- What can be asked of runs, pauses, events and sessions. A list is put together from its rows (`…_rows`), one of the ways
--- to begin at an index (`by_…`), the conditions that are asked for (`…_has_…`), and a page (`newest`, `oldest`).
+-- What can be asked of runs, pauses, events and sessions. A list is put together from its rows (`…_rows`), one of the
+-- ways to begin at an index (`by_…`), the conditions that are asked for (`…_has_…`), and a page (`newest`, `oldest`).
 
 -- name: run_rows
 select

@@ -1,0 +1,86 @@
+-- How events get their numbers, and runs their workers.
+
+-- Number and keep the events of the accepted commits, of which there are so many; for each commit its first sequence
+-- and place. Only to be called under the lock for it.
+create function harborage_publish(
+  commits jsonb, nums bigint[], blobs bytea[], accepted integer[], events integer, at_time bigint
+) returns table (nth integer, first bigint, place bigint) language plpgsql as $$
+declare
+  base bigint := nextval('harborage_sequence');
+begin
+  perform nextval('harborage_sequence') from generate_series(2, events);
+  return query
+  with published as materialized (
+    select
+      kept.nth::integer as commit, nums[(kept.body ->> 'who')::integer] as session, event.body as event,
+      row_number() over (order by kept.nth, event.nth) as number,
+      row_number() over (partition by nums[(kept.body ->> 'who')::integer] order by kept.nth, event.nth) as within
+    from jsonb_array_elements(commits) with ordinality as kept (body, nth)
+    cross join jsonb_array_elements(kept.body -> 'events') with ordinality as event (body, nth)
+    where kept.nth = any(accepted)
+  ),
+  counted as (
+    update harborage_sessions as session set events = session.events + more.events, seen_at = at_time
+    from (select published.session, count(*) as events from published group by published.session) as more
+    where session.num = more.session and session.num = any(nums)
+    returning session.num, session.events - more.events as before
+  ),
+  numbered as materialized (
+    select
+      published.commit, published.session, published.event, base + (published.number - 1) * 4096 as sequence,
+      counted.before + published.within as place
+    from published join counted on counted.num = published.session
+  ),
+  kept as (
+    insert into harborage_events (sequence, session, place, run, type, at, crc, data)
+    select
+      numbered.sequence, numbered.session, numbered.place, numbered.event ->> 1, numbered.event ->> 0,
+      coalesce((numbered.event ->> 2)::bigint, at_time), (numbered.event ->> 3)::bigint,
+      blobs[(numbered.event ->> 4)::integer]
+    from numbered order by numbered.sequence
+  )
+  select numbered.commit, min(numbered.sequence), min(numbered.place) from numbered group by numbered.commit;
+end
+$$;
+
+-- Take runs that are ready; their numbers, highest priority first, then oldest. It waits for nobody: what somebody
+-- else is changing just now is left for the next time.
+create function harborage_claim(
+  by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agent text, at_most integer, max_attempts integer
+) returns jsonb language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+declare
+  known jsonb := harborage_known(by_writer, as_batch);
+  claimed jsonb;
+begin
+  if known is not null then
+    return known;
+  end if;
+  with due as materialized (
+    select num from harborage_runs
+    where wake_at is not null and wake_at <= at_time and owner is null and not woken
+    order by wake_at limit 1000
+    for no key update skip locked
+  )
+  update harborage_runs as run set woken = true from due where run.num = due.num;
+  with ready as materialized (
+    select num, attempts from harborage_runs
+    where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
+    order by priority desc, num limit at_most
+    for no key update skip locked
+  ),
+  stuck as (
+    update harborage_runs as run set blocked = 'claimed ' || run.attempts || ' times without progress'
+    from ready where run.num = ready.num and ready.attempts >= max_attempts
+  ),
+  taken as (
+    update harborage_runs as run set
+      owner = for_worker, fence = run.fence + 1, attempts = run.attempts + 1, woken = false, wake_at = null,
+      awaits = null, status = greatest(run.status, 1)
+    from ready where run.num = ready.num and ready.attempts < max_attempts
+    returning run.num, run.priority
+  )
+  select coalesce(jsonb_agg(num order by priority desc, num), '[]') into claimed from taken;
+  return harborage_keep(by_writer, as_batch, claimed);
+end
+$$;
