@@ -100,7 +100,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
             told = json.loads(message.message[start:])
             found.append(Plan(told["Query Text"], told["Plan"]))
 
-    async def run_and_hear(self: Database, work: Work[T], *, run_id: str = "") -> T:
+    async def run_and_hear(self: Database, work: Work[T], **options: Any) -> T:
         async def heard(connection: Any, is_again: bool) -> T:
             connection.add_log_listener(hear)
             try:
@@ -108,7 +108,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
             finally:
                 connection.remove_log_listener(hear)
 
-        return await run(self, heard, run_id=run_id)
+        return await run(self, heard, **options)
 
     monkeypatch.setattr(Database, "run", run_and_hear)
     return found

@@ -17,7 +17,7 @@ from harborage.state.errors import (
     StorageUrlError,
     StoreClosedError,
 )
-from harborage.state.postgres.driver import Connection, Connector, Pool, Row, load_driver
+from harborage.state.postgres.driver import Connection, Connector, Pool, Row, Source, load_driver
 from harborage.state.postgres.faults import UNKNOWN, Fault, address_of, fault_of
 from harborage.state.sql_files import pending_migrations, read_migrations, read_statements
 
@@ -101,8 +101,10 @@ class Database:
         """Whether it has been closed."""
         return self._is_closed
 
-    async def run(self, work: Work[T], *, run_id: str = "") -> T:
+    async def run(self, work: Work[T], *, run_id: str = "", source: Source | None = None) -> T:
         """Do `work` on a connection, again on another one where the first broke or where two changes met.
+
+        With `source` the connection is not one of the pool.
 
         Raises:
             StoreClosedError: the database was closed.
@@ -121,7 +123,7 @@ class Database:
                     self._breaks += 1
                     await self._pool.expire_connections()
                 breaks = self._breaks
-                async with self._pool.acquire() as connection:
+                async with (self._pool if source is None else source).acquire() as connection:
                     is_connected = True
                     return await work(connection, is_again)
             except Exception as error:
@@ -156,12 +158,22 @@ class Database:
             DatabaseError: there is none to be had.
         """
         try:
-            return await self._connector.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
+            return await self.opened()
         except Exception as error:
             fault = fault_of(error)
             if fault is None:
                 raise
             raise self._error(fault, "", is_again=False) from error
+
+    async def opened(self) -> Connection:
+        """The same for a source of connections: it raises what the driver raises, and `run` tells what that means."""
+        connection = await self._connector.connect(self._url, timeout=_CONNECTING_S, command_timeout=_ANSWER_S)
+        try:
+            await _prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def aclose(self) -> None:
         """Close every connection; those still in use after five seconds are cut. Closing twice does nothing."""

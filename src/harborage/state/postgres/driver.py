@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from harborage.concurrency import Crew
 from harborage.errors import MissingExtraError
 
-__all__ = ["Connection", "Connector", "Driver", "Pool", "Row", "load_driver"]
+__all__ = ["Connection", "Connector", "Driver", "Pool", "Row", "Source", "load_driver"]
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -39,13 +39,19 @@ class Connection(Protocol):
 
     def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
 
+    def is_closed(self) -> bool: ...
+
     def terminate(self) -> None: ...
 
 
-class Pool(Protocol):
-    """Connections that are opened when they are needed, and again after they broke."""
+class Source(Protocol):
+    """Where a connection comes from for as long as one piece of work takes."""
 
     def acquire(self) -> AbstractAsyncContextManager[Connection]: ...
+
+
+class Pool(Source, Protocol):
+    """Connections that are opened when they are needed, and again after they broke."""
 
     async def expire_connections(self) -> None: ...
 

@@ -8,7 +8,8 @@ of a commit costs nothing but time, and only where no way leads to the server an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.ids import new_id
@@ -29,10 +30,14 @@ _MEETINGS: Final = 4
 
 
 class Lane:
-    """Changes of one process, one at a time. `patience_s` is how long an answer that was lost is looked for."""
+    """Changes of one process, one at a time, on a connection of their own.
+
+    `patience_s` is how long an answer that was lost is looked for.
+    """
 
     def __init__(self, database: Database, *, patience_s: float = _PATIENCE_S) -> None:
         self.name = new_id()
+        self._own = _Own(database)
         self._database = database
         self._patience_s = patience_s
         self._batch = 0
@@ -50,13 +55,17 @@ class Lane:
             sent, given = bound(text, {**values, "writer": self.name, "batch": self._batch})
             return await self._found(sent, given)
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._own.close()
+
     async def _found(self, sent: str, given: list[Any]) -> Any:
         lost: AnswerLostError | None = None
         give_up_at, break_s = 0.0, _SHORTEST_BREAK_S
         now = asyncio.get_running_loop().time
         while True:
             try:
-                return await self._database.run(lambda connection, _: _make(connection, sent, given))
+                return await self._database.run(lambda connection, _: _make(connection, sent, given), source=self._own)
             except DatabaseUnreachableError as error:
                 if lost is None:
                     if not isinstance(error, AnswerLostError):
@@ -66,6 +75,30 @@ class Lane:
                     raise lost from error
             await asyncio.sleep(break_s)
             break_s = min(2 * break_s, _LONGEST_BREAK_S)
+
+
+class _Own:
+    """A connection that is opened when it is needed, and again once it has broken: taking it costs nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """The connection, for one piece of work at a time."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._database.opened()
+        try:
+            yield self._connection
+        except (asyncio.CancelledError, TimeoutError):
+            self.close()  # what was asked for may still be under way on it
+            raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
 
 async def _make(connection: Connection, sent: str, given: list[Any]) -> Any:

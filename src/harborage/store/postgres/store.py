@@ -198,6 +198,8 @@ class PostgresStore:
         await self._telling.aclose()
         await self._notices.aclose()
         self._workers.close()
+        for lane in self._lanes:
+            lane.close()
         try:
             await fetch(self._database, SQL["forget_writers"], names=[lane.name for lane in self._lanes])
         except (DatabaseError, DatabaseClosedError) as error:
