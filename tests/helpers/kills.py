@@ -89,6 +89,7 @@ async def work_and_be_killed(url: str, worker: str, seed: int, told: Told, lines
         assert process.stdout is not None
         for line in (await process.stdout.read()).splitlines(keepends=True):
             told.hear(line)
+        await process.wait()
 
 
 async def assert_agrees(store: Store, told: Told) -> None:

@@ -141,4 +141,4 @@ async def test_a_damaged_journal_blocks_its_run_alone(place: Any) -> None:
     await place.admin.execute("update harborage_journal set data = 'x' where run = 2 and position = 2")
     assert [one.row.run_id for one in await store.claim("one")] == ["a", "c"]
     found = await row(store, "b")
-    assert (found.owner, found.blocked) == ("", "run b, entry 2: it is not there, or not what was kept")
+    assert (found.owner, found.blocked) == ("", "run b, entry 1: it is not there, or not what was kept")
