@@ -241,7 +241,11 @@ async def test_a_log_that_is_gone_is_told(database: Path) -> None:
     assert f"{database.name}-wal is gone" in found[0].told
 
 
-@pytest.mark.xfail(strict=True, reason="the store of record: a count of commits beside the file says what is missing")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the store of record: a count of commits beside the file says what is missing",
+)
 async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_path: Path) -> None:
     """A log that was removed together with the shared memory took commits with it, and that is told."""
     async with await open_storage(str(database)) as storage:
