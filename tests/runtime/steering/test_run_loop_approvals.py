@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harborage.events import MemoryEventBus, PatternRedactor
+from harborage.events import PatternRedactor
 from harborage.identity import current_scopes
 from harborage.planner import CallTool, Finish, FinishReason, PauseReason, RequestPause, Trajectory
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalGate, ApprovalRequest
 from harborage.runtime.dispatch import CatalogToolExecutor
-from harborage.runtime.pauses import Coordinator, PauseDecision
+from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering import NoOutstandingPauseError
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
@@ -31,17 +31,17 @@ Benches = Callable[..., Any]
 class Shop:
     """A catalog with one guarded tool, the gate in front of it, and an executor that asks the gate before it calls."""
 
-    def __init__(self, benches: Benches, policy: Any = None, *, is_apart: bool = False) -> None:
-        def gates(bench: Any) -> dict[str, ApprovalGate | None]:
+    def __init__(self, benches: Benches, policy: Any = None) -> None:
+        def gates(bench: Any) -> dict[str, ApprovalGate]:
             self.gate = ApprovalGate(
                 policy or AlwaysDeny("costs money"),
-                Coordinator(clock=bench.clock) if is_apart else bench.pauses,
-                MemoryEventBus() if is_apart else bench.bus,
+                bench.pauses,
+                bench.bus,
                 PatternRedactor(),
                 timeout=timedelta(hours=1),
                 clock=bench.clock,
             )
-            return {"another": None, "pay": self.gate}
+            return {"pay": self.gate}
 
         self.bench = benches(gates=gates)
         self.paid: list[tuple[int, frozenset[str]]] = []
@@ -223,8 +223,8 @@ async def test_an_approval_settled_on_the_coordinator_alone_is_none(shop: Shop) 
 
 
 async def test_gates_may_be_missing(benches: Benches) -> None:
-    """An entry without a gate is left out; without any, an answer goes to the run's own pause."""
-    bench = benches(approval_gates={"x": None})
+    """Without any, an answer goes to the run's own pause."""
+    bench = benches(approval_gates={})
     task = bench.begin(ScriptedPlanner([RequestPause(PauseReason.AWAIT_INPUT), GOAL]))
     await bench.paused()
     bench.send("APPROVE", {"token": "whatever"})
@@ -254,12 +254,3 @@ async def test_approvals_of_many_runs_do_not_mix(shop: Shop) -> None:
 
 def _last_observation(run: Any) -> Finish:
     return Finish(FinishReason.GOAL, run.trajectory.steps[-1].observation)
-
-
-async def test_a_gate_of_another_coordinator_works_as_well(benches: Benches) -> None:
-    """The bridge asks the gate, not the loop's coordinator."""
-    shop = Shop(benches, is_apart=True)
-    task = shop.begin(PAY, GOAL)
-    shop.bench.send("APPROVE", {"token": await shop.token()})
-    assert await shop.bench.end(task) is GOAL
-    assert shop.observations == ["paid 3"]

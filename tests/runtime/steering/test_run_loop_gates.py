@@ -47,7 +47,7 @@ class Till:
     """A loop that guards `pay`, an executor of either kind, and what was really called."""
 
     def __init__(self, benches: Benches, *, is_own: bool, gated: tuple[str, ...] = ("pay",)) -> None:
-        def gates(bench: Any) -> ApprovalGate | dict[str, ApprovalGate | None]:
+        def gates(bench: Any) -> ApprovalGate | dict[str, ApprovalGate]:
             self.gate = ApprovalGate(
                 AlwaysDeny("costs money"),
                 bench.pauses,
@@ -201,6 +201,7 @@ def test_a_gate_that_could_never_be_asked_is_refused_where_the_loop_is_made() ->
     """A policy in the place of its gate, and a gate for no tool."""
     for gates, word in (
         ({"pay": AlwaysDeny()}, "ApprovalGate("),
+        ({"pay": None}, "leave a tool out that needs no approval"),
         ({"": _gate()}, "names no tool"),
         (AlwaysDeny(), "ApprovalGate"),
     ):
@@ -209,12 +210,60 @@ def test_a_gate_that_could_never_be_asked_is_refused_where_the_loop_is_made() ->
         assert word in str(caught.value)
 
 
-async def test_a_gate_for_a_tool_that_is_not_there_refuses_the_run(benches: Benches) -> None:
-    """A misspelt name would let the real tool run unasked."""
+@pytest.mark.parametrize("is_for_all", [True, False])
+def test_a_gate_of_another_coordinator_is_refused_where_the_loop_is_made(is_for_all: bool) -> None:
+    """The loop would neither show its pauses nor settle them when a run ends."""
+    gates = _gate() if is_for_all else {"pay": _gate()}
+    with pytest.raises(RunLoopMisconfiguredError, match="another coordinator than the loop's"):
+        RunLoop(InboxRegistry(), Coordinator(), approval_gates=gates)
+
+
+class Derived(CatalogToolExecutor):
+    """An embedder's executor over a catalog, with a way of its own."""
+
+    async def execute_decision(self, rc: Any, decision: object) -> tuple[Any, Any]:
+        return await super().execute_decision(rc, decision)
+
+
+class Wrapping:
+    """An embedder's executor around the catalog's."""
+
+    def __init__(self, inner: CatalogToolExecutor) -> None:
+        self.inner = inner
+
+    async def execute_decision(self, rc: Any, decision: object) -> tuple[Any, Any]:
+        return await self.inner.execute_decision(rc, decision)
+
+
+class Telling(Wrapping):
+    """One that calls its tools by other names, and says so."""
+
+    tool_names = ("spend", "look")
+
+
+@pytest.mark.parametrize("kind", [CatalogToolExecutor, Derived, Wrapping, Telling])
+async def test_a_gate_for_a_tool_that_is_not_there_refuses_the_run(benches: Benches, kind: Any) -> None:
+    """A misspelt name would let the real tool run unasked, also where an embedder's executor stands before it."""
     till = Till(benches, is_own=False, gated=("pya",))
-    with pytest.raises(RunLoopMisconfiguredError, match=r"pya; it holds: look, pay"):
+    till.executor = kind(till.executor if issubclass(kind, Wrapping) else till.catalog)
+    holds = "spend, look" if kind is Telling else "look, pay"
+    with pytest.raises(RunLoopMisconfiguredError, match=f"pya; it holds: {holds}"):
         await till.begin(pays(1), GOAL)
     assert till.acted == []
+
+
+@pytest.mark.parametrize("kind", [Derived, Wrapping])
+async def test_a_wrapped_executor_is_guarded_by_the_same_gates(benches: Benches, kind: Any) -> None:
+    """Its gated call waits, a refused one is not made, and nobody is asked twice."""
+    till = Till(benches, is_own=False)
+    till.executor = kind(till.executor if issubclass(kind, Wrapping) else till.catalog)
+    task = till.begin(pays(1), pays(2), GOAL)
+    await settle()
+    assert till.acted == []
+    await till.answer("APPROVE")
+    await till.answer("REJECT")
+    assert await till.bench.end(task) is GOAL
+    assert till.acted == ["pay 1"]
 
 
 async def test_a_grant_counts_once_and_only_inside_its_block(benches: Benches) -> None:

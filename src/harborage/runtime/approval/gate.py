@@ -126,6 +126,11 @@ class ApprovalGate:
         self._is_closed = False
 
     @property
+    def coordinator(self) -> PauseCoordinator:
+        """Where its pauses are opened."""
+        return self._coordinator
+
+    @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens under which calls wait, oldest first."""
         return tuple(self._waiting)

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from harborage.tasks import TaskRegistry
     from harborage.tools import BetweenAttempts
 
-__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor"]
+__all__ = ["CatalogToolExecutor", "ParallelDispatchError", "ToolInvokeError", "catalog_executor", "known_tools"]
 
 _EXEMPT_TAG = "artifact"
 _NO_PAUSE = "a tool cannot pause its run by returning a RequestPause; return what is missing and let the planner ask"
@@ -109,6 +109,18 @@ def catalog_executor(executor: object) -> CatalogToolExecutor | None:
         return None
     is_own = type(executor).execute_decision is not CatalogToolExecutor.execute_decision
     return None if is_own else executor
+
+
+def known_tools(executor: object) -> tuple[str, ...] | None:
+    """The names of the tools that an executor calls: those of its catalog, of the one that it wraps, or the
+    `tool_names` that it says; None where nothing is known of them."""
+    if isinstance(executor, CatalogToolExecutor):
+        return executor.tool_names
+    said = getattr(executor, "tool_names", None)
+    if said is not None and not callable(said):
+        return tuple(said)
+    wrapped = (one for one in getattr(executor, "__dict__", {}).values() if isinstance(one, CatalogToolExecutor))
+    return next((one.tool_names for one in wrapped), None)
 
 
 def _find_handle(registry: HandleRegistry | None, given: ToolContext, run_id: str, name: str) -> Any:

@@ -27,7 +27,7 @@ from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalGate
 from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.dispatch import Acting, carry_out, dispatch_by_executor
-from harborage.runtime.dispatch.executor import catalog_executor
+from harborage.runtime.dispatch.executor import catalog_executor, known_tools
 from harborage.runtime.dispatch.outcome import OutcomeStatus
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder
@@ -64,7 +64,7 @@ class RunLoop:
     on.
 
     Raises:
-        RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked.
+        RunLoopMisconfiguredError: no registry or no coordinator, or a gate that could never be asked or answered.
         CallbackKindError: the hook is not async.
     """
 
@@ -78,7 +78,7 @@ class RunLoop:
         hard_cancel_hook: Callable[[str], Awaitable[None]] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         max_control_history: int = MAX_CONTROL_HISTORY,
-        approval_gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None = None,
+        approval_gates: ApprovalGate | Mapping[str, ApprovalGate] | None = None,
         pause_status_recheck_interval: timedelta = _RECHECK,
         control_errors: ControlErrors | str = ControlErrors.FAIL,
         logger: logging.Logger | None = None,
@@ -93,7 +93,7 @@ class RunLoop:
             bus=bus,
             tasks=task_registry,
             history=self._history,
-            gates=_gates(approval_gates),
+            gates=_gates(approval_gates, coordinator),
             clock=timers_of(clock),
             stamp=clock,
             control_errors=one_of(ControlErrors, control_errors, "control_errors"),
@@ -143,13 +143,16 @@ class RunLoop:
             self._retire(inbox)
 
     def _check_gates(self, spec: RunSpec) -> None:
-        """Refuse a run whose catalog lacks a gated tool: a gate under a misspelt name would guard nothing."""
-        executor = catalog_executor(spec.tool_executor)
-        if executor is None:
-            return
-        unknown = [name for name in self._services.gates.names if executor.tool(name) is None]
+        """Refuse a run whose catalog lacks a gated tool: a gate under a misspelt name would guard nothing.
+
+        The catalog is that of the executor, be it wrapped in one of an embedder.
+        """
+        names = known_tools(spec.tool_executor)
+        if names is None:
+            return  # what an executor of an embedder calls its tools, it alone knows
+        unknown = [name for name in self._services.gates.names if name not in names]
         if unknown:
-            known = ", ".join(executor.tool_names) or "none"
+            known = ", ".join(names) or "none"
             raise RunLoopMisconfiguredError(
                 f"approval_gates name tools that the run's catalog does not hold: {', '.join(sorted(unknown))}; "
                 f"it holds: {known}. Correct the name, or give runs over another catalog a RunLoop of their own"
@@ -263,9 +266,10 @@ def _required(part: T | None, name: str) -> T:
     return part
 
 
-def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None) -> Gates:
-    """The gates that a call can be asked at; an entry without one is left out."""
+def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate] | None, coordinator: PauseCoordinator | None) -> Gates:
+    """The gates that a call can be asked at, and answered at through the loop."""
     if isinstance(gates, ApprovalGate):
+        _check_coordinator(gates, coordinator, "approval_gates")
         return Gates(for_all=gates)
     if gates is not None and not isinstance(gates, Mapping):
         raise RunLoopMisconfiguredError(
@@ -273,17 +277,24 @@ def _gates(gates: ApprovalGate | Mapping[str, ApprovalGate | None] | None) -> Ga
         )
     kept: dict[str, ApprovalGate] = {}
     for name, gate in ({} if gates is None else gates).items():
-        if gate is None:
-            continue
         if not name:
             raise RunLoopMisconfiguredError(f"approval_gates: {name!r} names no tool, so its gate would never be asked")
         if not isinstance(gate, ApprovalGate):
             raise RunLoopMisconfiguredError(
                 f"approval_gates[{name!r}] is {type(gate).__name__}, not an ApprovalGate, and would never be asked; "
-                "pass ApprovalGate(policy, coordinator, bus, redactor)"
+                "pass ApprovalGate(policy, coordinator, bus, redactor), or leave a tool out that needs no approval"
             )
+        _check_coordinator(gate, coordinator, f"approval_gates[{name!r}]")
         kept[name] = gate
     return Gates(kept)
+
+
+def _check_coordinator(gate: ApprovalGate, coordinator: PauseCoordinator | None, where: str) -> None:
+    if gate.coordinator is not coordinator:
+        raise RunLoopMisconfiguredError(
+            f"{where} opens its pauses at another coordinator than the loop's, which would show and settle none of "
+            "them; pass the same coordinator to both"
+        )
 
 
 async def _over_catalog(
