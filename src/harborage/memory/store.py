@@ -1,8 +1,8 @@
 """`SessionMemory`: what sessions remember, kept in the state store under each session's own identity.
 
 Nothing of a session is kept in this process between two calls, so memory outlives it and several may share a store.
-Changes of one session are made one after the other here; between processes the last write wins, and a change reads
-what is stored right before it writes.
+Changes of one session are made one after the other here; where another process was faster, a change is made anew of
+what that one stored. Only over a store that cannot tell, the last write of two processes wins.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from harborage.memory.state import (
     summarised,
 )
 from harborage.memory.values import Memory, MemoryHealth, MemoryPatch, MemorySnapshot, MemoryStrategy, Turn
-from harborage.state import NotFoundError, StateRecord, StateStore
+from harborage.state import NotFoundError, StateRecord, StateStore, SwappingStateStore
 
 __all__ = ["STATE_KIND", "ConversationSummariser", "SessionMemory"]
 
@@ -101,6 +101,7 @@ class SessionMemory:
             raise MemoryConfigError("memory strategy rolling_summary needs a summariser: give a model, or a summariser")
         self.config = config
         self._state = state
+        self._swapping = state if isinstance(state, SwappingStateStore) else None
         self._bus = bus
         self._summariser = summariser
         self._clock = clock
@@ -248,10 +249,11 @@ class SessionMemory:
 
     async def _change(self, who: Identity, change: Callable[[MemoryState], Change]) -> MemoryState:
         """Store what `change` makes of what is stored now, and announce it; hold the session's lock."""
-        before = await self._load(who)
-        done = change(before)
-        if done.state is not before:
-            await self._save(who, done.state)
+        while True:
+            before, event_id = await self._loaded(who)
+            done = change(before)
+            if done.state is before or await self._swapped(who, done.state, event_id):
+                break
         if done.reason:
             payload = MemoryHealthChangedPayload(
                 prior_health=before.health, new_health=done.state.health, reason=done.reason
@@ -263,26 +265,36 @@ class SessionMemory:
         return done.state
 
     async def _load(self, who: Identity) -> MemoryState:
+        return (await self._loaded(who))[0]
+
+    async def _loaded(self, who: Identity) -> tuple[MemoryState, str]:
+        """What is stored, and the event id that wrote it; blank where nothing is."""
         assert isinstance(self.config.strategy, MemoryStrategy)
         empty = MemoryState(strategy=self.config.strategy)
         if self.config.strategy is MemoryStrategy.NONE:
-            return empty
+            return empty, ""
         try:
             record = await self._state.load(who.with_run(""), STATE_KIND)
         except NotFoundError:
-            return empty
+            return empty, ""
         try:
             state = read_state(record.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MemoryCorruptError(who.session_id, error_text(error)) from error
         if state.strategy is not self.config.strategy:
-            return empty
+            return empty, record.event_id
         self._watch(who, state)
-        return state
+        return state, record.event_id
 
     async def _save(self, who: Identity, state: MemoryState) -> None:
-        data = codec.encode(state, "memory")
-        await self._state.save(StateRecord(new_id(), who.with_run(""), STATE_KIND, data))
+        await self._state.save(_record(who, state))
+
+    async def _swapped(self, who: Identity, state: MemoryState, after: str) -> bool:
+        """Store the state in place of what `after` wrote; False when another process has stored something since."""
+        if self._swapping is not None:
+            return await self._swapping.swap(_record(who, state), after=after)
+        await self._save(who, state)
+        return True
 
     def _watch(self, who: Identity, state: MemoryState) -> None:
         """Let the recovery loop look after a session that has fallen behind."""
@@ -322,6 +334,10 @@ class SessionMemory:
             self._bus.publish_nowait(Event(type, who, payload))
         except Exception as error:  # noqa: BLE001 - announcing must not fail what is announced
             self._logger.warning("%s was not published: %s", type, error_reason(error))
+
+
+def _record(who: Identity, state: MemoryState) -> StateRecord:
+    return StateRecord(new_id(), who.with_run(""), STATE_KIND, codec.encode(state, "memory"))
 
 
 async def _summarised(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harborage.state.storage import open_storage as open_storage
     from harborage.state.store import StateRecord as StateRecord
     from harborage.state.store import StateStore as StateStore
+    from harborage.state.store import SwappingStateStore as SwappingStateStore
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -53,6 +54,6 @@ else:
             ),
             "harborage.state.memory": "MemoryStateStore",
             "harborage.state.storage": "STORAGE_DRIVERS Storage StorageFactory open_storage",
-            "harborage.state.store": "StateRecord StateStore",
+            "harborage.state.store": "StateRecord StateStore SwappingStateStore",
         },
     )

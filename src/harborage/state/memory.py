@@ -45,6 +45,15 @@ class MemoryStateStore:
         self._records[slot] = _owned(record, self._clock.now())
         self._slots[event] = slot
 
+    async def swap(self, record: StateRecord, *, after: str) -> bool:
+        self._check_open()
+        check_record(record)
+        kept = self._records.get((record.identity, record.kind))
+        if ("" if kept is None else kept.event_id) != after:
+            return False
+        await self.save(record)
+        return True
+
     async def load(self, identity: Quadruple, kind: str) -> StateRecord:
         self._check_open()
         check_slot(identity, kind, "state.load")

@@ -14,7 +14,7 @@ import msgspec
 from harborage.identity import Identity, Quadruple, require_triple
 from harborage.state.errors import InvalidRecordError
 
-__all__ = ["StateRecord", "StateStore", "check_record", "check_slot"]
+__all__ = ["StateRecord", "StateStore", "SwappingStateStore", "check_record", "check_slot"]
 
 
 class StateRecord(msgspec.Struct, frozen=True):
@@ -73,6 +73,21 @@ class StateStore(Protocol):
 
     async def aclose(self) -> None:
         """Release what the store holds; later calls raise StoreClosedError. Closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class SwappingStateStore(StateStore, Protocol):
+    """A record store that can also change a record only where nobody else has done so since it was read."""
+
+    async def swap(self, record: StateRecord, *, after: str) -> bool:
+        """Put `record` in its slot as long as that holds what event id `after` wrote; "" stands for an empty slot.
+
+        False, and nothing done, where it holds something else: load it again, and swap that.
+
+        Raises:
+            IdempotencyConflictError, InvalidRecordError: as for `save`.
+        """
         ...
 
 

@@ -65,6 +65,28 @@ class PostgresStateStore:
         while not await self._database.run(work):
             continue
 
+    async def swap(self, record: StateRecord, *, after: str) -> bool:
+        self._check_open()
+        check_record(record)
+        who = record.identity
+        slot = (who.tenant_id, who.user_id, who.session_id, who.run_id, record.kind)
+        args = (*slot, record.event_id, bytes(record.data), record.version, record.updated_at or self._clock.now())
+
+        async def work(connection: Connection, is_again: bool) -> bool:
+            try:
+                row = await connection.fetchrow(_SQL["swap"], *args, after)
+            except Exception as error:
+                if not is_unique_violation(error):
+                    raise
+                raise IdempotencyConflictError(record.event_id) from None
+            if row is not None or not is_again:
+                return row is not None
+            # Of a change whose answer was lost it may have been this very call that made it.
+            kept = await connection.fetchrow(_SQL["load_by_event_id"], *slot[:3], record.event_id)
+            return kept is not None
+
+        return await self._database.run(work)
+
     async def load(self, identity: Quadruple, kind: str) -> StateRecord:
         self._check_open()
         check_slot(identity, kind, "state.load")

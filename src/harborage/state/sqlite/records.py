@@ -35,6 +35,22 @@ class SQLiteStateStore:
         data = bytes(record.data)
         await self._database.write(lambda transaction: self._save(transaction, record, data, updated_at))
 
+    async def swap(self, record: StateRecord, *, after: str) -> bool:
+        self._check_open()
+        check_record(record)
+        updated_at = micros(record.updated_at or self._clock.now())
+        data = bytes(record.data)
+        key = (*_triple(record.identity), record.identity.run_id, record.kind)
+
+        def swapped(transaction: Transaction) -> bool:
+            row: Any = transaction.execute(self._sql["in_slot"], key).get
+            if ("" if row is None else row[2]) != after:
+                return False
+            self._save(transaction, record, data, updated_at)
+            return True
+
+        return await self._database.write(swapped)
+
     async def load(self, identity: Quadruple, kind: str) -> StateRecord:
         self._check_open()
         check_slot(identity, kind, "state.load")

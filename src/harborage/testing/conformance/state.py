@@ -23,6 +23,7 @@ from harborage.state import (
     StateRecord,
     StateStore,
     StoreClosedError,
+    SwappingStateStore,
 )
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, expect_raises, run_scenarios
 
@@ -268,6 +269,41 @@ async def a_hundred_writers_of_one_slot(store: StateStore) -> None:
             await expect_raises(NotFoundError, store.load_by_event_id(record.event_id, who=ME), "a replaced event id")
 
 
+async def a_swap_needs_what_was_read(store: StateStore) -> None:
+    """It changes the slot only where that holds what it names; an empty slot is named by nothing."""
+    if not isinstance(store, SwappingStateStore):
+        return
+    first, second, third = a_record(b"1"), a_record(b"2"), a_record(b"3")
+    expect_equal(await store.swap(first, after="nobody"), False, "a swap of an empty slot that names a record")
+    expect_equal(await store.swap(first, after=""), True, "a swap of an empty slot")
+    expect_equal(await store.swap(second, after=""), False, "a swap of a full slot that names nothing")
+    expect_equal((await store.load(ME, "kind")).data, b"1", "what stayed")
+    expect_equal(await store.swap(second, after=first.event_id), True, "a swap that names what is there")
+    expect_equal(await store.swap(third, after=first.event_id), False, "a swap that names what was there")
+    expect_equal((await store.load(ME, "kind")).event_id, second.event_id, "what is there now")
+    await expect_raises(NotFoundError, store.load_by_event_id(third.event_id, who=ME), "what was not kept")
+    await expect_raises(InvalidRecordError, store.swap(a_record(event_id=""), after=""), "a swap without an event id")
+
+
+async def of_a_hundred_swaps_none_is_lost(store: StateStore) -> None:
+    """Callers that read, add to it and swap, again where somebody was faster, all leave their mark."""
+    if not isinstance(store, SwappingStateStore):
+        return
+
+    async def add(index: int) -> None:
+        for _ in range(CALLERS):  # a swap fails only where another one was faster, which is then done
+            try:
+                before = await store.load(ME, "kind")
+                after, data = before.event_id, before.data
+            except NotFoundError:
+                after, data = "", b""
+            if await store.swap(a_record(data + bytes([index])), after=after):
+                return
+
+    await asyncio.gather(*(add(index) for index in range(CALLERS)))
+    expect_equal(sorted((await store.load(ME, "kind")).data), list(range(CALLERS)), "the marks")
+
+
 async def a_hundred_times_the_same_save(store: StateStore) -> None:
     """A hundred concurrent saves of one record all succeed and store it once."""
     record = a_record()
@@ -297,6 +333,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     buffers_are_copied,
     a_hundred_writers_of_their_own_slots,
     a_hundred_writers_of_one_slot,
+    a_swap_needs_what_was_read,
+    of_a_hundred_swaps_none_is_lost,
     a_hundred_times_the_same_save,
 )
 

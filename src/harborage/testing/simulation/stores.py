@@ -230,6 +230,9 @@ class _State:
     async def save(self, record: StateRecord) -> None:
         await self._ask(f"state.save {_plain(record.kind)}", self._store.save, record)
 
+    async def swap(self, record: StateRecord, *, after: str) -> bool:
+        return bool(await self._ask(f"state.swap {_plain(record.kind)}", self._store.swap, record, after=after))
+
     async def load(self, identity: Quadruple, kind: str) -> StateRecord:
         found: StateRecord = await self._ask(f"state.load {_plain(kind)}", self._store.load, identity, kind)
         return found
