@@ -98,7 +98,9 @@ class RunContext(msgspec.Struct, kw_only=True):
     """What a planner reads to decide its next step.
 
     `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
-    `input_artifacts` are what the user attached, the same at every step. A callback that is None is not wanted;
+    `input_artifacts` are what the user attached, the same at every step; `session_artifacts` what the session holds
+    now, `artifacts_at_start` what it held at the run's first step, None where that is not told: a prompt that begins
+    with those keeps its beginning. A callback that is None is not wanted;
     `on_chunk` set means that the answer is streamed. `steps_left` is how many steps the run's own cap leaves, negative
     where there is none; at 0 only a finish is accepted. `emit` publishes an event under this run's identity.
     """
@@ -118,6 +120,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     artifacts: ArtifactStore | None = None
     input_artifacts: Sequence[InputArtifactView] = ()
     session_artifacts: Sequence[ArtifactManifestEntry] = ()
+    artifacts_at_start: Sequence[ArtifactManifestEntry] | None = None
     control: ControlSignals = ControlSignals()
     budget: Budget = Budget()
     steps_left: int = -1

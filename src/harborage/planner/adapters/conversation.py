@@ -14,7 +14,7 @@ from harborage.llm.content import Part, TextPart
 from harborage.planner.context import RunContext, effective_reasoning_replay
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.multimodal import materialize_input_content
-from harborage.planner.react.blocks import background_results, context_blocks, resumed
+from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
 from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME
 from harborage.planner.react.replay import Replay
@@ -37,6 +37,8 @@ def conversation(run: RunContext) -> list[ChatMessage]:
     messages.append(_request(run))
     if run.trajectory is not None:
         messages += _history(run, run.trajectory, can_fetch)
+    if changed := changed_artifacts(run, can_fetch=can_fetch):
+        messages.append(_user(changed))
     return messages
 
 

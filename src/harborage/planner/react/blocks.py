@@ -19,7 +19,7 @@ from harborage.planner.views import ArtifactManifestEntry, MemoryBlocks
 if TYPE_CHECKING:
     from harborage.planner.context import RunContext
 
-__all__ = ["background_results", "context_blocks", "injected_context", "resumed"]
+__all__ = ["background_results", "changed_artifacts", "context_blocks", "injected_context", "resumed"]
 
 
 class _Frame:
@@ -76,12 +76,16 @@ _ARTIFACT_RULES: Final = (
     'To read one, call artifact_fetch(ref="…") with its ref.',
     "Do not claim to know a content that you have not read.",
 )
-_ARTIFACTS: Final = _Frame("session_artifacts", "Files of this session.", _ARTIFACT_RULES)
-_UNREADABLE_ARTIFACTS: Final = _Frame(
-    "session_artifacts",
-    "Files of this session.",
-    (*_ARTIFACT_RULES[:2], "No tool of this run reads them; pass a ref on where one is asked for.", _ARTIFACT_RULES[3]),
+_UNREADABLE_RULES: Final = (
+    *_ARTIFACT_RULES[:2],
+    "No tool of this run reads them; pass a ref on where one is asked for.",
+    _ARTIFACT_RULES[3],
 )
+_ARTIFACTS: Final = _Frame("session_artifacts", "Files of this session.", _ARTIFACT_RULES)
+_UNREADABLE_ARTIFACTS: Final = _Frame("session_artifacts", "Files of this session.", _UNREADABLE_RULES)
+_CHANGED: Final = "Files of this session that came or went since the run began."
+_NEW_ARTIFACTS: Final = _Frame("session_artifacts", _CHANGED, _ARTIFACT_RULES)
+_NEW_UNREADABLE_ARTIFACTS: Final = _Frame("session_artifacts", _CHANGED, _UNREADABLE_RULES)
 _CALLER: Final = _Frame("run_context", "Facts that the caller gave to this run.", _CONTEXT_RULES)
 _BACKGROUND: Final = _Frame(
     "background_results",
@@ -109,11 +113,31 @@ def context_blocks(run: RunContext, *, can_fetch: bool = True) -> Iterator[str]:
         yield _CONVERSATION.around_json("conversation", memory.conversation)
     if run.skills_context:
         yield _SKILLS.around_json("skills", list(run.skills_context))
-    if run.session_artifacts:
+    if artifacts := run.session_artifacts if run.artifacts_at_start is None else run.artifacts_at_start:
         frame = _ARTIFACTS if can_fetch else _UNREADABLE_ARTIFACTS
-        yield frame.around(_rows(run.session_artifacts, can_fetch), "list")
+        yield frame.around(_rows(artifacts, can_fetch), "list")
     if run.llm_context:
         yield _CALLER.around_json("llm_context", run.llm_context)
+
+
+def changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
+    """The text for the artifacts that came or went since the run's first step, empty when none did.
+
+    It stands behind the history: in the block of all artifacts it would change what the provider has kept.
+    """
+    if run.artifacts_at_start is None or run.session_artifacts is run.artifacts_at_start:
+        return ""
+    known, now = {one.ref for one in run.artifacts_at_start}, {one.ref for one in run.session_artifacts}
+    came = [one for one in run.session_artifacts if one.ref not in known]
+    gone = [one_line(one.ref) for one in run.artifacts_at_start if one.ref not in now]
+    if not (came or gone):
+        return ""
+    frame = _NEW_ARTIFACTS if can_fetch else _NEW_UNREADABLE_ARTIFACTS
+    rows = [_rows(came, can_fetch)] if came else []
+    if gone:
+        more = f" and {len(gone) - MANIFEST_ROWS} more" if len(gone) > MANIFEST_ROWS else ""
+        rows.append(f"No longer there: {', '.join(gone[:MANIFEST_ROWS])}{more}")
+    return frame.around("\n".join(rows), "list")
 
 
 def injected_context(payload: Any) -> str:

@@ -18,7 +18,7 @@ from harborage.planner.context import RunContext, effective_reasoning_replay
 from harborage.planner.emission import publish
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.multimodal import materialize_input_content
-from harborage.planner.react.blocks import background_results, context_blocks, resumed
+from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
 from harborage.planner.react.guidance import GuidanceLine, guidance_lines
 from harborage.planner.react.limits import near_limit
 from harborage.planner.react.memo import kept_with
@@ -84,6 +84,8 @@ class DefaultPromptBuilder:
         messages.append(kept_with(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
             messages += self._history(run, run.trajectory, can_fetch)
+        if changed := changed_artifacts(run, can_fetch=can_fetch):
+            messages.append(_user(changed))
         warning = near_limit(run.budget, run.now())
         if warning:
             messages.append(_user(warning))  # last: what comes before it stays what the provider has kept

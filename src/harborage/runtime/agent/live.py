@@ -28,7 +28,8 @@ class LiveRun(msgspec.Struct, kw_only=True):
     """What a run's effects work with. `base` is the template of each step's context, `context` that of the last step,
     `state` the run itself, `unanswered` the approvals that it asked for and waits for no more; `was_cut_at_gate` says
     that there may be others, from before this process carried it. `transcript` and
-    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown. A rehearsal calls
+    `manifest` are what its record holds of model calls, and of artifacts that its planner was shown, `first_manifest`
+    those of its first step. A rehearsal calls
     no tool that has effects. `nonce` tells a run that is not recorded from another one of the same id. `retained` are
     the tasks that the run spawned to wait for, each with the id or name of its group. `has_children` says that it has
     spawned tasks, `named_groups` are the groups that its spawns named, `followed` those it is told the end of;
@@ -50,6 +51,7 @@ class LiveRun(msgspec.Struct, kw_only=True):
     was_cut_at_gate: bool = False
     transcript: Transcript | None = None
     manifest: tuple[ArtifactManifestEntry, ...] = ()
+    first_manifest: tuple[ArtifactManifestEntry, ...] | None = None
     is_rehearsal: bool = False
     nonce: str = ""
     retained: dict[str, str] = msgspec.field(default_factory=dict)

@@ -145,6 +145,8 @@ def recall(live: LiveRun, planned: Planned) -> None:
     if planned.heard:
         live.told().recall(bytes(planned.heard))
     live.manifest = planned.manifest_after(live.manifest)
+    if live.first_manifest is None:
+        live.first_manifest = live.manifest
 
 
 async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
@@ -176,6 +178,8 @@ async def _decided(services: AgentServices, live: LiveRun, run: RunState, accoun
             if known_artifacts is None
             else known_artifacts
         )
+    if live.first_manifest is None:
+        live.first_manifest = tuple(live.base.session_artifacts)
     context = _context(live, run, notes)
     live.context = context
     known = run.trajectory.summary
@@ -246,6 +250,7 @@ def _context(live: LiveRun, run: RunState, notes: StepNotes) -> RunContext:
         trajectory=run.trajectory,
         control=run.signals,
         pending_tool_calls=run.pending,
+        artifacts_at_start=live.first_manifest,
         steps_left=run.max_steps - run.steps,
         on_reasoning=notes.on_reasoning,
         on_assistant_content=notes.on_assistant_content,
