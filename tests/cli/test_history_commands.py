@@ -308,7 +308,7 @@ def test_a_fork_is_limited_as_a_run_is(run_ids: list[str], typed: Typed) -> None
     for option, value, code, last in (
         ("--deadline", "0.000001", 4, "harborage: out of time"),
         ("--max-steps", "2", 4, "harborage: the limit of 2 steps is reached"),
-        ("--max-cost", "0.5", 2, "harborage: llm: a cost limit needs a price, and none is known"),
+        ("--max-cost", "0.5", 2, "harborage: llm: a cost limit needs a price in US dollars, and none is known"),
         ("--deadline", "inf", 2, 'harborage: Invalid value "inf" for --deadline. Must be <= 315360000.'),
     ):
         found, _, err = typed(*fork, option, value)

@@ -31,7 +31,7 @@ class PriceUnknownError(LLMError):
     def __init__(self, model: str = "") -> None:
         self.model = model
         super().__init__(
-            f"llm: a cost limit needs a price, and none is known for {model or 'this client'}: set "
+            f"llm: a cost limit needs a price in US dollars, and none is known for {model or 'this client'}: set "
             f"llm.profiles[{model!r}].cost_overrides, install 'harborage[prices]', or limit tokens instead of cost"
         )
 

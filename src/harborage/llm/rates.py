@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import msgspec
 
 from harborage.llm.client import Cost, Usage
 
-__all__ = ["Rate", "Rates", "cost_at"]
+__all__ = ["Rate", "Rates", "cost_at", "in_dollars"]
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +43,17 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     output_audio: Rate | None = None
     reasoning: Rate | None = None
     request: float = 0.0
+
+
+def in_dollars(cost: Cost | None) -> float | None:
+    """The amount of a cost in US dollars; None for what is none: missing, not a finite number, negative, or in another
+    currency. Without a currency it is in dollars."""
+    if cost is None or (cost.currency and cost.currency.upper() != "USD"):
+        return None
+    amount: object = cost.total_cost  # a client of somebody else's may have put anything there
+    if not isinstance(amount, int | float) or isinstance(amount, bool) or not 0 <= amount < math.inf:
+        return None
+    return float(amount)
 
 
 def cost_at(rates: Rates, usage: Usage) -> Cost | None:

@@ -5,6 +5,7 @@ Opening a client starts here; the layers read settings that are complete and che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -109,7 +110,7 @@ def _check_profile(profile: ModelProfile, at: str) -> None:
     if profile.cost_overrides is not None:
         for field in ("input_per_million", "output_per_million"):
             price = getattr(profile.cost_overrides, field)
-            _require(price >= 0, f"{at}.cost_overrides.{field}", price, "at least 0")
+            _require(0 <= price < math.inf, f"{at}.cost_overrides.{field}", price, "at least 0, and finite")
     if profile.corrections is not None:
         _check_corrections(profile.corrections, f"{at}.corrections")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from harborage.llm.chain.layer import Layer
 from harborage.llm.chain.tokens import message_tokens, tokens_beside_messages
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
 from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
+from harborage.llm.rates import in_dollars
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
@@ -30,7 +30,8 @@ class Accounted(Layer):
     """Reserves and settles each call with the account of the work that makes it, once however many layers there are.
 
     An answer without a limit of its own is taken to be at most 4,096 tokens long. A call that a provider refused took
-    nothing; one that was cut short, or whose usage is not reported or impossible, is counted as it was reserved.
+    nothing; one that was cut short, or whose usage is not reported or impossible, is counted as it was reserved. What
+    is no amount of US dollars is no price.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Accounted(Layer):
         if self._load_prices is not None:
             await self._load_prices()
         model = model or self._cfg.model
-        if self._price_of(model, Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2)) is None:
+        if in_dollars(self._price_of(model, Usage(prompt_tokens=1, completion_tokens=1, total_tokens=2))) is None:
             raise PriceUnknownError(model)
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
@@ -84,15 +85,14 @@ class Accounted(Layer):
 
     def _taken(self, request: CompleteRequest, answer: CompleteResponse) -> tuple[int, float]:
         """The tokens and the price of an answered call; what it was estimated to take where its usage says nothing."""
-        usage, cost = answer.usage, answer.cost.total_cost
-        is_priced = 0 < cost < math.inf
+        said: Usage | None = answer.usage  # a client of somebody else's may leave it out
+        usage, cost = said or Usage(), in_dollars(answer.cost) or 0.0
         parts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
         if min(parts) < 0 or max(parts) == 0:
             estimate = self._estimate(request)
-            return estimate.tokens, max(cost if is_priced else 0.0, estimate.cost or 0.0)
-        if not is_priced:
-            known = self._price_of(request.model or self._cfg.model, usage)
-            cost = 0.0 if known is None else known.total_cost
+            return estimate.tokens, max(cost, estimate.cost or 0.0)
+        if not cost:
+            cost = in_dollars(self._price_of(request.model or self._cfg.model, usage)) or 0.0
         return max(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens), cost
 
     def _estimate(self, request: CompleteRequest) -> CallEstimate:
@@ -100,8 +100,8 @@ class Accounted(Layer):
         prompt = _tokens_of(request.messages) + tokens_beside_messages(request)
         answer = self._longest_answer(model, request)
         usage = Usage(prompt_tokens=prompt, completion_tokens=answer, total_tokens=prompt + answer)
-        cost = self._price_of(model, usage)
-        return CallEstimate(model=model, tokens=prompt + answer, cost=None if cost is None else cost.total_cost)
+        cost = in_dollars(self._price_of(model, usage))
+        return CallEstimate(model=model, tokens=prompt + answer, cost=cost)
 
     def _longest_answer(self, model: str, request: CompleteRequest) -> int:
         if request.max_tokens is not None:

@@ -7,6 +7,7 @@ of them are silent the cost stays zero.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -89,9 +90,10 @@ class Metered(Layer):
         return backfilled(request, answer, profile.cost_overrides) if profile.corrections.usage_backfill else answer
 
     def _cost(self, model: str, answer: CompleteResponse) -> Cost:
-        if answer.cost.total_cost:
-            return answer.cost
-        return self.price_of(model, answer.usage) or answer.cost
+        said: Cost | None = answer.cost  # a client of somebody else's may have put anything there
+        if said is not None and said.total_cost and _is_amount(said.total_cost):
+            return said
+        return self.price_of(model, answer.usage) or Cost()
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
         who = effective_quadruple()
@@ -106,6 +108,10 @@ class Metered(Layer):
             occurred_at=self._deps.clock.now(),
         )
         announce(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _recorded_cost(cost: Cost) -> LLMCost:
