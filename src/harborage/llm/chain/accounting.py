@@ -86,7 +86,7 @@ class Accounted(Layer):
     def _taken(self, request: CompleteRequest, answer: CompleteResponse) -> tuple[int, float]:
         """The tokens and the price of an answered call; what it was estimated to take where its usage says nothing."""
         said: Usage | None = answer.usage  # a client of somebody else's may leave it out
-        usage, cost = said or Usage(), in_dollars(answer.cost) or 0.0
+        usage, cost = Usage() if said is None else said, in_dollars(answer.cost) or 0.0
         parts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
         if min(parts) < 0 or max(parts) == 0:
             estimate = self._estimate(request)

@@ -93,7 +93,8 @@ class Metered(Layer):
         said: Cost | None = answer.cost  # a client of somebody else's may have put anything there
         if said is not None and said.total_cost and _is_amount(said.total_cost):
             return said
-        return self.price_of(model, answer.usage) or Cost()
+        known = self.price_of(model, answer.usage)
+        return Cost() if known is None else known
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
         who = effective_quadruple()
