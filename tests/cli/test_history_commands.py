@@ -19,6 +19,7 @@ from harborage.runtime.history import history_of, read_run
 from harborage.runtime.host import Run, Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
+from harborage.testing.frozen import assert_replays
 from harborage.testing.planners import ScriptedPlanner
 
 AGENT = """
@@ -256,6 +257,56 @@ def test_a_run_is_frozen(project: Path, run_ids: list[str], typed: Typed) -> Non
     assert "would be overwritten" in err
     assert typed("freeze", run_ids[0], "--force")[0] == 0
     assert typed("freeze", run_ids[0], "-o", "elsewhere")[1].startswith("elsewhere/test_")
+
+
+SECRETIVE = """
+from harborage import Agent, CallTool, Finish, FinishReason, tool
+
+
+class Pays:
+    async def next(self, run):
+        steps = run.trajectory.steps
+        if not steps:
+            return CallTool("pay", amount=5, password="hunter2", note="Bearer abcdefghijklmnopqrstuvwxyz")
+        decides_by_secret = run.goal == "leak" and "abcdef" in str(steps[0].observation)
+        return Finish(FinishReason.GOAL, "leaked" if decides_by_secret else "paid")
+
+
+@tool
+async def pay(amount: int, password: str, note: str) -> str:
+    '''Pay.'''
+    return note
+
+
+agent = Agent(name="pays", planner=Pays(), tools=[pay])
+"""
+
+
+def test_a_run_with_secrets_is_frozen_if_it_replays_without_them(project: Path, typed: Typed) -> None:
+    """What is hidden in the record is hidden in what the agent decides; where it decides by a secret, that is told."""
+    (project / "agent.py").write_text(SECRETIVE)
+
+    async def made(goal: str) -> str:
+        async with await open_storage("sqlite:.harborage/harborage.db") as storage:
+            with recorded_agent("agent.py", project) as agent:
+                async with open_kept(agent, storage, "agent.py") as runtime:
+                    run = await runtime.start(goal, who=Identity("local", "me", "s1"))
+                    await run.result()
+                    return run.id
+
+    code, out, err = typed("freeze", asyncio.run(made("pay")))
+    assert code == 0, err
+    record = project / out.splitlines()[1]
+    assert "hunter2" not in record.read_text()
+    assert_replays(record, root=project)
+    (project / "agent.py").write_text(SECRETIVE.replace("amount=5", "amount=6"))
+    with pytest.raises(AssertionError, match="the planner decides something else"):
+        assert_replays(record, root=project)
+    (project / "agent.py").write_text(SECRETIVE)
+    code, _, err = typed("freeze", asyncio.run(made("leak")))
+    assert code == 1
+    assert "secrets are hidden in a frozen run, and without them the agent decides something else" in err
+    assert len(list((project / "tests").glob("*.py"))) == 1
 
 
 def test_what_does_not_replay_is_not_frozen(project: Path, run_ids: list[str], typed: Typed) -> None:

@@ -21,7 +21,6 @@ from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
 from harborage.errors import HarborageError
 from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
-from harborage.runtime.exchanges import Prompt
 from harborage.runtime.history import RunHistory, history_of
 
 if TYPE_CHECKING:
@@ -180,13 +179,12 @@ async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list
     return found
 
 
-def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Prompt], Prompt]:
-    """What hides in a prompt what freezing hides in a record."""
+def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Any], Any]:
+    """What hides in a prompt, or in what a step planned, what freezing hides in a record."""
     scrubber = Scrubber(secrets_of(environ))
 
-    def clean(prompt: Prompt) -> Prompt:
-        cleaned: Prompt = msgspec.convert(_cleaned(codec.to_plain(prompt), scrubber), Prompt)
-        return cleaned
+    def clean(value: Any) -> Any:
+        return codec.decode(codec.encode(_cleaned(codec.to_plain(value), scrubber)), type(value))
 
     return clean
 

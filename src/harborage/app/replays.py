@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -27,7 +27,6 @@ from harborage.runtime.options import RuntimeOptions
 if TYPE_CHECKING:
     from harborage.app.agent import Agent
     from harborage.artifacts import ArtifactStore
-    from harborage.runtime.exchanges import Prompt
     from harborage.runtime.history import Replayed
     from harborage.state.storage import Storage
 
@@ -70,7 +69,7 @@ async def replay_agent(
     record: Sequence[bytes],
     *,
     artifacts: ArtifactStore | None = None,
-    clean: Callable[[Prompt], Prompt] | None = None,
+    clean: Callable[[Any], Any] | None = None,
     logger: logging.Logger | None = None,
 ) -> Replayed:
     """Replay a run with the agent as it is now; the network is refused to the whole process meanwhile.

@@ -48,6 +48,12 @@ def freeze(
     return carry_out(lambda: _freeze(url, run.strip(), agent.strip(), out, force=force), debug=debug)
 
 
+_HIDDEN = (
+    "is not frozen: secrets are hidden in a frozen run, and without them the agent decides something else; keep them "
+    "out of what it decides by, for example in the environment of its tools"
+)
+
+
 async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) -> int:
     from harborage.app.freezing import FrozenRun, attached_to, cleaner, write_frozen
     from harborage.app.freezing import freeze as frozen_files
@@ -74,9 +80,11 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
         # What is written is what is tried: hiding secrets may not have changed what the planner makes of the rest.
         frozen: FrozenRun = decode(files.run_data, FrozenRun)
         replayed = await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())
+        is_by_hiding = replayed.difference is not None and (await replay_agent(found, entries)).difference is None
     if replayed.difference is not None:
+        what = _HIDDEN if is_by_hiding else "does not replay, so it is not frozen"
         why = printable(str(masked(replayed.told())))
-        sys.stderr.write(f"harborage: run {record.run_id} does not replay, so it is not frozen: {why}\n")
+        sys.stderr.write(f"harborage: run {record.run_id} {what}: {why}\n")
         return 1
     write_frozen(files, force=force)
     sys.stdout.write(f"{files.test}\n{files.run}\n")

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from harborage.events import EventBus
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.approval import ApprovalPolicy
-    from harborage.runtime.exchanges import Prompt
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
     from harborage.runtime.journal import Journal
@@ -336,7 +335,7 @@ class Runtime:
         *,
         artifacts: ArtifactStore | None = None,
         everywhere: bool = False,
-        clean: Callable[[Prompt], Prompt] | None = None,
+        clean: Callable[[Any], Any] | None = None,
     ) -> Replayed:
         """Run a recorded run again, offline, with this runtime's planner, tools and options, which need not be entered.
 

@@ -24,7 +24,7 @@ from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.carrying import Carriage, failure_of
 from harborage.runtime.engines.histories import History, latest_history, read_value
 from harborage.runtime.engines.recorder import RecordedFailureError
-from harborage.runtime.exchanges import Prompt, prompts_of
+from harborage.runtime.exchanges import prompts_of
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, offline
 from harborage.runtime.history.record import Opened, exchanges_in, open_record
@@ -117,14 +117,15 @@ async def replay(
     *,
     artifacts: ArtifactStore | None = None,
     everywhere: bool = False,
-    clean: Callable[[Prompt], Prompt] | None = None,
+    clean: Callable[[Any], Any] | None = None,
 ) -> Replayed:
     """Run a recorded run again with the planner, tools and options of `setup`, as far as its record goes.
 
     No tool runs, no model is opened and nothing is kept. The network is refused meanwhile: to what the replay starts,
     or `everywhere` to the whole process. `artifacts` are read for what the user had attached, by default from where
-    `setup` keeps them. `clean` does to a prompt what was done to the record, such as hiding secrets. Of a run with
-    rollovers the last history is replayed.
+    `setup` keeps them. `clean` does what was done to the record, such as hiding secrets, to what the planner asks and
+    gives now: to a `Prompt`, and to a `Planned` step; it returns a value of the same type. Of a run with rollovers the
+    last history is replayed.
 
     Raises:
         JournalCorruptError: the record cannot be read.
@@ -139,7 +140,7 @@ async def replay(
         attempts = stack.enter_context(offline(everywhere=everywhere))
         parts = await assemble(_rehearsed(setup, served, clock, artifacts))
         try:
-            watch = _Watch(tape, parts, served, clock, attempts)
+            watch = _Watch(tape, parts, served, clock, attempts, clean)
             difference, is_whole = await _carried(opened, parts, watch, setup.logger)
         finally:
             for close in parts.closers:
@@ -256,7 +257,16 @@ def _heard_in(entry: Any) -> msgspec.Raw | None:
 class _Watch:
     """Asks the planner again at each recorded step, and compares."""
 
-    def __init__(self, tape: _Tape, parts: Assembly, served: Served, clock: _StillClock, attempts: Attempts) -> None:
+    def __init__(
+        self,
+        tape: _Tape,
+        parts: Assembly,
+        served: Served,
+        clock: _StillClock,
+        attempts: Attempts,
+        clean: Callable[[Any], Any] | None,
+    ) -> None:
+        self._clean = clean
         self._tape = tape
         self._parts = parts
         self._served = served
@@ -345,6 +355,8 @@ class _Watch:
         return answer
 
     def _compare(self, recorded: Planned, now: Planned) -> None:
+        if self._clean is not None:
+            now = self._clean(_decided(now))
         if codec.encode(recorded.decision) != codec.encode(now.decision):
             what = "the planner decides something else"
             self._differs(DifferenceKind.DECISION, what, value_diff(recorded.decision, now.decision))
@@ -368,6 +380,11 @@ class _Watch:
 
 
 _NO_DECISION: Final = Finish(FinishReason.NO_PATH)
+
+
+def _decided(planned: Planned) -> Planned:
+    """What is compared of a step: the decision and the notes."""
+    return Planned(decision=planned.decision, **_notes(planned))
 
 
 def _notes(planned: Planned) -> dict[str, Any]:

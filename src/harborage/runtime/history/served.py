@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from harborage import codec
 from harborage.errors import HarborageError
@@ -30,7 +30,7 @@ class Heard(NamedTuple):
 class Served:
     """A client for one replay. `difference` is the first request that the record has no answer to."""
 
-    def __init__(self, *, is_any_recorded: bool, clean: Callable[[Prompt], Prompt] | None = None) -> None:
+    def __init__(self, *, is_any_recorded: bool, clean: Callable[[Any], Any] | None = None) -> None:
         self._is_any_recorded = is_any_recorded
         self._clean = clean
         self._step = 0
