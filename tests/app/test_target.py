@@ -75,7 +75,9 @@ def test_an_agent_that_is_not_ready_says_so_itself(tmp_path: Path) -> None:
         ("", ["give a file"]),
         (":agent", ["give a file"]),
         ("nowhere.py", ["no file", "nowhere.py"]),
-        ("folder/", ["no file"]),
+        ("folder/", ["is a folder", "name a file in it"]),
+        ("exits.py", ["importing it failed", "exits.py:3: it ends the process", "__main__"]),
+        ("leaves.py", ["making the agent failed", "leaves.py:4: it ends the process"]),
         ("no.such.module", ["No module named", "spelling"]),
         ("typo.py", ["importing it failed", "SyntaxError"]),
         ("crash.py", ["importing it failed", "crash.py:3: LookupError: at import"]),
@@ -87,13 +89,16 @@ def test_an_agent_that_is_not_ready_says_so_itself(tmp_path: Path) -> None:
         ("bare.py", ["no 'agent' in it", "define `agent = Agent(…)`"]),
         ("named.py", ["no 'agent' in it", "it has first, second"]),
         ("named.py:third", ["no 'third' in it", "it has first, second"]),
-        ("wrong.py", ["it is a int, not a harborage.app.Agent"]),
-        ("raises.py", ["making the agent failed", "ValueError: no key"]),
+        ("wrong.py", ["it is of type int, not a harborage.app.Agent"]),
+        ("raises.py", ["making the agent failed", "raises.py:4: ValueError: no key"]),
         ("needy.py", ["making the agent failed", "TypeError"]),
     ],
 )
 def test_what_names_no_agent_says_why(tmp_path: Path, target: str, words: list[str]) -> None:
     """Target, reason, and what to do about it."""
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "exits.py", "raise SystemExit(3)")
+    write(tmp_path / "leaves.py", "def agent():", "    raise SystemExit")
     write(tmp_path / "typo.py", "agent =")
     write(tmp_path / "crash.py", "raise LookupError('at import')")
     write(tmp_path / "deep.py", "import crash")
@@ -224,6 +229,8 @@ def test_what_looks_like_an_agent_is_no_question(tmp_path: Path) -> None:
         "examples/ordrs": "did you mean examples/orders.py?",
         "README.md": "--attach README.md",
         "./agent": "there is no such agent",
+        "agent.py:": "behind the colon comes the name of an agent",
+        "agent.py:a-b": "behind the colon comes the name of an agent",
         "zzz.qqq": "put quotes around the question",
     }
     for word, hint in refused.items():

@@ -157,6 +157,13 @@ def test_a_run_is_shown(run_ids: list[str], typed: Typed) -> None:
     assert "  agent agent.py, user me" in out
 
 
+def test_an_empty_list_says_so(run_ids: list[str], typed: Typed) -> None:
+    """On stderr, so that what reads the list reads nothing; narrowed, or not."""
+    code, out, err = typed("runs", "list", "--agent", "nope.py")
+    assert (code, out, err) == (0, "", "no run that fits is kept in sqlite:.harborage/harborage.db\n")
+    assert typed("runs", "list", "--json", "--agent", "nope.py") == (0, "", "")
+
+
 def test_a_run_is_json_for_machines(run_ids: list[str], typed: Typed) -> None:
     """The whole history."""
     shown = json.loads(typed("runs", "show", run_ids[0], "--json")[1])

@@ -67,6 +67,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"^  {name} +{re.escape(text)}$", shown, re.MULTILINE)
 
 
+def test_help_tells_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`harborage help run` is `harborage run --help`."""
+    assert main(["help", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["run", "--help"]) == 0
+    assert capsys.readouterr().out == shown
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_lives_in_a_file_of_its_name(name: str) -> None:
     """Each command is a function of its own name in a file of its own name."""
@@ -101,6 +109,8 @@ def test_the_version_is_printed(words: list[str], capsys: pytest.CaptureFixture[
         (["run", "agent.py", "x", "--max-steps", "many"], 'unable to convert "many" into int'),
         (["run", "agent.py", "x", "--deadline", "-1"], "--deadline"),
         (["run", "agent.py", "x", "--user"], "--user"),
+        (["doctor", "more", "words"], "Unexpected argument: more words. See 'harborage doctor --help'."),
+        (["help", "nope"], 'Unknown command "help"'),
     ],
 )
 def test_wrong_use_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,7 @@ def write_frozen(frozen: Frozen, *, force: bool = False) -> None:
         frozen.run.write_bytes(frozen.run_data)
         frozen.test.write_text(frozen.test_text, "utf-8")
     except OSError as error:
-        raise FreezeError(f"the frozen run cannot be written: {error}") from error
+        raise FreezeError(f"the frozen run cannot be written: {error}; -o names another folder") from error
 
 
 async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list[Attached]:

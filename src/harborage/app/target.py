@@ -26,6 +26,7 @@ __all__ = ["AgentNotReadyError", "TargetError", "importable", "is_target", "load
 
 _DEFAULT: Final = "agent"
 _MOST_FILES: Final = 1000
+_EXITS: Final = "it ends the process; put that below `if __name__ == '__main__':`"
 
 
 class TargetError(HarborageError):
@@ -67,6 +68,8 @@ def refuse_mistyped(word: str) -> None:
         return
     place, _ = _parts(word)
     path = Path(place)
+    if ":" in place and place.partition(":")[0].endswith(".py"):
+        raise TargetError(word, "behind the colon comes the name of an agent in that file, such as agent.py:agent")
     if _is_module_name(place) and "." not in place and _is_here(place):
         file = f"{place}.py" if Path(f"{place}.py").is_file() else f"{place}/__init__.py"
         raise TargetError(
@@ -162,9 +165,12 @@ def _agent(target: str, found: Any) -> Agent:
         except HarborageError:
             raise
         except Exception as error:
-            raise TargetError(target, f"making the agent failed: {type(error).__name__}: {error}") from error
+            what = f"{_where(error)}{type(error).__name__}: {error}"
+            raise TargetError(target, f"making the agent failed: {what}") from error
+        except SystemExit as error:
+            raise TargetError(target, f"making the agent failed: {_where(error)}{_EXITS}") from error
     if not isinstance(found, Agent):
-        raise TargetError(target, f"it is a {type(found).__name__}, not a harborage.app.Agent")
+        raise TargetError(target, f"it is of type {type(found).__name__}, not a harborage.app.Agent")
     return found
 
 
@@ -181,6 +187,8 @@ def _module(target: str, place: str) -> ModuleType:
         raise TargetError(target, f"{_where(error)}{error}; install it or check the spelling") from error
     except Exception as error:
         raise TargetError(target, f"importing it failed: {_where(error)}{type(error).__name__}: {error}") from error
+    except SystemExit as error:
+        raise TargetError(target, f"importing it failed: {_where(error)}{_EXITS}") from error
 
 
 def _where(error: BaseException) -> str:
@@ -211,6 +219,8 @@ def _from_module(target: str, place: str) -> ModuleType:
 
 
 def _from_file(target: str, path: Path) -> ModuleType:
+    if path.is_dir():
+        raise TargetError(target, f"{path} is a folder; name a file in it, such as {path / 'agent.py'}")
     if not path.is_file():
         raise TargetError(target, f"there is no file {path}{_did_you_mean(str(path))}")
     name = f"harborage_target_{path.stem}"

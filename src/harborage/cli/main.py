@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             case [] | ["--help" | "-h" | "help"]:
                 sys.stdout.write(_help())
                 return 0
+            case ["help", str(name)] if name in COMMANDS:
+                return _call([name, "--help"])
             case ["--version"]:
                 from harborage.cli.version import version
 
@@ -75,14 +77,16 @@ def _help() -> str:
 
 
 def _call(words: list[str]) -> int:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnusedCliTokensError
 
     try:
         code = app()(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         known = words[0] if words[0] in COMMANDS else ""
         place = f"harborage {known}" if known else "harborage"
-        sys.stderr.write(f"harborage: {_one_line(str(error))} See '{place} --help'.\n")
+        unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
+        text = f"Unexpected argument: {' '.join(unused)}" if unused else str(error)
+        sys.stderr.write(f"harborage: {_one_line(text)} See '{place} --help'.\n")
         return 2
     return code if isinstance(code, int) else 0
 

@@ -79,6 +79,9 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
         _print_lines(_row_json(one) for one in shown)
     elif shown:
         _print_lines(_table([_row(one) for one in shown]))
+    else:
+        is_narrowed = bool(status or agent or any(wanted.values()))
+        sys.stderr.write(f"no run {'that fits ' if is_narrowed else ''}is kept in {url}\n")
     if not is_json and len(found) > len(shown):
         sys.stderr.write(f"{len(found) - len(shown)} more; --limit shows them\n")
     return 0

@@ -91,7 +91,9 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
             case [one]:
                 return one
             case []:
-                raise NotWaitingError(f"run {self.record.run_id} waits for no answer; it stands {_stand(self.record)}")
+                raise NotWaitingError(
+                    f"run {self.record.run_id} waits for no answer; its status is {_stand(self.record)}"
+                )
             case several:
                 listed = "; ".join(f"{asked(one)}: harborage {does} {one.token}" for one in several)
                 raise NotWaitingError(f"{len(several)} questions are open, say which one: {listed}")
