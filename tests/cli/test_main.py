@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import resource
@@ -73,6 +74,20 @@ def test_help_tells_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert main(["run", "--help"]) == 0
     assert capsys.readouterr().out == shown
+
+
+def test_help_keeps_its_lines_at_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a command does is shown as it was written, without a word on a line of its own."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, (target, _, _) in COMMANDS.items():
+        module, _, function = target.partition(":")
+        written = inspect.getdoc(getattr(import_module(module), function))
+        assert main([name, "--help"]) == 0
+        shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert written is not None
+        assert [line for line in written.splitlines() if line not in shown] == [], name
 
 
 @pytest.mark.parametrize("name", COMMANDS)

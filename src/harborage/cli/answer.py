@@ -43,12 +43,13 @@ def answer(
     ] = "",
     debug: Annotated[bool, Parameter(help="Show where errors come from.", negative="", show_default=False)] = False,
 ) -> int:
-    """Answer the question of a run, or say what became of a call.
+    """Answer the question of a run, or resolve an interrupted call.
 
     A run that asked goes on with the words. Of a call that was under way when its
-    process died they say what came of it, as does --result for what is no text, and
-    --done where nothing came of it; 'approve' has such a call made again, 'reject'
-    leaves its outcome unknown. The answer is kept with the run, like theirs.
+    process died they say what came of it, as does --result for what is no text,
+    and --done where nothing came of it; 'approve' has such a call made again,
+    'reject' leaves its outcome unknown. The answer is kept with the run, like
+    theirs.
 
     Exit codes:
       0  the answer is kept

@@ -35,10 +35,10 @@ def approve(
 ) -> int:
     """Say yes to the call, or the pause, that a run waits with.
 
-    The answer is kept with the run. The process that carries the run acts on it at
-    once; where there is none, whoever resumes the run does, days later if need be.
-    It counts once, and for the very arguments that were shown. A call that was
-    interrupted, so that nobody knows whether it acted, is made again.
+    The answer is kept with the run. The process that carries the run acts on it
+    at once; where there is none, whoever resumes the run does, days later if need
+    be. It counts once, and for the very arguments that were shown. A call that
+    was interrupted, so that nobody knows whether it acted, is made again.
 
     Exit codes:
       0  the answer is kept

@@ -30,8 +30,8 @@ def cancel(
 ) -> int:
     """End a run that is not over.
 
-    The wish is kept with the run. The process that carries the run acts on it; where
-    there is none, whoever resumes the run does.
+    The wish is kept with the run. The process that carries the run acts on it;
+    where there is none, whoever resumes the run does.
 
     Exit codes:
       0  the wish is kept

@@ -34,10 +34,10 @@ def freeze(
 ) -> int:
     """Write a pytest file that replays a run, and the record it replays beside it.
 
-    The test needs no key, no network and no plugin. It passes as long as the agent
-    decides what it decided in this run, and shows the first difference when it does
-    not. Secrets are hidden in what is written. A run that does not replay now is
-    not frozen.
+    The test needs no key, no network and no plugin. It passes as long as the
+    agent decides what it decided in this run, and shows the first difference when
+    it does not. Secrets are hidden in what is written. A run that does not replay
+    now is not frozen.
 
     Exit codes:
       0  both files are written

@@ -29,13 +29,14 @@ def message(
 ) -> int:
     """Tell a run something, or answer what it waits to hear.
 
-    A run that has asked goes on with the answer; any other sees it before its next
-    step. It is kept with the run, and whoever carries the run, now or later, acts on
-    it. A call that waits for approval is answered by 'approve' and 'reject'.
+    A run that has asked goes on with the answer; any other sees it before its
+    next step. It is kept with the run, and whoever carries the run, now or later,
+    acts on it. A call that waits for approval is answered by 'approve' and
+    'reject'.
 
     Exit codes:
       0  the message is kept
-      1  the message was refused, another answer came first, or the database refused
+      1  it was refused, another answer came first, or the database refused
       2  wrong use: no such run, it is over, nothing to say
     """
     url, said = storage_url(storage, os.environ), " ".join(text).strip()

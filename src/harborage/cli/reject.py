@@ -33,15 +33,15 @@ def reject(
 ) -> int:
     """Say no to the call, or the pause, that a run waits with.
 
-    A call that is refused is not made, and the agent is told why; a run whose pause
-    is refused ends; a call that was interrupted is not made again, and the agent is
-    told that its outcome is unknown. The answer is kept with the run, like that of
-    'approve'.
+    A call that is refused is not made, and the agent is told why; a run whose
+    pause is refused ends; a call that was interrupted is not made again, and the
+    agent is told that its outcome is unknown. The answer is kept with the run,
+    like that of 'approve'.
 
     Exit codes:
       0  the answer is kept
       1  the answer was refused, another came first, or the database refused
-      2  wrong use: no such run, nothing to answer, several questions, not confirmed
+      2  wrong use: no such run, nothing or too much to answer, not confirmed
     """
     url = storage_url(storage, os.environ)
     return carry_out(lambda: _reject(url, run.strip(), reason), debug=debug)

@@ -32,10 +32,10 @@ def replay(
 ) -> int:
     """Run a recorded run again, offline, and compare every decision with the record.
 
-    The agent's planner is asked again at each step, with what it was shown then and
-    the answers that models, tools and people gave then. No tool is called, no model
-    is opened, and whatever tries to use the network is refused and named. The first
-    difference is shown: a changed prompt, decision, argument or ending.
+    The agent's planner is asked again at each step, with what it was shown then
+    and the answers that models, tools and people gave then. No tool is called, no
+    model is opened, and whatever tries to use the network is refused and named.
+    The first difference is shown: a changed prompt, decision, argument or ending.
 
     Exit codes:
       0  everything came out as it was recorded

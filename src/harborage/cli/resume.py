@@ -38,21 +38,21 @@ def resume(
     ] = "",
     debug: Annotated[bool, _flag("Show where errors come from.")] = False,
 ) -> int:
-    """Carry on a run that is not over, whatever became of the process that began it.
+    """Resume a run that is not over, also after its process died.
 
     Shows in short what has been, and goes on live from the last step that was
-    recorded, in the folder where the run was begun: steps are shown, questions put
-    and what you type goes to the agent, as with 'harborage run'. Nothing that was
-    recorded happens again.
+    recorded, in the folder where the run was begun: steps are shown, questions
+    put and what you type goes to the agent, as with 'harborage run'. Nothing that
+    was recorded happens again.
 
     A run that another process carries is followed from here, and steered; should
-    that process end, this one carries the run on. Of a run that is over the result
-    is shown again.
+    that process end, this one carries the run on. Of a run that is over the
+    result is shown again.
 
     Exit codes:
       0    the goal was reached
       1    the run failed with an error, or the agent's code does not fit it
-      2    wrong use: no such database or run, several to choose from, no such agent
+      2    wrong use: no such database, run or agent, or several runs to choose from
       3    ended without reaching the goal, or with calls refused, or was left
       4    out of time or steps, or at another limit
       130  cancelled

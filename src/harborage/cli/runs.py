@@ -22,7 +22,7 @@ __all__ = ["runs"]
 
 _ACTION = "`list` shows the latest runs, `show` one of them with every step."
 _RUN = "Which run: its id, or as much of its beginning as no other has."
-_STATUS = "Only runs that stand so."
+_STATUS = "Only runs with this status."
 _STORAGE = "The database, such as sqlite:FILE or postgres://…"
 _JSON = "Print JSON: a run a line, or the whole history."
 
