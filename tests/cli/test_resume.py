@@ -67,7 +67,7 @@ def test_a_killed_run_is_carried_on(slow: Path, at_terminal: Start, in_pipe: Sta
     assert second.end() == 0
     assert second.out == "seen it all\n"
     before, live = second.err.split("── from here on live ──")
-    assert "now   carried by nobody" in before
+    assert "now   interrupted" in before
     assert [line.strip() for line in before.splitlines() if "▸" in line] == [f"{n} ▸ look(at={n})" for n in (1, 2, 3)]
     assert [line.strip() for line in live.splitlines() if "▸" in line] == [f"{n} ▸ look(at={n})" for n in (3, 4, 5)]
     assert "✓ goal  6 steps" in live
@@ -115,7 +115,7 @@ def test_what_another_process_carries_is_followed_and_steered(at_terminal: Start
     first = in_pipe("run", "agent.py", "tick")  # a terminal that nobody reads would stop it
     first.read_until("3 ▸ tick()")
     second = at_terminal("resume")
-    second.expect("now   carried by another process")
+    second.expect("now   another worker executes it")
     second.expect("── from here on live ──")
     second.expect("▸ tick()")
     second.type("hello\r")
@@ -131,7 +131,7 @@ def test_a_follower_takes_over(slow: Path, at_terminal: Start) -> None:
     first = at_terminal("run", "slow.py", "look")
     first.expect("3 ▸ look(at=3)")
     second = at_terminal("resume")
-    second.expect("now   carried by another process")
+    second.expect("now   another worker executes it")
     second.expect("type to tell the agent something")
     first.kill()
     (slow / "go").touch()
@@ -165,7 +165,7 @@ def test_nothing_waits_once_a_run_is_over(in_pipe: Start) -> None:
             assert forked.end() == 0, forked.err
         healthy = in_pipe("doctor")
         assert healthy.end() == 0
-        assert healthy.out.endswith("✓ nothing waits\n")
+        assert healthy.out.endswith("✓ nothing needs you\n")
 
 
 def test_an_agent_that_is_gone_is_named(slow: Path, at_terminal: Start, in_pipe: Start) -> None:

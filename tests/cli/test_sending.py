@@ -129,7 +129,7 @@ def test_an_approval_waits_for_whoever_carries_the_run(project: Path, typed: Typ
     code, out, err = typed("approve", token_of(run_id), "--reason", "fine")
     assert (code, err) == (0, "")
     assert out == (
-        f"approved: publish(title=\"it\"); nobody carries the run now: 'harborage resume {run_id}' goes on with it\n"
+        f'approved: publish(title="it"); no worker is running it; continue with: harborage resume {run_id}\n'
     )
     assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     assert typed("approve", run_id)[0] == 2
@@ -227,7 +227,7 @@ def test_a_message_answers_a_run_that_asks(project: Path, typed: Typed) -> None:
     """Nobody who carries the run needs to be up."""
     run_id = waiting_run(project, "ask")
     code, out, _ = typed("message", run_id, "the", "second")
-    assert (code, out.startswith('answered: await_input: {"question":"Which?"}; nobody carries')) == (0, True)
+    assert (code, out.startswith('answered: await_input: {"question":"Which?"}; no worker')) == (0, True)
     assert carried_on(project, run_id)[1] == "told: the second"
 
 
@@ -305,7 +305,7 @@ def test_doctor_says_what_waits_and_on_whom(project: Path, typed: Typed) -> None
     carried_on(project, run_id)
     code, out, _ = typed("doctor")
     assert code == 0
-    assert "for nobody" not in out
+    assert "orphan" not in out
 
 
 def test_doctor_finds_no_database(typed: Typed) -> None:

@@ -62,15 +62,15 @@ def test_an_orphan_is_settled_on_demand(
     monkeypatch.chdir(tmp_path)
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert "✗ 1 wait for nobody:" in told
+    assert "✗ 1 orphan, which nothing will ever end:" in told
     assert "its run has ended" in told
-    assert "harborage doctor --settle ends what waits for nobody" in told
+    assert "harborage doctor --settle ends orphans" in told
     assert decision(tmp_path, token) is None
     assert main(["doctor", "--settle", "--yes"]) == 0
     assert f"✓ settled approval {token}: rejected" in capsys.readouterr().out
     assert decision(tmp_path, token) is PauseDecision.REJECT
     assert main(["doctor", "--settle", "--yes"]) == 0
-    assert "for nobody" not in capsys.readouterr().out
+    assert "orphan" not in capsys.readouterr().out
 
 
 def test_in_a_terminal_it_is_asked_first(tmp_path: Path, at_terminal: Start) -> None:

@@ -51,11 +51,11 @@ def test_a_run_has_a_word_for_where_it_stands() -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (CARRIED, "carried by another process, which wrote last 5.0 s ago: followed and steered from here"),
-        (READY, "carried by nobody, last written 5.0 s ago; carried on here"),
-        (ROW, "waiting since 5.0 s; carried on here"),
-        (BLOCKED, "blocked 5.0 s ago: why; tried again with the code of today"),
-        (PUT_OFF, "interrupted: provider unavailable (503), 5.0 s ago; tried again now"),
+        (CARRIED, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
+        (READY, "interrupted 5.0 s ago; resuming here"),
+        (ROW, "waiting for 5.0 s; resuming here"),
+        (BLOCKED, "blocked 5.0 s ago: why; trying again with the code of today"),
+        (PUT_OFF, "interrupted: provider unavailable (503), 5.0 s ago; trying again now"),
         (ENDED, "ended 5.0 s ago: why"),
         (FAILED, "failed 5.0 s ago: why"),
     ],

@@ -36,8 +36,8 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
 @pytest.mark.parametrize(
     ("one", "is_needed", "told"),
     [
-        (CARRIED, False, "carried by worker w1"),
-        (LEFT, True, "for a process that carries it (agent.py): harborage resume x1"),
+        (CARRIED, False, "executed by worker w1"),
+        (LEFT, True, "for a worker (agent.py): harborage resume x1"),
         (ASKED, True, "for a person, 2 d left, then reject: harborage approve x1, or reject"),
         (PAUSED, True, "for a person: harborage answer x1 TEXT, or approve, or reject"),
         (BLOCKED, True, "for the code that it was begun with (agent.py): harborage resume x1 tries again"),
@@ -46,7 +46,7 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
         (ORPHAN, True, "its run has ended"),
         (TIMER, False, "for its time, 5.0 s left, then looked at again"),
         (wait(WaitKind.RUN, Party.PERSON, name="t"), True, "for a person: harborage resume x1"),
-        (wait(WaitKind.GROUP, Party.NOBODY), True, "for nobody"),
+        (wait(WaitKind.GROUP, Party.NOBODY), True, "orphaned"),
     ],
 )
 def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, told: str) -> None:
@@ -60,13 +60,13 @@ def test_what_needs_a_person_comes_last() -> None:
     lines = waits_lines([ORPHAN, ASKED, CARRIED, SESSION, SESSION], NOW, settles=False)
     assert [line for line in lines if line and not line.startswith(" ")] == [
         "✓ 2 sessions open, each closed when left alone for long",
-        "✓ 1 wait that will end without you:",
-        "? 1 wait for you, or for somebody else:",
-        "✗ 1 wait for nobody:",
-        "harborage doctor --settle ends what waits for nobody, and what is overdue",
+        "✓ 1 item will end without you:",
+        "? 1 item needs a person:",
+        "✗ 1 orphan, which nothing will ever end:",
+        "harborage doctor --settle ends orphans, and what is overdue",
     ]
     assert "--settle" not in "".join(waits_lines([ASKED], NOW, settles=False))
-    assert waits_lines([], NOW, settles=False) == ["✓ nothing waits"]
+    assert waits_lines([], NOW, settles=False) == ["✓ nothing needs you"]
 
 
 def test_findings_and_what_was_settled_are_told() -> None:

@@ -47,9 +47,10 @@ def doctor(
     """Check the database, and list pending work: on whom it waits, until when.
 
     Runs, pauses, approvals, background tasks, groups and sessions are looked at,
-    whoever they belong to. What waits for nobody any more is an orphan: a pause
-    of a run that is over, a task whose run never began. --settle ends each in the
-    way that it says, and lets answers that are overdue take their default.
+    whoever they belong to. What no worker, timer or person will ever end is an
+    orphan: a pause of a run that is over, a task whose run never began. --settle
+    ends each in the way that it says, and lets answers that are overdue take
+    their default.
 
     Exit codes:
       0  all is well, and whatever waits ends by itself

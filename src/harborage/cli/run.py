@@ -50,10 +50,9 @@ def run(
     """Run an agent towards a goal, or ask the standard assistant, in this terminal.
 
     The assistant reads, searches and writes files of this folder, calculates and
-    fetches web pages; it asks before it writes a file, reads one that is named
-    like a file of secrets, or fetches a page. Without --model it takes the model
-    of the provider whose key is set, else of an Ollama that answers, else the
-    embedded one, and says which.
+    fetches web pages; it asks before it writes a file, fetches a page, or reads a
+    file named like one of secrets. Without --model it takes the model of the
+    provider whose key is set, else of an Ollama, else the embedded one.
 
     The run is kept: should this process end before it does, 'harborage resume'
     carries it on from its last step, and another terminal can answer for it.

@@ -80,7 +80,7 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
     elif shown:
         _print_lines(_table([_row(one) for one in shown]))
     else:
-        is_narrowed = bool(status or agent or any(wanted.values()))
+        is_narrowed = bool(status or agent or user or session)
         sys.stderr.write(f"no run {'that fits ' if is_narrowed else ''}is kept in {url}\n")
     if not is_json and len(found) > len(shown):
         sys.stderr.write(f"{len(found) - len(shown)} more; --limit shows them\n")

@@ -245,7 +245,7 @@ def what_now(record: RunRow) -> str:
     """Who acts on what was written."""
     if record.owner:
         return "the process that carries the run acts on it"
-    return f"nobody carries the run now: 'harborage resume {record.run_id}' goes on with it"
+    return f"no worker is running it; continue with: harborage resume {record.run_id}"
 
 
 def _stand(record: RunRow) -> str:

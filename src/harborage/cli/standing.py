@@ -68,12 +68,12 @@ def standing_of(row: RunRow, now: datetime) -> str:
         case RunPhase.FAILED:
             return f"failed {ago} ago: {row.reason}"
         case RunPhase.BLOCKED:
-            return f"blocked {ago} ago: {row.blocked}; tried again with the code of today"
+            return f"blocked {ago} ago: {row.blocked}; trying again with the code of today"
         case RunPhase.RUNNING:
-            return f"carried by another process, which wrote last {ago} ago: followed and steered from here"
+            return f"another worker executes it, last step {ago} ago; followed and steered from here"
         case _ if is_put_off(row):
-            return f"{row.reason}, {ago} ago; tried again now"
+            return f"{row.reason}, {ago} ago; trying again now"
         case RunPhase.PARKED:
-            return f"waiting since {ago}; carried on here"
+            return f"waiting for {ago}; resuming here"
         case RunPhase.PENDING:
-            return f"carried by nobody, last written {ago} ago; carried on here"
+            return f"interrupted {ago} ago; resuming here"

@@ -39,7 +39,7 @@ def waits_lines(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[
     """Everything that waits, two lines each; what needs a person comes last, where it is seen. `settles`: it will be
     settled next, so how to do that need not be told."""
     if not waits:
-        return ["✓ nothing waits"]
+        return ["✓ nothing needs you"]
     sessions = sum(one.kind is WaitKind.SESSION and not needs_person(one) for one in waits)
     calm = [one for one in waits if not needs_person(one) and one.kind is not WaitKind.SESSION]
     urgent = [one for one in waits if needs_person(one) and not one.is_orphan]
@@ -47,14 +47,14 @@ def waits_lines(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[
     each = "each " if sessions > 1 else ""
     lines = [f"✓ {plural(sessions, 'session')} open, {each}closed when left alone for long"] if sessions else []
     for title, group in (
-        (f"✓ {plural(len(calm), 'wait')} that will end without you", calm),
-        (f"? {plural(len(urgent), 'wait')} for you, or for somebody else", urgent),
-        (f"✗ {plural(len(orphans), 'wait')} for nobody", orphans),
+        (f"✓ {plural(len(calm), 'item')} will end without you", calm),
+        (f"? {plural(len(urgent), 'item')} {'needs' if len(urgent) == 1 else 'need'} a person", urgent),
+        (f"✗ {plural(len(orphans), 'orphan')}, which nothing will ever end", orphans),
     ):
         if group:
             lines += ["", f"{title}:", *(line for one in group for line in _wait_lines(one, now))]
     if any(one.is_orphan or one.is_overdue for one in waits) and not settles:
-        lines += ["", "harborage doctor --settle ends what waits for nobody, and what is overdue"]
+        lines += ["", "harborage doctor --settle ends orphans, and what is overdue"]
     return lines
 
 
@@ -70,9 +70,9 @@ def _whom(wait: Wait) -> str:
         return wait.orphan
     match wait.on:
         case Party.WORKER if wait.then.startswith("carried;"):
-            return f"carried by worker {wait.name}"
+            return f"executed by worker {wait.name}"
         case Party.WORKER:
-            return f"for a process that carries it{_agent(wait)}"
+            return f"for a worker{_agent(wait)}"
         case Party.PERSON:
             return "for a person"
         case Party.RUN:
@@ -82,7 +82,7 @@ def _whom(wait: Wait) -> str:
         case Party.CODE:
             return f"for the code that it was begun with{_agent(wait)}"
         case Party.NOBODY:
-            return "for nobody"
+            return "orphaned"
         case _ as unreachable:
             assert_never(unreachable)
 

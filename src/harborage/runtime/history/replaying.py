@@ -356,7 +356,7 @@ class _Watch:
 
     def _compare(self, recorded: Planned, now: Planned) -> None:
         if self._clean is not None:
-            now = self._clean(_decided(now))
+            now = self._clean(Planned(decision=now.decision, **_notes(now)))  # what is compared, and nothing else
         if codec.encode(recorded.decision) != codec.encode(now.decision):
             what = "the planner decides something else"
             self._differs(DifferenceKind.DECISION, what, value_diff(recorded.decision, now.decision))
@@ -380,11 +380,6 @@ class _Watch:
 
 
 _NO_DECISION: Final = Finish(FinishReason.NO_PATH)
-
-
-def _decided(planned: Planned) -> Planned:
-    """What is compared of a step: the decision and the notes."""
-    return Planned(decision=planned.decision, **_notes(planned))
 
 
 def _notes(planned: Planned) -> dict[str, Any]:
