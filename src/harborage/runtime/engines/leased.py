@@ -149,12 +149,16 @@ class Ledger:
             else:
                 return self._run.left()
 
-    async def release(self, change: Change) -> None:
+    async def release(self, change: Change, *, late: int) -> None:
         """Give the run back; a lease that was lost is nothing to give back.
+
+        A run that waits for a task without a run is looked at again when it is `late`: nobody may wake it before.
 
         Raises:
             HarborageError: the store refused.
         """
+        if change.awaits and not await self._is_kept(change.awaits):
+            change = replace(change, awaits="", wake_at=min(change.wake_at or late, late))
         try:
             await self._commit((), {}, change)
         except WaitCycleError:
@@ -197,6 +201,9 @@ class Ledger:
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
         return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=taken)
+
+    async def _is_kept(self, run_id: str) -> bool:
+        return bool((await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows)
 
     async def _was_kept(self) -> bool:
         """Whether an append that was cut short is in the journal all the same."""

@@ -50,7 +50,7 @@ from harborage.state.errors import DatabaseCorruptError, DatabaseError
 from harborage.store import Change, Claimed, Commit, NewRun, RunQuery, RunRow, Status, Store
 from harborage.store.errors import EntryDamagedError, RunKnownError
 from harborage.store.port import keep_alive
-from harborage.store.times import moment
+from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
@@ -400,7 +400,8 @@ class StoredEngine:
             if wait_s:
                 await sleep(self._clock, wait_s)
             try:
-                await ledger.release(change)
+                late = micros(self._clock.now()) + round(self._recheck_s * 1_000_000)
+                await ledger.release(change, late=late)
                 return
             except HarborageError as error:
                 self._logger.error("run %s is not given back: %s", run.lease.run_id, error_reason(error))
