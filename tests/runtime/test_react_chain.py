@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -102,7 +103,7 @@ async def test_what_was_kept_outside_can_be_read() -> None:
     """A heavy result is an excerpt; fetching it brings more than the guard against leaks would let pass in one text."""
 
     def fetches(request: CompleteRequest) -> CompleteResponse:
-        ref = whole(request).rpartition('artifact_fetch(ref="')[2].partition('"')[0]
+        ref = re.findall(r'artifact_fetch\(ref="(\w+)"', whole(request))[-1]
         return calls_tools(("artifact_fetch", {"ref": ref}))
 
     llm = ScriptedLLM([calls_tools(("book", {})), fetches, "read"])

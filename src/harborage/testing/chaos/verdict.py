@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.runtime.history.reading import goal_of
 from harborage.store import RunRow, Status
-from harborage.testing.simulation.checks import Seen, broken_promises
+from harborage.testing.simulation.checks import Seen, broken_promises, tables_that_differ
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
@@ -25,7 +25,7 @@ async def verdict(stage: Stage, *, approved: Collection[tuple[str, str]], faults
     sessions = defaultdict(list)
     for record in over:
         sessions[record.who].append(record)
-    broken: list[str] = []
+    broken = await tables_that_differ(stage.storage.store)
     for who, records in sessions.items():
         broken += await broken_promises(_seen(stage, who, records, approved, faults))
     good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]

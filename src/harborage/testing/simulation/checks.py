@@ -20,15 +20,25 @@ from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.engines.bodies import read_whole
-from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Started
+from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Started, decode_entry
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.store import RunRow, Status, Store
+from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.world import Act
 
-__all__ = ["BrokenPromiseError", "Seen", "broken_promises", "check", "entries_of", "finish_of", "request_of"]
+__all__ = [
+    "BrokenPromiseError",
+    "Seen",
+    "broken_promises",
+    "check",
+    "entries_of",
+    "finish_of",
+    "request_of",
+    "tables_that_differ",
+]
 
 _HANDED_OVER: Final = frozenset({ControlType.APPROVE, ControlType.REJECT})
 _ONCE: Final = ("write", "gated")
@@ -78,7 +88,7 @@ async def check(seen: Seen) -> None:
     Raises:
         BrokenPromiseError: it names those that were not.
     """
-    broken = await broken_promises(seen)
+    broken = [*await broken_promises(seen), *await tables_that_differ(seen.store)]
     if broken:
         raise BrokenPromiseError(broken)
 
@@ -110,6 +120,18 @@ async def broken_promises(seen: Seen) -> list[str]:
     broken += await _events(seen)
     broken += await _waiting(seen)
     return broken
+
+
+async def tables_that_differ(store: Store) -> list[str]:
+    """What the tables of a store say of each other, and of the journals, that is not so; a control counts once."""
+    return [f"{one.subject[-6:]}: {one.says}" for one in await disagreements(store, consumed=_taken_in)]
+
+
+def _taken_in(stored: bytes) -> Iterator[str]:
+    """The controls that an entry says reached its run."""
+    entry = decode_entry(stored, "", 0)
+    if isinstance(entry, Arrived) and not bytes(entry.arrivals).startswith(b'{"$body"'):
+        yield from (control.event_id for control in codec.decode(bytes(entry.arrivals), Arrivals).controls)
 
 
 async def entries_of(seen: Seen, record: RunRow) -> Sequence[Entry]:
