@@ -77,7 +77,8 @@ def take_back(upto: int) -> None:
 async def together(*work: Awaitable[Any]) -> list[Any]:
     """What each piece of work gives, done at the same time; none goes on when this returns or raises.
 
-    Raises: the first failure in the order of the arguments, once all have ended. Work gives no errors as values.
+    Raises: the first failure in the order of the arguments, once all have ended. Work gives no errors as values. A
+    caller that is cancelled is, also where work fails at the same moment: a bare `gather` would tell the failure alone.
     """
     try:
         done = await asyncio.gather(*(contained(one) for one in work), return_exceptions=True)

@@ -23,6 +23,7 @@ MAX_POSITIONAL = 6
 # Who may start a bare task: each awaits what it starts. Everybody else asks a Crew or opens a TaskGroup.
 TASK_OWNERS = ("harborage/concurrency.py", "harborage/runtime/parallel.py", "harborage/runtime/engines/")
 PRINTERS = ("harborage/cli/",)
+TESTERS = ("harborage/testing/", "harborage/planner/conformance/")
 # Values whose falsy one may mean "not given", and a class that has no empty objects.
 PLAIN = frozenset({"bool", "str", "int", "float", "bytes", "timedelta", "Logger"})
 BROAD = frozenset({"Exception", "BaseException", "CancelledError"})
@@ -90,6 +91,15 @@ def unowned_tasks(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if owner not in groups:
             called = ast.unparse(func)
             yield node.lineno, f"{called}() without an owner: use harborage.concurrency.Crew or a TaskGroup"
+
+
+def bare_gathers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Calls of `gather` that may lose a cancellation: where work fails in the same moment, it tells that alone."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="gather") | ast.Attribute(value=ast.Name(id="asyncio"), attr="gather")):
+                if not any(one.arg == "return_exceptions" for one in node.keywords):
+                    yield node.lineno, "a bare gather(): use harborage.concurrency.together"
 
 
 def names_broad(kinds: ast.expr | None) -> bool:
@@ -225,6 +235,7 @@ def test_files_are_short(root: Path, modules: Modules) -> None:
         pytest.param(wide_signatures, (), id="signatures are narrow"),
         pytest.param(global_statements, (), id="no global statement"),
         pytest.param(unowned_tasks, TASK_OWNERS, id="every task has an owner"),
+        pytest.param(bare_gathers, TESTERS, id="no cancellation is lost"),
         pytest.param(swallowed_failures, (), id="no failure is swallowed"),
         pytest.param(discarded_values, (), id="an empty object is not replaced by a default"),
         pytest.param(prints, PRINTERS, id="only the command line prints"),
@@ -247,6 +258,7 @@ def test_the_package_keeps_the_rule(modules: Modules, rule: Rule, spared: tuple[
         (unowned_tasks, "from asyncio import create_task\ncreate_task(f())"),
         (unowned_tasks, "asyncio.get_running_loop().create_task(f())"),
         (unowned_tasks, "asyncio.ensure_future(f())"),
+        (bare_gathers, "async def f():\n  await asyncio.gather(g(), h())"),
         (swallowed_failures, "try: f()\nexcept Exception: pass"),
         (swallowed_failures, "for x in y:\n  try: f()\n  except (ValueError, BaseException): continue"),
         (swallowed_failures, "try: f()\nexcept: ..."),
@@ -272,6 +284,7 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
         (wide_signatures, "class A:\n  def f(self, a, b, c, d, e, g, *, h, i): ..."),
         (wide_signatures, "def _f(a, b, c, d, e, g, h): ..."),
         (unowned_tasks, "async def f():\n  async with asyncio.TaskGroup() as group:\n    group.create_task(g())"),
+        (bare_gathers, "async def f(io):\n  await asyncio.gather(g(), return_exceptions=True)\n  await io.gather(g())"),
         (swallowed_failures, "try: f()\nexcept ValueError: pass"),
         (swallowed_failures, "try: f()\nexcept Exception as error: log(error)"),
         (discarded_values, "def f(inboxes: Inboxes | None):\n  x = Inboxes() if inboxes is None else inboxes"),

@@ -18,6 +18,7 @@ from harborage.concurrency import (
     detachable,
     leavable,
     take_back,
+    together,
 )
 from harborage.testing.clock import FakeClock, settle
 
@@ -368,3 +369,24 @@ async def test_a_cancellation_that_nobody_announced_gives_leavable_work_longer()
     await asyncio.wait({task})
     assert task.cancelled()
     assert left == [None]
+
+
+async def test_a_cancellation_that_comes_with_a_failure_is_not_lost() -> None:
+    """One piece of work has failed, another is cancelled with its caller in the same turn: the caller is cancelled."""
+    may_fail, is_begun = asyncio.Event(), asyncio.Event()
+
+    async def fail() -> None:
+        await may_fail.wait()
+        raise ValueError("no")
+
+    async def wait() -> None:
+        is_begun.set()
+        await asyncio.Event().wait()
+
+    caller = asyncio.ensure_future(together(fail(), wait()))
+    await is_begun.wait()
+    may_fail.set()
+    await asyncio.sleep(0)  # the failure is there, and nobody has heard of it yet
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller

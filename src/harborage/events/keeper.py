@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
+from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew, together
 from harborage.events.errors import (
     BusBacklogError,
     BusClosedError,
@@ -185,7 +185,7 @@ class Keeper:
             line = self._lines.get(key) or self._lines.setdefault(key, _Line(Identity(*key)))
             line.is_behind = True
             marks.append(self._reached(line))
-        await asyncio.gather(*marks)
+        await together(*marks)
 
     async def aclose(self, seconds: float) -> None:
         """Offer everything to the log once more, for `seconds` at most, and let go of what it leaves, out loud."""
@@ -240,7 +240,7 @@ class Keeper:
                 lines = list(self._due)
                 self._due.clear()
                 if closed := [line for line in lines if line.last is None or line.is_behind]:
-                    await asyncio.gather(*(self._open(line) for line in closed))
+                    await together(*(self._open(line) for line in closed))
                 await self._write(self._batch(lines))
         finally:
             self._is_working = False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 import msgspec
 
 from harborage import codec
+from harborage.concurrency import together
 from harborage.ids import new_id
 from harborage.state.errors import IdempotencyConflictError, NotFoundError, StateError
 from harborage.state.store import StateRecord, StateStore
@@ -94,14 +95,14 @@ class Directory:
         """The same, chunk by chunk."""
         chunks: list[list[Entry]] = []
         # Most lists are empty, and asked for all the same.
-        lowest, begun = await asyncio.gather(self._load(f"{self._kind}/low"), self._load(f"{self._kind}/0"))
+        lowest, begun = await together(self._load(f"{self._kind}/low"), self._load(f"{self._kind}/0"))
         if lowest is None and begun is None:
             return chunks
         low = 0 if lowest is None else lowest.low
         while True:
             first = low + len(chunks)
             wanted = range(first, first + (AT_ONCE if chunks else 2))
-            found = await asyncio.gather(*(self._chunk(number) for number in wanted))
+            found = await together(*(self._chunk(number) for number in wanted))
             chunks += [chunk for chunk in found if chunk is not None]
             if None in found:
                 if low and not chunks and not await self._is_claimed(low - 1):
@@ -176,7 +177,7 @@ class Directory:
         await self._store.save(StateRecord(new_id(), self._place, f"{self._kind}/{number}+", data))
 
     async def _chunk(self, number: int) -> list[Entry] | None:
-        first, more = await asyncio.gather(self._load(f"{self._kind}/{number}"), self._load(f"{self._kind}/{number}+"))
+        first, more = await together(self._load(f"{self._kind}/{number}"), self._load(f"{self._kind}/{number}+"))
         return None if first is None else [*first.entries, *(more.entries if more is not None else ())]
 
     async def _low(self) -> int:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from harborage import codec
+from harborage.concurrency import together
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.planner.conformance.harness import Canned, Capabilities
@@ -158,7 +159,7 @@ async def one_instance_serves_many_runs(bench: Bench) -> None:
         who = context.quadruple
         context.quadruple = Quadruple(who.tenant_id, who.user_id, who.session_id, f"{who.run_id}-{number}")
     before = asyncio.all_tasks()
-    decisions = await asyncio.gather(*(_asked(planner, context) for context in contexts))
+    decisions = await together(*(_asked(planner, context) for context in contexts))
     for context, decision in zip(contexts, decisions, strict=True):
         _check_own(context, decision)
     for _ in range(_TURNS):

@@ -160,16 +160,17 @@ class Ledger:
         if change.awaits and not await self._is_kept(change.awaits):
             change = replace(change, awaits="", wake_at=min(change.wake_at or late, late))
         try:
-            await self._commit((), {}, change)
+            # Nothing is consumed: what left the inbox and is in no entry is for whoever goes on with the run.
+            await self._commit((), {}, change, ())
         except WaitCycleError:
             # What it waits for waits for it: it is looked at again at its time, and whoever looks over them says so.
-            await self._commit((), {}, replace(change, awaits=""))
+            await self._commit((), {}, replace(change, awaits=""), ())
         except LeaseLostError:
             return
 
     async def _write(self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None) -> None:
         try:
-            await self._commit(entries, bodies, change)
+            await self._commit(entries, bodies, change, self._taken)
         except LeaseLostError as error:
             self._run.is_lost = True
             raise RunTakenError(self._run.lease.run_id) from error
@@ -178,8 +179,10 @@ class Ledger:
         except HarborageError as error:
             raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
 
-    async def _commit(self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None) -> None:
-        run, taken = self._run, self._taken
+    async def _commit(
+        self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None, taken: tuple[int, ...]
+    ) -> None:
+        run = self._run
         try:
             await self._store.commit(self._change(entries, bodies, change, taken))
         except asyncio.CancelledError:

@@ -57,6 +57,11 @@ class RunReader:
                 return found
             query = replace(query, after=page.cursor)
 
+    async def blocked(self, agent: str) -> builtins.list[str]:
+        """The blocked runs that a worker of this agent may try: its own and those of none, or all without an agent."""
+        rows = await self.rows(RunQuery(only_blocked=True))
+        return [row.run_id for row in rows if not agent or row.agent in ("", agent)]
+
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """The run's entries, whole.
 

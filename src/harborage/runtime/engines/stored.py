@@ -51,6 +51,7 @@ from harborage.store import Change, Claimed, Commit, NewRun, RunQuery, RunRow, S
 from harborage.store.errors import EntryDamagedError, RunKnownError
 from harborage.store.port import keep_alive
 from harborage.store.times import micros, moment
+from harborage.tasks.commit import to_the_end
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
@@ -121,6 +122,7 @@ class StoredEngine:
         self._was_due = self._has_tried = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
+        self._ends = Crew(lambda *_: None)  # whoever carries the run hears of it
         self._is_closed = False
         self._stopped: Exception | None = None
 
@@ -241,6 +243,7 @@ class StoredEngine:
         """Take nothing more; whoever waits for a result is told. Stop serving first. Closing twice does nothing."""
         self._is_closed = True
         self._tell_all()
+        await self._ends.aclose()
 
     # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,8 +260,8 @@ class StoredEngine:
                 cause = None if sign.cancelled() else sign.exception()
                 raise EngineError(f"its worker gives no sign of life any more: {cause}") from cause
             try:
-                if is_first:
-                    await self._unblock()
+                if is_first and (blocked := await self._reader.blocked(self._agent)):
+                    await self._store.unblock(blocked)  # code that was wrong may be right now
                 is_first, is_more = False, True
                 while is_more:
                     claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
@@ -273,13 +276,6 @@ class StoredEngine:
             except HarborageError as error:
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
-
-    async def _unblock(self) -> None:
-        """Let the runs of this agent be tried again that were blocked: code that was wrong may be right now."""
-        blocked = await self._reader.rows(RunQuery(only_blocked=True))
-        mine = [row.run_id for row in blocked if not self._agent or row.agent in ("", self._agent)]
-        if mine:
-            await self._store.unblock(mine)
 
     def _take_up(self, claim: Claimed) -> None:
         row = claim.row
@@ -369,13 +365,16 @@ class StoredEngine:
             name, message = failure_of(error)
             entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
             status, reason = Status.FAILED, f"{name}: {message}"
-        left = await ledger.end(entry, status, reason)
+        await to_the_end(self._ends, self._ended(ledger, entry, status, reason))
         if status is Status.COMPLETE and run_id in self._waiters:
             run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
-        if self._refused is not None:
-            for late in left:
-                self._refused(late)
         return None
+
+    async def _ended(self, ledger: Ledger, entry: bytes, status: Status, reason: str) -> None:
+        """Keep a run's end, and say of the controls that it never took that they came too late."""
+        for late in await ledger.end(entry, status, reason):
+            if self._refused is not None:
+                self._refused(late)
 
     def _blocked(self, error: Exception) -> Change:
         """How a run is given back that other code, or a repair, must come to."""

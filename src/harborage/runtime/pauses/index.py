@@ -8,13 +8,13 @@ still undo others; everybody therefore puts back what is its own whenever it rea
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from zlib import crc32
 
 import msgspec
 
 from harborage import codec
+from harborage.concurrency import together
 from harborage.identity import Quadruple
 from harborage.runtime.pauses.errors import CheckpointCorruptError
 from harborage.runtime.pauses.locks import KeyedLocks
@@ -124,7 +124,7 @@ class PauseIndex:
         """
         tenant = self._tenant(tenant_id)
         tenant.known.update(await _parts(tenant))
-        found = await asyncio.gather(
+        found = await together(
             *(self._sync(tenant_id, part, tenant.mine.get(part, {}), ()) for part in sorted(tenant.known))
         )
         return {token: owner for part in found for token, owner in part.items()}
