@@ -20,7 +20,6 @@ from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseLockedError
 from harborage.store import Change, Commit, Committed, SendControl
 from harborage.store.memory import MemoryStore
-from harborage.testing.clock import settle
 from kept import keep, row_of
 
 pytestmark = pytest.mark.anyio
@@ -95,9 +94,8 @@ async def test_a_worker_that_stops_while_an_end_is_kept_still_rejects_what_came_
         may_end.set()
         await store.is_kept.wait()
         serving.cancel()
-        await settle()
-        store.may_answer.set()
         await asyncio.gather(serving, return_exceptions=True)
+        store.may_answer.set()
+        await engine.aclose()
     assert [control.event_id for control in refused] == ["event"]
     assert (await row_of(store, "r")).status.is_final
-    await engine.aclose()

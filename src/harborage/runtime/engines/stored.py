@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
-from harborage.concurrency import STOP, Crew
+from harborage.concurrency import CLOSE_GRACE_S, STOP, Crew
 from harborage.crashes import contained
 from harborage.errors import HarborageError, error_reason, error_text
 from harborage.events import ANNOUNCED, BusStalledError
@@ -51,7 +51,6 @@ from harborage.store import Change, Claimed, Commit, NewRun, RunQuery, RunRow, S
 from harborage.store.errors import EntryDamagedError, RunKnownError
 from harborage.store.port import keep_alive
 from harborage.store.times import micros, moment
-from harborage.tasks.commit import to_the_end
 
 if TYPE_CHECKING:
     from harborage.planner import Finish
@@ -122,7 +121,7 @@ class StoredEngine:
         self._was_due = self._has_tried = False
         self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
         self._work: tuple[Carriage, Crew] | None = None
-        self._ends = Crew(lambda *_: None)  # whoever carries the run hears of it
+        self._ends = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
         self._is_closed = False
         self._stopped: Exception | None = None
 
@@ -240,9 +239,12 @@ class StoredEngine:
             await alive.aclose()
 
     async def aclose(self) -> None:
-        """Take nothing more; whoever waits for a result is told. Stop serving first. Closing twice does nothing."""
+        """Take nothing more; who waits for a result is told, an end on its way gets a second. Stop serving first."""
         self._is_closed = True
         self._tell_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_GRACE_S):
+                await self._ends.join()
         await self._ends.aclose()
 
     # ── Carrying ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -365,7 +367,8 @@ class StoredEngine:
             name, message = failure_of(error)
             entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
             status, reason = Status.FAILED, f"{name}: {message}"
-        await to_the_end(self._ends, self._ended(ledger, entry, status, reason))
+        # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
+        await asyncio.shield(self._ends.start(self._ended(ledger, entry, status, reason), f"end of {run_id}"))
         if status is Status.COMPLETE and run_id in self._waiters:
             run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
