@@ -137,3 +137,13 @@ async def test_a_crowd_in_one_process_takes_turns(asking: Asking, owner: Quadrup
     coordinator = Coordinator(store=WanderingStore(1))
     await asyncio.gather(*(coordinator.request(asking()) for _ in range(60)))
     assert (await coordinator.list(who=owner)).total == 60
+
+
+async def test_a_pause_that_goes_while_it_is_listed_is_gone() -> None:
+    """Settled by another process in the middle of being listed again, it leaves nothing behind and breaks nothing."""
+    owner = Quadruple("acme", "ann", "s1", "r1")
+    for seed in range(20):
+        index = PauseIndex(WanderingStore(seed=seed))
+        await asyncio.gather(index.add("token", owner), index.remove("acme", ["token"]))
+        await index.remove("acme", ["token"])
+        assert await index.entries("acme") == {}

@@ -74,7 +74,8 @@ class PauseIndex:
         if part not in tenant.known:
             await tenant.parts.add((str(part),))
             tenant.known.add(part)
-        await self._sync(owner.tenant_id, part, tenant.mine[part], ())
+        # Settled meanwhile, it may have gone, and its part of the list with it.
+        await self._sync(owner.tenant_id, part, tenant.mine.get(part, {}), ())
 
     async def locate(self, token: str, owner: Quadruple) -> None:
         """Let the pause be found by its token alone."""
