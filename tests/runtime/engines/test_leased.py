@@ -20,6 +20,7 @@ from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseLockedError
 from harborage.store import Change, Commit, Committed, SendControl
 from harborage.store.memory import MemoryStore
+from harborage.store.port import MAX_ATTEMPTS
 from kept import keep, row_of
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +100,25 @@ async def test_a_worker_that_stops_while_an_end_is_kept_still_rejects_what_came_
         await engine.aclose()
     assert [control.event_id for control in refused] == ["event"]
     assert (await row_of(store, "r")).status.is_final
+
+
+async def test_a_run_is_not_blocked_for_the_restarts_of_its_workers() -> None:
+    """However often a worker stops in the middle of a step that has no outcome yet, the next one takes the run up."""
+    store, is_asked = MemoryStore(), asyncio.Event()
+
+    async def program(durable: Durable, request: RunRequest) -> Finish:
+        is_asked.set()
+        await asyncio.Event().wait()
+        return Finish(FinishReason.GOAL)
+
+    engine = StoredEngine(store, Coordinator())
+    await engine.start("r", RunRequest(who=ME, goal="g"))
+    async with asyncio.timeout(60):
+        for _ in range(MAX_ATTEMPTS + 5):
+            is_asked.clear()
+            serving = asyncio.ensure_future(engine.serve(program, EffectTable({})))
+            await is_asked.wait()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+    assert (await row_of(store, "r")).blocked == ""
+    await engine.aclose()

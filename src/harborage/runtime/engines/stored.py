@@ -74,6 +74,7 @@ _UNREADABLE = (
     JournalCorruptError,
 )
 _READY = Change(release=True, is_ready=True)
+_STOPPED = Change(release=True, is_ready=True, progress=True)  # that its worker stops is not the run's fault
 
 
 class StoredEngine:
@@ -331,7 +332,7 @@ class StoredEngine:
             await self._release(run, ledger, _READY, wait_s=_HICCUP_S)
         except asyncio.CancelledError:
             self._let_go(run)
-            await self._release(run, ledger, _READY if run.parked is None else run.parked)
+            await self._release(run, ledger, _STOPPED if run.parked is None else run.parked)
             raise
         else:
             self._let_go(run)
