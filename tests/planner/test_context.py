@@ -1,12 +1,17 @@
-"""What a planner sees of its run."""
+"""What a planner sees of its run, how it is woken, and how it publishes events."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harborage.concurrency import CancelScope
+from harborage.events import EventType, PlannerFinishPayload, RuntimeWarningPayload
 from harborage.identity import Quadruple
 from harborage.planner import (
     Budget,
@@ -18,8 +23,14 @@ from harborage.planner import (
     RunContext,
     ToolContext,
     Trajectory,
+    WakeAware,
+    WakeMode,
     effective_reasoning_replay,
+    publish,
+    raise_if_cancelled,
+    resolve_wake_mode,
 )
+from harborage.planner.context import clipped
 from harborage.planner.finish import FinishPlanner
 from tables import each_row
 
@@ -118,3 +129,125 @@ def test_planner_is_a_structural_type():
     """Any object with `next` is a planner; one without is not."""
     assert isinstance(FinishPlanner(), Planner)
     assert not isinstance(object(), Planner)
+
+
+class Declares:
+    """A planner that declares its wake mode."""
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    def wake_mode(self):
+        """The declared mode."""
+        return self.mode
+
+
+@pytest.mark.parametrize("mode", WakeMode)
+def test_a_declared_mode_counts(mode):
+    """A planner that declares a mode gets it."""
+    assert isinstance(Declares(mode), WakeAware)
+    assert resolve_wake_mode(Declares(mode)) is mode
+
+
+@pytest.mark.parametrize("planner", [FinishPlanner(), object()])
+def test_push_is_the_default(planner):
+    """A planner that says nothing is woken by push."""
+    assert not isinstance(planner, WakeAware)
+    assert resolve_wake_mode(planner) is WakeMode.PUSH
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_ordinary_task_goes_on():
+    """A task that nobody cancelled passes."""
+    assert raise_if_cancelled() is None
+
+
+async def test_a_cancelled_task_is_told_before_its_next_wait():
+    """A task that was asked to stop learns of it at once."""
+    reached = []
+
+    async def work():
+        asyncio.current_task().cancel()
+        reached.append("before")
+        raise_if_cancelled()
+        reached.append("after")
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(work())
+    assert reached == ["before"]
+
+
+async def test_a_scope_that_ended_leaves_no_trace():
+    """After a cancelled scope the task may go on."""
+    with CancelScope() as scope:
+        scope.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert scope.was_cancelled
+    assert raise_if_cancelled() is None
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+BODY = PlannerFinishPayload(identity=WHO, reason="goal", occurred_at=AT)
+
+
+def test_an_event_carries_the_run():
+    """The event has the run's whole identity and the payload's time."""
+    events = []
+    publish(RunContext(quadruple=WHO, emit=events.append), EventType.PLANNER_FINISH, BODY)
+    (event,) = events
+    assert (event.type, event.identity, event.payload, event.occurred_at) == ("planner.finish", WHO, BODY, AT)
+
+
+def test_a_payload_without_a_time():
+    """Where the payload has no time, the bus is left to set it."""
+    events = []
+    body = RuntimeWarningPayload(message="m", fields={})
+    publish(RunContext(quadruple=WHO, emit=events.append), EventType.RUNTIME_WARNING, body)
+    assert events[0].occurred_at is None
+
+
+def test_nobody_listens():
+    """Without an emitter telling is nothing."""
+    assert publish(RunContext(quadruple=WHO), EventType.PLANNER_FINISH, BODY) is None
+
+
+def test_a_failing_emitter_is_logged(caplog):
+    """A failure to tell is logged with the event's type and goes no further."""
+
+    def emit(event):
+        raise OSError("bus gone")
+
+    publish(RunContext(quadruple=WHO, emit=emit), EventType.PLANNER_FINISH, BODY)
+    (record,) = caplog.records
+    assert record.event_type == "planner.finish"
+    assert "bus gone" in caplog.text
+
+
+def test_interrupts_are_not_swallowed():
+    """What is not an ordinary error passes through."""
+
+    def emit(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish(RunContext(quadruple=WHO, emit=emit), EventType.PLANNER_FINISH, BODY)
+
+
+@given(st.text(), st.integers(3, 300))
+def test_clipped_text_fits(text, limit):
+    """Clipped text never exceeds its limit in bytes, and short text is left alone."""
+    cut = clipped(text, limit)
+    assert len(cut.encode()) <= limit
+    if len(text.encode()) <= limit:
+        assert cut == text
+    else:
+        assert cut.endswith("...")
+        assert text.startswith(cut[:-3])
+
+
+def test_clipping_takes_any_text():
+    """Text that is no valid Unicode is clipped too."""
+    assert clipped("\ud800x") == "?x"

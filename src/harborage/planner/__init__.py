@@ -22,30 +22,40 @@ if TYPE_CHECKING:
     from harborage.events.payloads.planner import (
         TrajectoryCompressionFailedPayload as TrajectoryCompressionFailedPayload,
     )
-    from harborage.planner.answer import TASK_ERROR_CANCELLED as TASK_ERROR_CANCELLED
-    from harborage.planner.answer import TASK_ERROR_RUN_LOOP as TASK_ERROR_RUN_LOOP
-    from harborage.planner.answer import AnswerEnvelope as AnswerEnvelope
-    from harborage.planner.answer import extract_answer as extract_answer
-    from harborage.planner.answer import task_error_code_for_finish as task_error_code_for_finish
-    from harborage.planner.cancellation import raise_if_cancelled as raise_if_cancelled
+    from harborage.planner.artifacts import build_artifact_manifest as build_artifact_manifest
+    from harborage.planner.artifacts import materialize_input_content as materialize_input_content
+    from harborage.planner.artifacts import resolve_provenance as resolve_provenance
     from harborage.planner.compression import CompressionRunner as CompressionRunner
     from harborage.planner.compression import Summariser as Summariser
     from harborage.planner.compression import TokenEstimator as TokenEstimator
     from harborage.planner.compression import default_token_estimator as default_token_estimator
+    from harborage.planner.compression import mechanical_fold as mechanical_fold
+    from harborage.planner.config import PLANNERS as PLANNERS
+    from harborage.planner.config import Factory as Factory
+    from harborage.planner.config import FactoryDeps as FactoryDeps
     from harborage.planner.config import OperatorPlannerConfig as OperatorPlannerConfig
     from harborage.planner.config import OperatorPlanningHints as OperatorPlanningHints
     from harborage.planner.config import PlannerConfig as PlannerConfig
     from harborage.planner.config import check_config as check_config
     from harborage.planner.config import check_operator_config as check_operator_config
+    from harborage.planner.config import check_planner as check_planner
     from harborage.planner.config import config_from_operator as config_from_operator
+    from harborage.planner.config import register as register
+    from harborage.planner.config import registered_drivers as registered_drivers
+    from harborage.planner.config import resolve as resolve
     from harborage.planner.context import Budget as Budget
     from harborage.planner.context import ControlSignals as ControlSignals
     from harborage.planner.context import OnChunk as OnChunk
     from harborage.planner.context import Planner as Planner
+    from harborage.planner.context import RegistryAware as RegistryAware
     from harborage.planner.context import RepairCounters as RepairCounters
     from harborage.planner.context import RunContext as RunContext
+    from harborage.planner.context import WakeAware as WakeAware
     from harborage.planner.context import effective_reasoning_replay as effective_reasoning_replay
     from harborage.planner.context import ends_at_step_limit as ends_at_step_limit
+    from harborage.planner.context import publish as publish
+    from harborage.planner.context import raise_if_cancelled as raise_if_cancelled
+    from harborage.planner.context import resolve_wake_mode as resolve_wake_mode
     from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL as ABSOLUTE_MAX_PARALLEL
     from harborage.planner.decisions import DECISION_KINDS as DECISION_KINDS
     from harborage.planner.decisions import AwaitTask as AwaitTask
@@ -62,7 +72,6 @@ if TYPE_CHECKING:
     from harborage.planner.decisions import check_decision as check_decision
     from harborage.planner.decisions import decision_kind as decision_kind
     from harborage.planner.decisions import parallel_observation as parallel_observation
-    from harborage.planner.emission import publish as publish
     from harborage.planner.enums import ChunkKind as ChunkKind
     from harborage.planner.enums import FinishReason as FinishReason
     from harborage.planner.enums import JoinKind as JoinKind
@@ -94,24 +103,12 @@ if TYPE_CHECKING:
     from harborage.planner.errors import ToolContextLostError as ToolContextLostError
     from harborage.planner.errors import TrajectoryCorruptError as TrajectoryCorruptError
     from harborage.planner.errors import UnserializableError as UnserializableError
-    from harborage.planner.folding import mechanical_fold as mechanical_fold
-    from harborage.planner.handles import HandleRegistry as HandleRegistry
-    from harborage.planner.handles import ProcessLocalHandleRegistry as ProcessLocalHandleRegistry
-    from harborage.planner.hints import BudgetHints as BudgetHints
-    from harborage.planner.hints import PlanningHints as PlanningHints
-    from harborage.planner.hints import PlanningNudges as PlanningNudges
-    from harborage.planner.hints import hints_from_config as hints_from_config
-    from harborage.planner.manifest import build_artifact_manifest as build_artifact_manifest
-    from harborage.planner.manifest import resolve_provenance as resolve_provenance
-    from harborage.planner.multimodal import materialize_input_content as materialize_input_content
-    from harborage.planner.registry import PLANNERS as PLANNERS
-    from harborage.planner.registry import Factory as Factory
-    from harborage.planner.registry import FactoryDeps as FactoryDeps
-    from harborage.planner.registry import check_planner as check_planner
-    from harborage.planner.registry import register as register
-    from harborage.planner.registry import registered_drivers as registered_drivers
-    from harborage.planner.registry import resolve as resolve
-    from harborage.planner.summarising import TrajectorySummariser as TrajectorySummariser
+    from harborage.planner.finish import TASK_ERROR_CANCELLED as TASK_ERROR_CANCELLED
+    from harborage.planner.finish import TASK_ERROR_RUN_LOOP as TASK_ERROR_RUN_LOOP
+    from harborage.planner.finish import AnswerEnvelope as AnswerEnvelope
+    from harborage.planner.finish import extract_answer as extract_answer
+    from harborage.planner.finish import task_error_code_for_finish as task_error_code_for_finish
+    from harborage.planner.summariser import TrajectorySummariser as TrajectorySummariser
     from harborage.planner.trajectory import INVALID_ARGS_CODE as INVALID_ARGS_CODE
     from harborage.planner.trajectory import UNSET_TIME as UNSET_TIME
     from harborage.planner.trajectory import BackgroundMemberOutcome as BackgroundMemberOutcome
@@ -127,17 +124,20 @@ if TYPE_CHECKING:
     from harborage.planner.trajectory import Trajectory as Trajectory
     from harborage.planner.trajectory import TrajectorySummary as TrajectorySummary
     from harborage.planner.views import ArtifactManifestEntry as ArtifactManifestEntry
+    from harborage.planner.views import BudgetHints as BudgetHints
+    from harborage.planner.views import HandleRegistry as HandleRegistry
     from harborage.planner.views import InputArtifactView as InputArtifactView
     from harborage.planner.views import MemoryBlocks as MemoryBlocks
     from harborage.planner.views import MemoryView as MemoryView
+    from harborage.planner.views import PlanningHints as PlanningHints
+    from harborage.planner.views import PlanningNudges as PlanningNudges
+    from harborage.planner.views import ProcessLocalHandleRegistry as ProcessLocalHandleRegistry
     from harborage.planner.views import Skill as Skill
     from harborage.planner.views import SkillLookup as SkillLookup
     from harborage.planner.views import SkillResult as SkillResult
     from harborage.planner.views import ToolCallDeferred as ToolCallDeferred
     from harborage.planner.views import ToolCatalogView as ToolCatalogView
-    from harborage.planner.wake import RegistryAware as RegistryAware
-    from harborage.planner.wake import WakeAware as WakeAware
-    from harborage.planner.wake import resolve_wake_mode as resolve_wake_mode
+    from harborage.planner.views import hints_from_config as hints_from_config
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -147,25 +147,23 @@ else:
                 "PlannerFinishPayload RepairExhaustedPayload RepairGuidanceInjectedPayload "
                 "TrajectoryCompressedPayload TrajectoryCompressionFailedPayload"
             ),
-            "harborage.planner.answer": (
-                "TASK_ERROR_CANCELLED TASK_ERROR_RUN_LOOP AnswerEnvelope extract_answer task_error_code_for_finish"
+            "harborage.planner.artifacts": "build_artifact_manifest materialize_input_content resolve_provenance",
+            "harborage.planner.compression": (
+                "CompressionRunner Summariser TokenEstimator default_token_estimator mechanical_fold"
             ),
-            "harborage.planner.cancellation": "raise_if_cancelled",
-            "harborage.planner.compression": "CompressionRunner Summariser TokenEstimator default_token_estimator",
             "harborage.planner.config": (
-                "OperatorPlannerConfig OperatorPlanningHints PlannerConfig check_config check_operator_config "
-                "config_from_operator"
+                "PLANNERS Factory FactoryDeps OperatorPlannerConfig OperatorPlanningHints PlannerConfig check_config "
+                "check_operator_config check_planner config_from_operator register registered_drivers resolve"
             ),
             "harborage.planner.context": (
-                "Budget ControlSignals OnChunk Planner RepairCounters RunContext effective_reasoning_replay "
-                "ends_at_step_limit"
+                "Budget ControlSignals OnChunk Planner RegistryAware RepairCounters RunContext WakeAware "
+                "effective_reasoning_replay ends_at_step_limit publish raise_if_cancelled resolve_wake_mode"
             ),
             "harborage.planner.decisions": (
                 "ABSOLUTE_MAX_PARALLEL DECISION_KINDS AwaitTask CallParallel CallTool Decision Finish JoinSpec "
                 "ParallelBranchObservation ParallelObservation RequestPause SpawnSpec SpawnTask check_decision "
                 "decision_kind parallel_observation"
             ),
-            "harborage.planner.emission": "publish",
             "harborage.planner.enums": (
                 "ChunkKind FinishReason JoinKind PauseReason ReasoningReplayMode SourceKind WakeMode"
             ),
@@ -177,23 +175,18 @@ else:
                 "ParallelPauseUnsupportedError ParallelThresholdUnmetError PlannerClosedError PlannerError "
                 "RepairExhaustedError ToolContextLostError TrajectoryCorruptError UnserializableError"
             ),
-            "harborage.planner.folding": "mechanical_fold",
-            "harborage.planner.handles": "HandleRegistry ProcessLocalHandleRegistry",
-            "harborage.planner.hints": "BudgetHints PlanningHints PlanningNudges hints_from_config",
-            "harborage.planner.manifest": "build_artifact_manifest resolve_provenance",
-            "harborage.planner.multimodal": "materialize_input_content",
-            "harborage.planner.registry": (
-                "PLANNERS Factory FactoryDeps check_planner register registered_drivers resolve"
+            "harborage.planner.finish": (
+                "TASK_ERROR_CANCELLED TASK_ERROR_RUN_LOOP AnswerEnvelope extract_answer task_error_code_for_finish"
             ),
-            "harborage.planner.summarising": "TrajectorySummariser",
+            "harborage.planner.summariser": "TrajectorySummariser",
             "harborage.planner.trajectory": (
                 "INVALID_ARGS_CODE UNSET_TIME BackgroundMemberOutcome BackgroundResult FailureRecord HandleID "
                 "ResumeHint Source SteeringInjection Step StreamChunk ToolContext Trajectory TrajectorySummary"
             ),
             "harborage.planner.views": (
-                "ArtifactManifestEntry InputArtifactView MemoryBlocks MemoryView Skill SkillLookup SkillResult "
-                "ToolCallDeferred ToolCatalogView"
+                "ArtifactManifestEntry BudgetHints HandleRegistry InputArtifactView MemoryBlocks MemoryView "
+                "PlanningHints PlanningNudges ProcessLocalHandleRegistry Skill SkillLookup SkillResult "
+                "ToolCallDeferred ToolCatalogView hints_from_config"
             ),
-            "harborage.planner.wake": "RegistryAware WakeAware resolve_wake_mode",
         },
     )

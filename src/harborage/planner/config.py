@@ -1,25 +1,37 @@
-"""The planner section of an operator's configuration, and the part of it that a planner's factory gets.
+"""The planner section of an operator's configuration, and how the name in it becomes a planner.
 
-Values and pure functions; reading files and choosing defaults for other rooms happen elsewhere.
+A planner is an object that is passed in; only configuration needs a name. Nothing here imports a driver before it is
+asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from harborage.callables import CallbackKindError, require_async, require_sync
+from harborage.drivers import DriverTable
+from harborage.llm import LLMClient
+from harborage.planner.context import Planner, raise_if_cancelled, resolve_wake_mode
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.errors import InvalidConfigError
 
 __all__ = [
+    "PLANNERS",
+    "Factory",
+    "FactoryDeps",
     "OperatorPlannerConfig",
     "OperatorPlanningHints",
     "PlannerConfig",
     "check_config",
     "check_operator_config",
+    "check_planner",
     "config_from_operator",
+    "register",
+    "registered_drivers",
+    "resolve",
 ]
 
 DEFAULT_DRIVER = "react"
@@ -134,3 +146,68 @@ def config_from_operator(section: OperatorPlannerConfig) -> PlannerConfig:
         parallel_tool_calls=section.parallel_tool_calls,
         extra=dict(section.extra),
     )
+
+
+class FactoryDeps(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drivers of planners share. A driver that needs a part refuses to be built without it."""
+
+    llm: LLMClient | None = None
+
+
+Factory: TypeAlias = Callable[[PlannerConfig, FactoryDeps], Planner]
+"""Builds a planner. Never: falls back silently when a dependency it needs is missing."""
+
+PLANNERS: DriverTable[Factory] = DriverTable(
+    "planner",
+    {"finish": "harborage.planner.finish:make", "react": "harborage.planner.react:make"},
+)
+"""The planners of this program; an application freezes it once it is built."""
+
+
+def register(name: str, factory: Factory | str) -> None:
+    """Let `name` stand for `factory`, or for the `module:attribute` path of one.
+
+    Raises:
+        DriverEmptyNameError, DriverNilFactoryError, DriverDuplicateError: in this order.
+        DriverFrozenError: the application is built already.
+    """
+    PLANNERS.register(name, factory)
+
+
+def registered_drivers() -> list[str]:
+    """The names that configuration may use, sorted."""
+    return PLANNERS.names()
+
+
+async def resolve(config: PlannerConfig, deps: FactoryDeps, *, table: DriverTable[Factory] = PLANNERS) -> Planner:
+    """The planner that `config` names, built by its driver.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled; reported first.
+        DriverUnknownError: nobody registered the name; the text lists those that are.
+        InvalidConfigError: an option is out of its range, or what the factory made is no planner.
+        Exception: what the driver's factory raised.
+    """
+    raise_if_cancelled()
+    make = table.factory(config.driver)
+    require_sync(make, f"the factory of the planner {config.driver!r}")
+    check_config(config)
+    return check_planner(make(config, deps))
+
+
+def check_planner(planner: object) -> Planner:
+    """The planner, if it can be asked: its `next` is async, and the wake mode that it may declare is one.
+
+    Raises:
+        InvalidConfigError: it is no planner; the text says what is wrong with it.
+    """
+    name = type(planner).__name__
+    ask = getattr(planner, "next", None)
+    if ask is None:
+        raise InvalidConfigError(f"{name} is no planner: it has no `next`")
+    try:
+        require_async(ask, f"{name}.next")
+        resolve_wake_mode(planner)
+    except CallbackKindError as error:
+        raise InvalidConfigError(f"{name} is no planner: {error}") from error
+    return cast("Planner", planner)

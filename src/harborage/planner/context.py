@@ -1,11 +1,14 @@
-"""Everything a planner sees of its run: one value, made anew for each step.
+"""Everything a planner sees of its run, what a planner is, and the few things each one does.
 
-What a planner writes into its copy is lost; state that must outlive the step goes back through the callbacks
-(`on_…`). This file must not reach into the runtime: fields are values, read-only views and callables.
+A run context is one value, made anew for each step. What a planner writes into its copy is lost; state that must
+outlive the step goes back through the callbacks (`on_…`). This file must not reach into the runtime: fields are values,
+read-only views and callables.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -13,15 +16,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage.callables import require_sync
+from harborage.events import Event, EventType, Payload
 from harborage.identity import Quadruple
-from harborage.planner.enums import ChunkKind, ReasoningReplayMode
-from harborage.planner.hints import PlanningHints, PlanningNudges
+from harborage.planner.enums import ChunkKind, ReasoningReplayMode, WakeMode
+from harborage.planner.errors import InvalidConfigError
 from harborage.planner.trajectory import ToolContext, Trajectory
 from harborage.planner.views import (
     ArtifactManifestEntry,
     InputArtifactView,
     MemoryBlocks,
     MemoryView,
+    PlanningHints,
+    PlanningNudges,
     SkillLookup,
     ToolCallDeferred,
     ToolCatalogView,
@@ -29,18 +36,24 @@ from harborage.planner.views import (
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
-    from harborage.events import Event
     from harborage.planner.decisions import Decision
+    from harborage.tasks import TaskRegistry
 
 __all__ = [
     "Budget",
     "ControlSignals",
     "OnChunk",
     "Planner",
+    "RegistryAware",
     "RepairCounters",
     "RunContext",
+    "WakeAware",
+    "clipped",
     "effective_reasoning_replay",
     "ends_at_step_limit",
+    "publish",
+    "raise_if_cancelled",
+    "resolve_wake_mode",
 ]
 
 OnChunk: TypeAlias = Callable[[str, bool, ChunkKind], None]
@@ -168,3 +181,76 @@ def effective_reasoning_replay(run: RunContext, configured: ReasoningReplayMode 
     """The replay mode of this step: the run's own when it has one, else `configured`. All but `text` means `never`."""
     chosen = configured if run.reasoning_replay is None else run.reasoning_replay
     return ReasoningReplayMode.TEXT if chosen == ReasoningReplayMode.TEXT else ReasoningReplayMode.NEVER
+
+
+@runtime_checkable
+class RegistryAware(Protocol):
+    """What a planner has that looks at task groups itself, in the registry of the runtime that it decides for."""
+
+    def attach_registry(self, registry: TaskRegistry | None) -> None:
+        """Use this registry; the runtime calls it when it opens, and with None when it closes."""
+        ...
+
+
+@runtime_checkable
+class WakeAware(Protocol):
+    """What a planner has that chose how it is woken. Never: gives another answer later in its life."""
+
+    def wake_mode(self) -> WakeMode:
+        """How this planner learns that a group of tasks has ended."""
+        ...
+
+
+def resolve_wake_mode(planner: object) -> WakeMode:
+    """The planner's own wake mode when it declares one, as a method or as a plain attribute, else `push`.
+
+    Raises:
+        InvalidConfigError: it declares something else.
+    """
+    declared = getattr(planner, "wake_mode", None)
+    if declared is None:
+        return WakeMode.PUSH
+    mode = declared
+    if callable(declared):
+        require_sync(declared, f"{type(planner).__name__}.wake_mode")
+        mode = declared()
+    if mode not in WakeMode:
+        raise InvalidConfigError(f"{type(planner).__name__}.wake_mode is {mode!r}; use one of {', '.join(WakeMode)}")
+    return WakeMode(mode)
+
+
+def raise_if_cancelled() -> None:
+    """Return when the calling task may go on.
+
+    A task learns of its cancellation only at its next wait, which may lie behind work that costs money.
+
+    Raises:
+        asyncio.CancelledError: the task has been asked to stop.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+_log = logging.getLogger(__name__)
+
+
+def publish(run: RunContext, type: EventType, payload: Payload) -> None:
+    """Emit an event of this run; without `run.emit` nothing happens.
+
+    Never: fails. What cannot be published is logged, because telling must not change what was decided.
+    """
+    if run.emit is None:
+        return
+    try:
+        run.emit(Event(type, run.quadruple, payload, getattr(payload, "occurred_at", None)))
+    except Exception:  # noqa: BLE001 - logged; a listener's failure is not the planner's
+        _log.exception("planner event not published", extra={"action": "planner.emit", "event_type": str(type)})
+
+
+def clipped(text: str, limit: int = 256) -> str:
+    """`text` in at most `limit` bytes of UTF-8; what is longer loses its end to `...`, never half a character."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - 3].decode("utf-8", "ignore") + "..."

@@ -1,20 +1,30 @@
-"""A planner that is done at once: for tests, and as the smallest example of a planner."""
+"""The planner that finishes at once, and what a finish means for the run's task: its answer or its error code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
-from harborage.planner.cancellation import raise_if_cancelled
+import msgspec
+
+from harborage import codec
+from harborage.planner.context import raise_if_cancelled
 from harborage.planner.decisions import Finish
 from harborage.planner.enums import FinishReason
 from harborage.planner.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from harborage.planner.config import PlannerConfig
+    from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
-    from harborage.planner.registry import FactoryDeps
 
-__all__ = ["FinishPlanner", "make"]
+__all__ = [
+    "TASK_ERROR_CANCELLED",
+    "TASK_ERROR_RUN_LOOP",
+    "AnswerEnvelope",
+    "FinishPlanner",
+    "extract_answer",
+    "make",
+    "task_error_code_for_finish",
+]
 
 
 class FinishPlanner:
@@ -50,3 +60,49 @@ def make(config: PlannerConfig, deps: FactoryDeps) -> FinishPlanner:
         names = ", ".join(config.extra)
         raise InvalidConfigError(f"planner.extra: the finish planner has no options of its own; leave out {names}")
     return FinishPlanner()
+
+
+TASK_ERROR_RUN_LOOP: Final = "runloop_error"
+"""The code of a task whose run loop raised."""
+
+TASK_ERROR_CANCELLED: Final = "cancelled"
+"""The code of a task whose run was cancelled."""
+
+
+class AnswerEnvelope(msgspec.Struct, frozen=True):
+    """The result of a task that reached its goal. `tool_calls_seen` is the number of steps in its history."""
+
+    answer: str
+    finish_reason: str
+    tool_calls_seen: int
+
+    @classmethod
+    def of(cls, finish: Finish, tool_calls_seen: int) -> Self:
+        """The envelope around what `finish` says."""
+        return cls(extract_answer(finish), str(finish.reason), tool_calls_seen)
+
+    def encode(self) -> bytes:
+        """The JSON that is stored: the keys `answer`, `finish_reason`, `tool_calls_seen`, in this order."""
+        return codec.encode(self, "AnswerEnvelope")
+
+
+def extract_answer(finish: Finish) -> str:
+    """The answer in a finish: a text payload, the text under its `answer` key, the reason when there is no payload.
+
+    Any other payload is given as JSON.
+
+    Raises:
+        UnserializableError: the payload cannot become JSON.
+    """
+    match finish.payload:
+        case str(text) | {"answer": str(text)}:
+            return text
+        case None:
+            return str(finish.reason)
+        case other:
+            return codec.encode_text(other, "Finish.payload")
+
+
+def task_error_code_for_finish(reason: FinishReason | str) -> str:
+    """The failure code of a task whose run ended without reaching its goal: the reason, verbatim."""
+    return str(reason)

@@ -1,7 +1,7 @@
-"""What a planner may read besides its history: tools, memory, skills, artifacts, as narrow read-only views.
+"""What a planner may read besides its history: tools, memory, skills, artifacts, hints, and live handles.
 
-Protocols and small values. A view shows what the run's identity may see and nothing else; filtering is the business of
-whoever builds the view, never of the planner.
+Protocols and small values. A view shows what the run's identity may see and nothing else; the host that builds the view
+filters, never the planner.
 """
 
 from __future__ import annotations
@@ -10,20 +10,32 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from harborage.errors import names_of
+from harborage.planner.errors import ToolContextLostError
 
 if TYPE_CHECKING:
+    from harborage.planner.config import OperatorPlanningHints
+    from harborage.planner.trajectory import HandleID
     from harborage.tools import Tool
 
 __all__ = [
     "ArtifactManifestEntry",
+    "BudgetHints",
+    "HandleRegistry",
     "InputArtifactView",
     "MemoryBlocks",
     "MemoryView",
+    "PlanningHints",
+    "PlanningNudges",
+    "ProcessLocalHandleRegistry",
     "Skill",
     "SkillLookup",
     "SkillResult",
     "ToolCallDeferred",
     "ToolCatalogView",
+    "hints_from_config",
 ]
 
 _Bytes: TypeAlias = bytes
@@ -116,3 +128,106 @@ class ToolCallDeferred(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     args: bytes = b"{}"
     call_id: str = ""
+
+
+class PlanningNudges(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller would like: at most `max_parallel` branches (0: no wish), tools of one transport first."""
+
+    max_parallel: int = 0
+    prefer_transport: str = ""
+
+
+class BudgetHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ceilings to tell the model about; a part that is None is not mentioned."""
+
+    max_steps: int | None = None
+    max_cost_usd: float | None = None
+    max_latency_ms: int | None = None
+
+
+class PlanningHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the operator wants the prompt to say about planning; an empty part is left out of the prompt.
+
+    Raises:
+        InvalidOptionError: one text stands where several names are meant.
+    """
+
+    constraints: str = ""
+    preferred_order: tuple[str, ...] = ()
+    parallel_groups: tuple[tuple[str, ...], ...] = ()
+    disallow_tools: tuple[str, ...] = ()
+    preferred_tools: tuple[str, ...] = ()
+    budget: BudgetHints | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("preferred_order", "disallow_tools", "preferred_tools"):
+            force_setattr(self, field, names_of(getattr(self, field) or (), field))
+        force_setattr(
+            self, "parallel_groups", tuple(names_of(group, "parallel_groups") for group in self.parallel_groups or ())
+        )
+
+
+def hints_from_config(hints: OperatorPlanningHints | None) -> PlanningHints | None:
+    """The operator's planning hints as a run carries them, or None when the section says nothing.
+
+    The list is copied: changing the configuration later does not reach a run.
+    """
+    if hints is None or not (hints.constraints or hints.preferred_tools):
+        return None
+    return PlanningHints(constraints=hints.constraints, preferred_tools=tuple(hints.preferred_tools))
+
+
+@runtime_checkable
+class HandleRegistry(Protocol):
+    """Keeps live objects by name. Safe for concurrent callers."""
+
+    def set(self, handle: HandleID, value: Any) -> None:
+        """Keep `value` under `handle`; what was there is replaced."""
+        ...
+
+    def get(self, handle: HandleID) -> Any:
+        """The object under `handle`, the very one that was set.
+
+        Raises:
+            ToolContextLostError: nothing is kept under that name. Never: returns None for a miss.
+        """
+        ...
+
+    def delete(self, handle: HandleID) -> None:
+        """Forget `handle`; a name that is not there is no error."""
+        ...
+
+
+class ProcessLocalHandleRegistry:
+    """Handles in the memory of this process; they are gone when it ends."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        # Each method is one dictionary operation, which Python makes atomic: no lock is needed, also across threads.
+        self._values: dict[HandleID, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, handle: object) -> bool:
+        return handle in self._values
+
+    def set(self, handle: HandleID, value: Any) -> None:
+        """Keep `value` under `handle`; what was there is replaced."""
+        self._values[handle] = value
+
+    def get(self, handle: HandleID) -> Any:
+        """The object under `handle`, the very one that was set.
+
+        Raises:
+            ToolContextLostError: nothing is kept under that name.
+        """
+        try:
+            return self._values[handle]
+        except KeyError:
+            raise ToolContextLostError(handle) from None
+
+    def delete(self, handle: HandleID) -> None:
+        """Forget `handle`; a name that is not there is no error."""
+        self._values.pop(handle, None)

@@ -28,7 +28,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.react import DECLARATIVE_ACTION_TOOL_NAME, ReActPlanner
-from harborage.planner.summarising import TrajectorySummariser
+from harborage.planner.summariser import TrajectorySummariser
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries

@@ -34,7 +34,7 @@ from harborage.planner import (
     SpawnTask,
     ToolCallDeferred,
 )
-from harborage.planner.registry import PLANNERS
+from harborage.planner.config import PLANNERS
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import DifferenceKind, Replayed, ReplayError, history_of

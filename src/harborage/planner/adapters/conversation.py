@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from harborage import codec
 from harborage.llm import ArtifactStub, ChatMessage, Content, Role
 from harborage.llm.content import Part, TextPart
+from harborage.planner.artifacts import materialize_input_content
 from harborage.planner.context import RunContext, effective_reasoning_replay
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.multimodal import materialize_input_content
 from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
 from harborage.planner.react.memo import kept_with
 from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME

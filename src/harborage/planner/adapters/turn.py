@@ -12,10 +12,8 @@ import msgspec
 
 from harborage.events import EventType, LLMCostRecordedPayload
 from harborage.events.payloads import LLMCost, LLMUsage
-from harborage.planner.cancellation import raise_if_cancelled
-from harborage.planner.context import OnChunk, RunContext
+from harborage.planner.context import OnChunk, RunContext, publish, raise_if_cancelled
 from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
-from harborage.planner.emission import publish
 from harborage.planner.enums import ChunkKind, FinishReason, WakeMode
 from harborage.planner.repair.asking import require_identity
 

@@ -19,7 +19,7 @@ from harborage.planner.conformance.payload import (
     payload_keys,
 )
 from harborage.planner.conformance.report import PromiseBrokenError, expect
-from harborage.planner.context import Budget, ControlSignals, Planner, RunContext
+from harborage.planner.context import Budget, ControlSignals, Planner, RunContext, resolve_wake_mode
 from harborage.planner.decisions import (
     DECISION_KINDS,
     CallParallel,
@@ -29,7 +29,6 @@ from harborage.planner.decisions import (
     decision_kind,
 )
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason, WakeMode
-from harborage.planner.wake import resolve_wake_mode
 
 if TYPE_CHECKING:
     from harborage.planner.conformance.bench import Bench

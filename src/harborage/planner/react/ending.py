@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from harborage.events import EventType, MaxStepsExceededPayload
 from harborage.llm import ChatMessage, CompleteRequest, CompleteResponse, Role, ToolChoice
+from harborage.planner.context import publish
 from harborage.planner.decisions import CallTool, Finish
-from harborage.planner.emission import publish
 from harborage.planner.enums import FinishReason
 from harborage.planner.react.rendering import text_content
 

@@ -14,9 +14,8 @@ import msgspec
 from harborage.callables import require_async, require_sync
 from harborage.events import DecisionPayload, EventType
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
-from harborage.planner.cancellation import raise_if_cancelled
+from harborage.planner.context import publish, raise_if_cancelled
 from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
-from harborage.planner.emission import publish
 from harborage.planner.enums import ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.react.discovery import discovered_tools
@@ -45,9 +44,8 @@ from harborage.planner.repair.asking import require_identity, streamed, void_str
 from harborage.planner.repair.slips import cut, shown_name
 
 if TYPE_CHECKING:
-    from harborage.planner.config import PlannerConfig
+    from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
-    from harborage.planner.registry import FactoryDeps
 
 __all__ = ["ReActPlanner", "make"]
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from harborage import codec
 from harborage.events import EventType, RepairGuidanceInjectedPayload
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
-from harborage.planner.context import RunContext, effective_reasoning_replay
-from harborage.planner.emission import publish
+from harborage.planner.artifacts import materialize_input_content
+from harborage.planner.context import RunContext, effective_reasoning_replay, publish
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.multimodal import materialize_input_content
 from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
 from harborage.planner.react.guidance import GuidanceLine, guidance_lines
 from harborage.planner.react.limits import near_limit

@@ -14,7 +14,7 @@ from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, TOOL_SEARCH_
 from harborage.planner.react.rendering import one_line
 
 if TYPE_CHECKING:
-    from harborage.planner.hints import BudgetHints, PlanningHints
+    from harborage.planner.views import BudgetHints, PlanningHints
 
 __all__ = ["default_sections", "planning_constraints", "section"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from harborage.identity import IdentityMissingError, Quadruple, bound, current_quadruple, missing_parts
-from harborage.planner.cancellation import raise_if_cancelled
+from harborage.planner.context import raise_if_cancelled
 from harborage.planner.enums import ChunkKind
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import msgspec
 
 from harborage.callables import require_sync
 from harborage.events import ActionExtraFieldDroppedPayload, EventType
+from harborage.planner.context import publish
 from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
-from harborage.planner.emission import publish
 from harborage.planner.errors import InvalidConfigError, PlannerError
 from harborage.planner.repair.asking import ask, require_identity, streamed, void_stream
 from harborage.planner.repair.limits import RepairLimits

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from harborage.events import EventType, RepairExhaustedPayload
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
+from harborage.planner.context import publish
 from harborage.planner.decisions import Finish
-from harborage.planner.emission import publish
 from harborage.planner.enums import FinishReason
 from harborage.planner.errors import RepairExhaustedError
 

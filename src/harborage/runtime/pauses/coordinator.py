@@ -58,7 +58,7 @@ from harborage.runtime.pauses.record import plain_payload
 from harborage.state.directory import DirectoryCorruptError
 
 if TYPE_CHECKING:
-    from harborage.planner.handles import HandleRegistry
+    from harborage.planner.views import HandleRegistry
     from harborage.state import StateStore
 
 __all__ = ["SETTLED_FOR", "Coordinator"]
