@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agents.testing import ScriptedModel, assistant_message, function_call
-
 from agents import Agent as OpenAIAgent
 from agents import ModelResponse, RunContextWrapper, function_tool, set_tracing_disabled
+from agents.testing import ScriptedModel, assistant_message, function_call
+
 from harborage.app import Agent
 from harborage.planner.adapters import adapt_openai_agents
 from harborage.tools import SideEffect, ToolOptions

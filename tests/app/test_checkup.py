@@ -24,7 +24,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import open_storage
 from harborage.store import Commit, SendControl
 from harborage.testing.clock import settle
-from kept import keep
+from tests.kit.kept import keep
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Done, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, Status
 from harborage.store.memory import MemoryStore
-from kept import keep
+from tests.kit.kept import keep
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 
 from harborage.cli.job import Job
 from harborage.cli.keyboard import signals
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

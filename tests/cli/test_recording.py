@@ -15,7 +15,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, NewRun
 from harborage.store.memory import MemoryStore
-from kept import row_of
+from tests.kit.kept import row_of
 
 pytestmark = pytest.mark.anyio
 

@@ -39,7 +39,7 @@ from harborage.events import (
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import FailingRedactor, NoopRedactor
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from harborage.events import (
 )
 from harborage.events.event import wire_key
 from harborage.identity import IdentityRequiredError, Quadruple
-from tables import each_row
+from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s")
 BODY = TaskPausedPayload("task")

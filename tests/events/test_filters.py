@@ -7,7 +7,7 @@ import pytest
 from harborage.events import Event, EventType, Filter, IdentityScopeRequiredError, TaskPausedPayload, matches
 from harborage.events.filters import require_scope
 from harborage.identity import Identity, Quadruple
-from tables import each_row
+from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 EVENT = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("task"))

@@ -11,7 +11,7 @@ import pytest
 from harborage import codec, events
 from harborage.events import PAYLOADS, EventType, PlainPayload, SafePayload
 from harborage.identity import Quadruple
-from tables import each_row
+from tests.kit.tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("t", "u", "s", "r")

@@ -18,7 +18,7 @@ from harborage.events import (
     selects,
 )
 from harborage.identity import Identity, Quadruple
-from tables import each_row
+from tests.kit.tables import each_row
 
 ME = Identity("t", "u", "s")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

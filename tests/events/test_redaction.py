@@ -31,7 +31,7 @@ from harborage.events import (
 from harborage.events.drivers import BUS_DRIVERS, REDACTOR_DRIVERS
 from harborage.events.redaction import KEY_RULES, RULES
 from harborage.testing.events import NoopRedactor
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 def redact(value: Any) -> Any:

@@ -20,7 +20,7 @@ from harborage.planner import (
     resolve_provenance,
 )
 from harborage.tools import Tool
-from tables import each_row
+from tests.kit.tables import each_row
 
 SCOPE = ArtifactScope("t", "u", "s")
 

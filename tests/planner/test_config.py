@@ -27,7 +27,7 @@ from harborage.planner import (
     resolve,
 )
 from harborage.planner.finish import FinishPlanner
-from tables import each_row
+from tests.kit.tables import each_row
 
 FULL = OperatorPlannerConfig(
     driver="mine",

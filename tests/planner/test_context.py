@@ -32,7 +32,7 @@ from harborage.planner import (
 )
 from harborage.planner.context import clipped
 from harborage.planner.finish import FinishPlanner
-from tables import each_row
+from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 

@@ -32,7 +32,7 @@ from harborage.planner import (
     decision_kind,
     parallel_observation,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 ONE_EACH = {
     "CallTool": CallTool("search", b'{"q": 1}', "call-1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.planner import ChunkKind, FinishReason, JoinKind, PauseReason, ReasoningReplayMode, SourceKind, WakeMode
-from tables import each_row
+from tests.kit.tables import each_row
 
 WORDS = {
     JoinKind: ["all", "first_success", "keyed", "n"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harborage import codec, drivers, identity, planner
 from harborage.errors import HarborageError
 from harborage.planner import errors
-from tables import each_row
+from tests.kit.tables import each_row
 
 OWN = [getattr(errors, name) for name in errors.__all__ if getattr(errors, name).__module__ == errors.__name__]
 

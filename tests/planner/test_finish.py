@@ -22,7 +22,7 @@ from harborage.planner import (
     task_error_code_for_finish,
 )
 from harborage.planner.finish import FinishPlanner, make
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from tables import each_row
+from tests.kit.tables import each_row
 
 NAMES = (Path(__file__).parents[1] / "data" / "public_names.tsv").read_text("utf-8").splitlines()
 FORM = re.compile(r"(?P<module>[\w.]+):(?P<path>[\w.]+)(?:\((?P<parameter>\w+)\))?")

@@ -57,7 +57,7 @@ from harborage.planner.summariser import PROMPT_VERSION, digest, parse_summary
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, says, user_text
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

@@ -40,7 +40,7 @@ from harborage.planner import (
     UnserializableError,
     default_token_estimator,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

@@ -36,7 +36,7 @@ from harborage.tools import (
     UnsupportedTypeError,
     tool,
 )
-from kept import row_of
+from tests.kit.kept import row_of
 
 pytestmark = pytest.mark.anyio
 

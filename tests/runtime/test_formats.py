@@ -37,7 +37,7 @@ from harborage.runtime.journal import (
 from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
-from kept import keep
+from tests.kit.kept import keep
 
 pytestmark = pytest.mark.anyio
 

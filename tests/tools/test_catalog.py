@@ -28,7 +28,7 @@ from harborage.tools import (
     ToolResult,
 )
 from harborage.tools.catalog import search_limit
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

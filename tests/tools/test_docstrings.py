@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.docstrings import Docstring, parse_docstring
-from tables import each_row
+from tests.kit.tables import each_row
 
 GOOGLE = """Find flights.
 

@@ -35,7 +35,7 @@ from harborage.tools import (
     register_function,
     tool,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

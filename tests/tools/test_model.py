@@ -23,7 +23,7 @@ from harborage.tools import (
     mime_matches,
     tool,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 

@@ -26,7 +26,7 @@ from harborage.tools import (
     classify,
 )
 from harborage.tools.policy import DEFAULT_POLICY, EffectivePolicy, backoff_ms, is_guarded, may_repeat, resolve
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 class Spoken(Exception):

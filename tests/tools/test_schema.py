@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from harborage.tools import UnsupportedTypeError
 from harborage.tools.schema import MAX_DEPTH, SchemaBuilder, type_info
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 class Colour(enum.Enum):

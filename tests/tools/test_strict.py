@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.tools.schema import type_info
 from harborage.tools.strict import unknown_field_finder
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 @dataclass

@@ -7,7 +7,7 @@ import sys
 
 import harborage.tools
 from harborage.errors import HarborageError, first_sentence
-from tables import each_row
+from tests.kit.tables import each_row
 
 ERRORS = [
     value

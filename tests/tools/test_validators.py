@@ -9,7 +9,7 @@ import pytest
 
 from harborage.tools import CallContext, Tool, ToolInvalidArgsError, ToolResult, UnsupportedTypeError, describe_tool
 from harborage.tools.validators import schema_validator
-from tables import each_row
+from tests.kit.tables import each_row
 
 SCHEMA = {
     "type": "object",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.windows import character_start, is_text, text_window, trimmed
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 @given(text=st.text(max_size=60), size=st.integers(1, 9))

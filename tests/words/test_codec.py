@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from harborage import codec
 from harborage.codec import UnserializableError
 from harborage.identity import Quadruple
-from tables import each_row
+from tests.kit.tables import each_row
 
 NAN, INF = float("nan"), float("inf")
 

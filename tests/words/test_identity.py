@@ -34,7 +34,7 @@ from harborage.identity import (
     require_triple,
     validate,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 ADA = Identity("tenant", "ada", "session")
 BOB = Identity("tenant", "bob", "session")

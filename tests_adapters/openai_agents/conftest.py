@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
+from agents import Agent, Model, ModelResponse, Usage, function_tool, set_tracing_disabled
 from agents.testing import assistant_message, function_call
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent
 
-from agents import Agent, Model, ModelResponse, Usage, function_tool, set_tracing_disabled
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_openai_agents
 from harborage.testing.conformance.adapter_brain import Brain, Seen

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agents.extensions import handoff_filters
-
 from agents import (
     Agent,
     GuardrailFunctionOutput,
@@ -23,6 +21,8 @@ from agents import (
     output_guardrail,
     tool_input_guardrail,
 )
+from agents.extensions import handoff_filters
+
 from harborage import FinishReason, Identity, RunContext, Runtime, SideEffect, tool
 from harborage.events import EventType
 from harborage.llm import Role

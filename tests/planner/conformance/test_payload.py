@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.planner.conformance import payload_depth, payload_keys
-from tables import each_row
+from tests.kit.tables import each_row
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -28,7 +28,7 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
     WatchGroupStep,
 )
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

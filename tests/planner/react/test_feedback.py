@@ -22,7 +22,7 @@ from harborage.planner.react.feedback import (
     update_counters,
 )
 from harborage.planner.repair import RepairSignals
-from tables import each_row
+from tests.kit.tables import each_row
 
 ESCAPE = CallTool("declarative_action")
 

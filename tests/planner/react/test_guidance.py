@@ -7,7 +7,7 @@ import itertools
 from harborage.planner import RepairCounters, react
 from harborage.planner.react import RepairTier, repair_tier
 from harborage.planner.react.guidance import guidance_lines
-from tables import each_row
+from tests.kit.tables import each_row
 
 TOPICS = ("FINISH", "ARGS", "MULTI_ACTION")
 TEXTS = {

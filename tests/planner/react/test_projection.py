@@ -19,7 +19,7 @@ from harborage.planner import (
 from harborage.planner.react import UnusableCallError, project
 from harborage.planner.repair import Slip
 from harborage.testing.llm import calls_tools, says
-from tables import each_row
+from tests.kit.tables import each_row
 
 RESERVED = ["_finish", "_spawn_task", "_await_task"]
 

@@ -12,7 +12,7 @@ from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation
 from harborage.planner.react.heavy import fetch_call, heavy_text
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
 from harborage.planner.react.rendering import one_line, render_result, text_content
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 def test_one_line():

@@ -30,7 +30,7 @@ from harborage.planner.react import DefaultPromptBuilder
 from harborage.planner.react.observations import PLACEHOLDER
 from harborage.planner.react.replay import Replay
 from harborage.testing.provider_rules import check_request
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 def replayed(*steps: Step, mode: str = "never", **fields) -> list:

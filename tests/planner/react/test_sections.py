@@ -22,7 +22,7 @@ from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder
 from harborage.planner.react.guidance import guidance_lines
 from harborage.planner.react.sections import planning_constraints
 from harborage.tools import Tool
-from tables import each_row
+from tests.kit.tables import each_row
 
 GOLDEN = Path(__file__).parent / "golden"
 TAGS = [

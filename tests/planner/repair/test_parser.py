@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harborage.planner.repair import NoActionsFoundError, ToolAction, dropped_extra_fields, parse
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 def tools(text: str) -> list[str]:

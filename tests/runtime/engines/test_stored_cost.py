@@ -28,7 +28,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import Commit, Committed
 from harborage.tools import SideEffect, ToolDescriptor, tool
-from kept import rows_of
+from tests.kit.kept import rows_of
 
 pytestmark = pytest.mark.anyio
 

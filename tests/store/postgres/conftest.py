@@ -8,10 +8,10 @@ from itertools import count
 
 import pytest
 
-import postgres_places
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.store.postgres import PostgresStore
 from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
+from tests.kit import postgres_places
 
 _NUMBERS = count()
 

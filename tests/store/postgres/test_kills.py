@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any
 
-from kills import Told, assert_agrees, busy, finish_all, hear, work_and_be_killed
+from tests.kit.kills import Told, assert_agrees, busy, finish_all, hear, work_and_be_killed
 
 ROUNDS = 4
 # What a dead process had sent is still carried out for a moment.

@@ -12,7 +12,7 @@ import pytest
 from harborage.state.postgres.database import Database, Work
 from harborage.store.postgres import PostgresStore
 from harborage.store.postgres.asking import SQL, bound
-from store_questions import RUNS, TENANTS, USERS, ask_everything
+from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 T = TypeVar("T")
 

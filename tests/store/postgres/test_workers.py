@@ -14,7 +14,7 @@ from harborage.store.errors import LeaseLostError, WorkerKnownError
 from harborage.store.postgres import PostgresStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.store_bench import ME, claim, row, start, step
-from kills import Told, assert_agrees, busy, hear
+from tests.kit.kills import Told, assert_agrees, busy, hear
 
 PATIENCE_S = 40.0
 

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from harborage.store.sqlite import SQLiteStore
-from kills import Told, assert_agrees, finish_all, work_and_be_killed, work_and_die
+from tests.kit.kills import Told, assert_agrees, finish_all, work_and_be_killed, work_and_die
 
 ROUNDS = 4
 

@@ -13,7 +13,7 @@ import pytest
 from harborage.store.sqlite import SQLiteStore
 from harborage.store.sqlite.connection import repeated, statements
 from harborage.store.sqlite.stations import Transaction
-from store_questions import RUNS, TENANTS, USERS, ask_everything
+from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 FILES = ("commits", "queue", "upkeep", "views")
 OF_DAMAGE = frozenset({"block", "inboxes_raw", "run_keys", "salvage", "unread_raw"})

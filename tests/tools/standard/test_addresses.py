@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.standard.addresses import refused_address, refused_host
-from tables import each_row
+from tests.kit.tables import each_row
 
 PRIVATE = [
     "127.0.0.1",

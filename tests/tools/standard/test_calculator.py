@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harborage.tools import SideEffect
 from harborage.tools.standard import ExpressionRefusedError, calculator
 from harborage.tools.standard.calculator import calculate
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.standard import FileLimits, FileRefusedError, PathRefusedError, file_tools
 from harborage.tools.standard import rooted as rooted_module
 from harborage.tools.standard.rooted import may_hold_secrets, parts_of
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

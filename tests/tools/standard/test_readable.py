@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.tools.standard.readable import readable
-from tables import each_row
+from tests.kit.tables import each_row
 
 BASE = "https://example.com/docs/page.html"
 

@@ -16,7 +16,7 @@ from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, ErrorClass, Invoker, SideEffect, ToolPolicyExhaustedError, ToolTimeoutError
 from harborage.tools.standard import AddressRefusedError, FetchFailedError, WebLimits, http_get
 from harborage.tools.standard.web import Resolve
-from tables import each_row
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 

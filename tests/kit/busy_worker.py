@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import threading
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -78,10 +79,8 @@ class Busy:
 
     async def _beat(self) -> None:
         while True:
-            try:
+            with suppress(DatabaseError):  # the server is away
                 await self._store.beat(self._worker)
-            except DatabaseError:
-                pass  # the server is away
             await asyncio.sleep(0.1)
 
     async def _loop(self) -> None:
@@ -127,7 +126,7 @@ class Busy:
             row, event_id = self._dice.choice(live.rows), self._new_name()
             control = SendControl(run_id=row.run_id, event_id=event_id, type="USER_MESSAGE", data=b"{}")
             await self._store.commit(Commit(sends=(control,), who=row.who, events=(event(row.run_id),)))
-            print("sent", row.run_id, event_id, flush=True)
+            say("sent", row.run_id, event_id)
 
     async def _carry(self, lease: Lease, position: int, who: Identity) -> None:
         """Take some steps, and then end the run or let it wait."""
@@ -163,7 +162,8 @@ class Busy:
 
     async def _step(self, lease: Lease, position: int, who: Identity, entry: bytes, **more: object) -> int:
         """Commit an entry, with the answers to all that has come; returns how many entries there are then."""
-        entries, consumed = [entry], ()
+        entries = [entry]
+        consumed: tuple[int, ...] = ()
         if entry == b"step":
             controls = await self._store.controls(lease.run_id)
             consumed = tuple(control.number for control in controls)
@@ -177,7 +177,7 @@ class Busy:
             **more,  # type: ignore[arg-type]
         )
         await self._store.commit(commit)
-        print("kept", lease.run_id, position + len(entries), flush=True)
+        say("kept", lease.run_id, position + len(entries))
         return position + len(entries)
 
 
@@ -195,9 +195,15 @@ def die_at(statements: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return execute(*given)
 
-        self.execute = counted  # type: ignore[method-assign]
+        self.execute = counted  # type: ignore[assignment]
 
     Transaction.__init__ = counting  # type: ignore[method-assign]
+
+
+def say(what: str, run_id: str, value: object) -> None:
+    """Write one line for the test that started this process, at once."""
+    sys.stdout.write(f"{what} {run_id} {value}\n")
+    sys.stdout.flush()
 
 
 async def main(url: str, worker: str, seed: int) -> None:

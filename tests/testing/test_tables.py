@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from tables import each_row
+from tests.kit.tables import each_row
 
 
 def failure(test: object) -> str:

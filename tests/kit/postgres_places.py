@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from harborage.testing.postgres import PostgresServer
+if TYPE_CHECKING:
+    from harborage.testing.postgres import PostgresServer
 
 PATIENCE_S = 20.0
 
@@ -60,9 +62,7 @@ class Place(Generic[T]):
 
     async def connect(self) -> None:
         """Open the connection beneath again, after the server was away."""
-        import asyncpg
-
-        self.admin = await asyncpg.connect(self.server.url_with(search_path=self.schema))
+        self.admin = await import_module("asyncpg").connect(self.server.url_with(search_path=self.schema))
 
     async def has_come(self, query: str, *args: Any) -> None:
         """Ask until the first value is true, but not for ever; the query itself may take its time."""

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import busy_worker
 from harborage.store import Change, Commit, Guard, Status, Store
 from harborage.store.check import check, read
 from harborage.store.errors import ControlsLeftError
+from tests.kit import busy_worker
 
 PATIENCE_S = 60.0
 

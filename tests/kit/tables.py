@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import indent
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -80,7 +80,7 @@ def each_row(names: str, table: Iterable[Any], *, ids: Labels = None) -> Callabl
         others = [one for name, one in signature.parameters.items() if name not in keys]
         tried: Any = await_rows if inspect.iscoroutinefunction(test) else try_rows
         tried.__signature__ = signature.replace(parameters=others)
-        return tried
+        return cast("Callable[..., Any]", tried)
 
     return decorate
 
@@ -91,7 +91,7 @@ def _row(keys: Sequence[str], row: Any, ids: Labels, at: int) -> tuple[str, dict
     if isinstance(row, type(pytest.param())):
         if row.marks:
             raise TypeError(f"A row of a table takes no marks: {row!r}. Use pytest.mark.parametrize.")
-        name, values = row.id, row.values
+        name, values = None if row.id is None else str(row.id), row.values
     else:
         values = (row,) if len(keys) == 1 else tuple(row)
     if len(values) != len(keys):

@@ -1,0 +1,1 @@
+"""Tests, and what they stand on: `kit` is what they share, `programs` is what runs for hours by itself."""
