@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
+from harborage.cli.address import addressed
 from harborage.cli.main import main
-from harborage.cli.sending import addressed
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
 from harborage.testing.clock import settle

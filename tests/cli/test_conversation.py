@@ -16,7 +16,7 @@ from harborage.app import Change
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard
 from harborage.cli.questions import Desk
-from harborage.cli.seen import new_view
+from harborage.cli.view_state import new_view
 from harborage.events import BusDroppedPayload, Event, EventType, Filter
 from harborage.identity import Identity
 from harborage.planner import (

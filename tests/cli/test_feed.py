@@ -1,21 +1,28 @@
-"""What happens to a run, put in order before it is shown."""
+"""The feed: facts in order, journals that are followed, and what the library logs."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from harborage.cli.feed import Fact, Feed
-from harborage.cli.records import Recorded
+from harborage.cli.feed import Fact, Feed, Following, WatchedStore, logged
+from harborage.cli.journal_view import Recorded
 from harborage.errors import HarborageError
-from harborage.events import Event, EventType, MemoryEventBus
+from harborage.events import ANNOUNCED, Event, EventType, MemoryEventBus
 from harborage.events.payloads import RuntimeWarningPayload
 from harborage.identity import Quadruple
-from harborage.runtime.journal import Begun, Entry
+from harborage.runtime.journal import Begun, Done, Entry, encode_entry
+from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
+from tests.kit.kept import keep, row_of
 
 pytestmark = pytest.mark.anyio
 
@@ -125,3 +132,217 @@ async def test_a_record_that_cannot_be_read_is_told() -> None:
     bench.say("still here", 1)
     await bench.feed.look()
     assert bench.taken() == ["the database is gone", "still here"]
+
+
+def begun_entry(name: str, at_s: int = 0) -> Entry:
+    """An entry of that name."""
+    at = NOW + timedelta(seconds=at_s)
+    return Begun(at=at, position="1", name=name, payload=msgspec.Raw(b"1"), key="k")
+
+
+def spawned(child: str) -> Entry:
+    """An entry that tells of a child."""
+    result = msgspec.Raw(msgspec.json.encode({"task_id": child, "kind": "background"}))
+    return Done(at=NOW, position="1", name="task.spawn", result=result)
+
+
+def names(news: list[Recorded]) -> list[str]:
+    """Which run's entries of which name."""
+    return [f"{one.run_id}.{getattr(one.entry, 'name', '')}" for one in news]
+
+
+async def kept(store: MemoryStore, run_id: str, *entries: Entry) -> None:
+    """Keep a run as another process would."""
+    await keep(store, WHO.identity.with_run(run_id), [encode_entry(one) for one in entries])
+
+
+async def claimed(store: MemoryStore, worker: str) -> Lease:
+    """The lease of the one run that is ready, taken by this worker."""
+    (claim,) = await store.claim(worker)
+    return claim.row.lease
+
+
+def step(lease: Lease, position: int, *entries: Entry) -> Commit:
+    """What a worker writes behind so many entries."""
+    guard = Guard(lease=lease, position=position)
+    return Commit(guard=guard, entries=tuple(map(encode_entry, entries)))
+
+
+async def test_what_others_record_is_read_once() -> None:
+    """A look brings what came since the last one, of all runs of the family by time."""
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    await kept(inner, "r1", begun_entry("a", 1), spawned("r2"), begun_entry("c", 3))
+    await kept(inner, "r2", begun_entry("b", 2))
+    assert names(await following.look()) == ["r1.task.spawn", "r1.a", "r2.b", "r1.c"]
+    assert await following.look() == []
+    assert following.record is not None
+    assert [one.run_id for one in following.unfinished] == ["r1", "r2"]
+
+
+async def test_what_was_told_is_not_read_again() -> None:
+    """Entries that this process wrote are told by their writer, in whatever pieces they come."""
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    await kept(inner, "r1", begun_entry("a"), begun_entry("b"))
+    assert names(following.heard("r1", 0, [begun_entry("a")])) == ["r1.a"]
+    assert names(following.heard("r1", 0, [begun_entry("a"), begun_entry("b")])) == ["r1.b"]
+    assert await following.look() == []
+
+
+async def test_a_gap_is_read_at_the_next_look() -> None:
+    """What stands before an entry comes before it, though this process writes the run by now."""
+    inner = MemoryStore()
+    heard: list[str] = []
+    store = WatchedStore(inner, lambda run, place, entries: heard.extend(names(following.heard(run, place, entries))))
+    following = Following(store, "r1", WHO.identity)
+    await kept(inner, "r1", begun_entry("a"))
+    lease = await claimed(inner, "here")
+    await store.commit(step(lease, 1, begun_entry("b")))
+    assert heard == []
+    assert names(await following.look()) == ["r1.a", "r1.b"]
+    await store.commit(step(lease, 2, begun_entry("c")))
+    assert heard == ["r1.c"]
+    assert await following.look() == []
+
+
+async def test_it_knows_who_carries() -> None:
+    """A run is elsewhere while another process has its lease."""
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    await kept(inner, "r1", begun_entry("a"))
+    lease = await claimed(inner, "elsewhere")
+    await following.look()
+    assert following.is_elsewhere
+    await inner.commit(Commit(guard=Guard(lease=lease, position=1), change=Change(status=Status.COMPLETE)))
+    await following.look()
+    assert not following.is_elsewhere
+    assert following.unfinished == []
+
+
+async def test_other_runs_of_a_shared_session_are_strangers() -> None:
+    """Until the record tells that the run has spawned them."""
+    inner = MemoryStore()
+    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity, may_be_shared=True)
+    await kept(inner, "r1", begun_entry("a"), spawned("r2"))
+    for other in ("r2", "r3", "r4"):
+        await kept(inner, other, begun_entry("b"))
+    assert names(await following.look()) == ["r1.a", "r1.task.spawn", "r2.b"]
+    assert following.strangers == {"r3", "r4"}
+    assert following.heard("r4", 0, [begun_entry("b")]) == []
+    following.heard("r1", 2, [spawned("r3")])
+    assert following.strangers == {"r4"}
+    assert names(await following.look()) == ["r3.b"]
+
+
+def entry(name: str, payload: bytes = b"1") -> bytes:
+    """An entry of that name, as it is stored."""
+    return encode_entry(Begun(at=NOW, position="1", name=name, payload=msgspec.Raw(payload), key="r1/1"))
+
+
+class Listener:
+    """Keeps what it is told: the run, the place, and what was begun there."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, list[str]]] = []
+        self.entries: list[Entry] = []
+
+    def __call__(self, run_id: str, place: int, entries: Sequence[Entry]) -> None:
+        self.entries += entries
+        self.told.append((run_id, place, [one.name for one in entries if isinstance(one, Begun)]))
+
+
+def started(*entries: bytes, **more: Any) -> Commit:
+    """The start of the run, ready for any worker."""
+    return Commit(starts=(NewRun(run_id="r1", who=WHO.identity, entries=entries),), **more)
+
+
+def commit_of(lease: Lease, position: int, *entries: bytes, **more: Any) -> Commit:
+    """What a worker writes behind so many entries."""
+    return Commit(guard=Guard(lease=lease, position=position), entries=entries, **more)
+
+
+GIVEN_BACK = Change(release=True, is_ready=True)
+
+
+async def test_entries_are_told_with_their_place() -> None:
+    """Once they are kept, in the order of the journal, whoever wrote what stands before them."""
+    inner, listener = MemoryStore(), Listener()
+    store = WatchedStore(inner, listener)
+    await store.commit(started(entry("a")))
+    lease = await claimed(inner, "elsewhere")
+    await inner.commit(commit_of(lease, 1, entry("b"), change=GIVEN_BACK))
+    lease = await claimed(inner, "here")
+    await store.commit(commit_of(lease, 2, entry("c"), entry("d")))
+    last = commit_of(lease, 4, entry("e"))
+    await store.commit(last)
+    assert (await store.commit(last)).is_again
+    assert listener.told == [("r1", 0, ["a"]), ("r1", 2, ["c", "d"]), ("r1", 4, ["e"])]
+    assert len(await store.entries("r1", after=3)) == 2
+
+
+async def test_it_knows_what_is_written_here() -> None:
+    """A run is written here from the first entry under a lease until somebody else has it."""
+    inner = MemoryStore()
+    store = WatchedStore(inner, Listener())
+    await store.commit(started())
+    lease = await claimed(inner, "here")
+    assert not store.is_written_here(await row_of(inner, "r1"))
+    await store.commit(commit_of(lease, 0, entry("a")))
+    assert store.is_written_here(await row_of(inner, "r1"))
+    await inner.commit(commit_of(lease, 1, change=GIVEN_BACK))
+    await claimed(inner, "elsewhere")
+    assert not store.is_written_here(await row_of(inner, "r1"))
+
+
+async def test_a_large_value_is_told_whole() -> None:
+    """What is kept apart from its entry is put back in its place."""
+    large = b'"' + b"x" * 9000 + b'"'
+    digest = hashlib.sha256(large).hexdigest()
+    inner, listener = MemoryStore(), Listener()
+    store = WatchedStore(inner, listener)
+    slim = entry("a", b'{"$body":"' + digest.encode() + b'"}')
+    await store.commit(started(slim, bodies={digest: large}))
+    (told,) = listener.entries
+    assert isinstance(told, Begun)
+    assert bytes(told.payload) == large
+    assert await store.body("r1", digest) == large
+    await store.aclose()
+
+
+LOG = logging.getLogger("harborage.somewhere")
+
+
+async def test_warnings_are_heard_and_lesser_things_are_not() -> None:
+    """A warning and an error with its cause are told, from any thread; information is not."""
+    heard: list[str] = []
+    with logged(heard.append):
+        LOG.info("all is well")
+        await asyncio.to_thread(LOG.warning, "asked again in %.1f s", 0.5)
+        try:
+            raise ValueError("no such thing")
+        except ValueError:
+            LOG.exception("it stopped")
+        await asyncio.sleep(0)
+    assert heard == ["asked again in 0.5 s", "it stopped: no such thing"]
+
+
+async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
+    """A warning that was also published is heard once, from the event."""
+    heard: list[str] = []
+    with logged(heard.append):
+        LOG.warning("provider unavailable", extra=ANNOUNCED)
+        LOG.warning("and another one")
+        await asyncio.sleep(0)
+    assert heard == ["and another one"]
+
+
+async def test_nothing_is_heard_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+    """When the block has ended its listener is gone."""
+    heard: list[str] = []
+    with logged(heard.append):
+        pass
+    LOG.warning("too late")
+    await asyncio.sleep(0)
+    assert heard == []
+    assert logging.getLogger("harborage").handlers == []

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harborage.cli.resuming import chosen
-from harborage.cli.standing import roots
+from harborage.cli.execution import chosen
+from harborage.cli.status import roots
 
 Start = Callable[..., Any]
 

@@ -9,10 +9,10 @@ import pytest
 
 from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
+from harborage.cli.journal_view import Recorded
 from harborage.cli.outcome import ending_of
-from harborage.cli.records import Recorded
-from harborage.cli.seen import View, new_view
 from harborage.cli.view import doing, fold, header, summary, totals
+from harborage.cli.view_state import View, new_view
 from harborage.events import Event, EventType, Payload, RedactedMap, register_event_type
 from harborage.events import payloads as told
 from harborage.identity import Quadruple

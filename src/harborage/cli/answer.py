@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out
+from harborage.cli.storage import carry_out
 
 __all__ = ["answer"]
 
@@ -64,8 +64,8 @@ def answer(
 
 
 async def _answer(url: str, wanted: str, said: _Said) -> int:
+    from harborage.cli.address import addressed, asked, what_now
     from harborage.cli.questions import is_doubt, is_gate
-    from harborage.cli.sending import addressed, asked, what_now
     from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out
+from harborage.cli.storage import carry_out
 
 __all__ = ["approve"]
 
@@ -50,9 +50,9 @@ def approve(
 
 
 async def _approve(url: str, wanted: str, reason: str, args: str) -> int:
+    from harborage.cli.address import addressed, asked, what_now
     from harborage.cli.answers import Allow, edited
     from harborage.cli.questions import announced_args, is_gate, schema_of
-    from harborage.cli.sending import addressed, asked, what_now
     from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out
+from harborage.cli.storage import carry_out
 
 __all__ = ["cancel"]
 
@@ -43,7 +43,7 @@ def cancel(
 
 
 async def _cancel(url: str, wanted: str, *, is_hard: bool) -> int:
-    from harborage.cli.sending import addressed, open_run, what_now
+    from harborage.cli.address import addressed, open_run, what_now
 
     async with addressed(url, wanted) as to:
         record = open_run(to.record)

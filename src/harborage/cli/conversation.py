@@ -39,11 +39,11 @@ from harborage.cli.answers import (
     edited,
     meaning,
 )
-from harborage.cli.editor import EditorError, edit_text, editor_command
+from harborage.cli.keyboard import EditorError, edit_text, editor_command
 from harborage.cli.questions import Desk, Question, announced_args, is_doubt, is_gate, put, put_again, question_of
-from harborage.cli.seen import View, run_of
 from harborage.cli.text import compact, one_line, plural, pretty
 from harborage.cli.view import doing
+from harborage.cli.view_state import View, run_of
 from harborage.errors import HarborageError
 from harborage.events import (
     BusDroppedPayload,
@@ -60,7 +60,7 @@ from harborage.runtime.pauses import PauseFilter
 if TYPE_CHECKING:
     from harborage.app import Change, Preview
     from harborage.cli.keyboard import Keyboard
-    from harborage.cli.live import Screen
+    from harborage.cli.screen import Screen
     from harborage.clock import Clock
     from harborage.identity import Quadruple
     from harborage.runtime.host import Run, Runtime

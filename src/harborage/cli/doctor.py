@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from harborage.cli.place import absolute, file_of, storage_url
-from harborage.cli.storing import carry_out, check_there, free_orphans, kept_runs
+from harborage.cli.storage import carry_out, check_there, free_orphans, kept_runs
 
 if TYPE_CHECKING:
     from harborage.app.waiting import Settled, Wait
@@ -63,8 +63,8 @@ def doctor(
 
 async def _doctor(wanted: _Wanted) -> int:
     from harborage.app.checkup import check_storage
+    from harborage.cli.status import findings_lines, needs_person, report
     from harborage.cli.text import for_machines
-    from harborage.cli.waits import findings_lines, needs_person, report
 
     check_there(wanted.url)
     findings = await check_storage(absolute(wanted.url), file_of(wanted.url))
@@ -83,7 +83,7 @@ async def _doctor(wanted: _Wanted) -> int:
 async def _look(wanted: _Wanted) -> tuple[list[Wait], list[Settled]]:
     """What waits, and what was settled; told on the way, since a person decides on it."""
     from harborage.app.waiting import settle_orphans, waiting
-    from harborage.cli.waits import settled_lines, waits_lines
+    from harborage.cli.status import settled_lines, waits_lines
     from harborage.clock import SYSTEM_CLOCK
 
     async with kept_runs(wanted.url, writes=wanted.settles) as storage:

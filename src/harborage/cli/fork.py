@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 
 from harborage.cli.limits import Deadline, MaxCost, MaxSteps
 from harborage.cli.place import storage_url
-from harborage.cli.storing import artifacts_of, carry_out, kept_runs
+from harborage.cli.storage import artifacts_of, carry_out, kept_runs
 
 if TYPE_CHECKING:
     from harborage.cli.outcome import Ending
@@ -102,8 +102,8 @@ async def _fork(wanted: _Wanted) -> int:
     from harborage.app.keeping import Origin
     from harborage.app.own_sessions import bring_artifacts, close_own, is_own, own_session
     from harborage.app.replays import as_it_ran, open_kept, recorded_agent
-    from harborage.cli.consent import allow_agent
-    from harborage.cli.standing import agent_of
+    from harborage.cli.status import agent_of
+    from harborage.cli.storage import allow_agent
     from harborage.clock import SYSTEM_CLOCK
     from harborage.identity import Identity
     from harborage.ids import new_id

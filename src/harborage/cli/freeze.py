@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import artifacts_of, carry_out, kept_runs
+from harborage.cli.storage import artifacts_of, carry_out, kept_runs
 
 __all__ = ["freeze"]
 
@@ -59,8 +59,8 @@ async def _freeze(url: str, wanted: str, agent: str, out: Path, *, force: bool) 
     from harborage.app.freezing import freeze as frozen_files
     from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
     from harborage.artifacts import ArtifactConfig, open_artifacts
-    from harborage.cli.consent import allow_agent
-    from harborage.cli.standing import agent_of
+    from harborage.cli.status import agent_of
+    from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable
     from harborage.codec import decode
     from harborage.runtime.history import find_run, read_run

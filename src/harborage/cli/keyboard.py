@@ -1,4 +1,4 @@
-"""What a person does at the terminal while a run goes on: lines they type, and signals.
+"""What a person does at the terminal: keys that become lines, a text in their editor, Ctrl-C and Ctrl-Z.
 
 Reads the terminal from the event loop, without a thread that could keep the process alive, and gives the terminal back
 as it was. This file knows nothing of what a line means.
@@ -9,16 +9,31 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import re
+import shlex
 import signal
+import tempfile
 import termios
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from harborage.cli.lineedit import PASTE_OFF, PASTE_ON, LineEditor
+from harborage.errors import HarborageError
 
-__all__ = ["Keyboard", "can_ask", "signals"]
+__all__ = [
+    "PASTE_OFF",
+    "PASTE_ON",
+    "EditorError",
+    "Job",
+    "Keyboard",
+    "LineEditor",
+    "can_ask",
+    "edit_text",
+    "editor_command",
+    "signals",
+]
 
 _READ_BYTES = 4096
 _LFLAG, _CC = 3, 6
@@ -173,3 +188,200 @@ def signals(
 
 def _call(handler: Callable[[], None], _number: int, _frame: object) -> None:
     handler()
+
+
+PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+"""Ask the terminal to mark what is pasted, and to stop that."""
+
+_KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~]|[^\x1b\[O])|\x1b|[^\x1b]", re.DOTALL)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?$")
+_PASTED, _PASTED_END = "\x1b[200~", "\x1b[201~"
+_KEPT = 100
+
+
+class LineEditor:
+    """Feed it what the terminal sent; it gives the lines that were finished with Return."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.cursor = 0
+        self._rest = ""
+        self._is_pasting = False
+        self._past: list[str] = []
+        self._at = 0
+        self._draft = ""
+
+    def feed(self, data: str) -> list[str]:
+        """Take in keys; returns the finished lines, in order. A key that came in halves waits for its other half."""
+        data, self._rest = self._rest + data, ""
+        unfinished = _UNFINISHED.search(data)
+        if unfinished:
+            data, self._rest = data[: unfinished.start()], unfinished.group()
+        return [done for key in _KEY.findall(data) if (done := self._press(key)) is not None]
+
+    def fill(self, text: str) -> None:
+        """Begin with `text` already typed."""
+        self.text = text
+        self.cursor = len(text)
+
+    def _press(self, key: str) -> str | None:
+        if key in (_PASTED, _PASTED_END):
+            self._is_pasting = key == _PASTED
+        elif key in "\r\n":
+            if not self._is_pasting:
+                return self._finish()
+            self._insert("\n")
+        elif key.isprintable():
+            self._insert(key)
+        elif key == "\t":
+            self._insert(" ")
+        else:
+            self._edit(key)
+        return None
+
+    def _insert(self, text: str) -> None:
+        self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
+        self.cursor += len(text)
+
+    def _finish(self) -> str:
+        done = self.text
+        if done.strip() and self._past[-1:] != [done]:
+            self._past = [*self._past[1 - _KEPT :], done]
+        self._at = len(self._past)
+        self.fill("")
+        return done
+
+    def _edit(self, key: str) -> None:
+        match key:
+            case "\x7f" | "\x08":
+                self._cut(self.cursor - 1, self.cursor)
+            case "\x1b[3~" | "\x04":
+                self._cut(self.cursor, self.cursor + 1)
+            case "\x15":
+                self._cut(0, self.cursor)
+            case "\x0b":
+                self._cut(self.cursor, len(self.text))
+            case "\x17":
+                self._cut(self.text[: self.cursor].rstrip().rfind(" ") + 1, self.cursor)
+            case "\x1b[D" | "\x1bOD" | "\x02":
+                self.cursor = max(0, self.cursor - 1)
+            case "\x1b[C" | "\x1bOC" | "\x06":
+                self.cursor = min(len(self.text), self.cursor + 1)
+            case "\x01" | "\x1b[H" | "\x1bOH" | "\x1b[1~":
+                self.cursor = 0
+            case "\x05" | "\x1b[F" | "\x1bOF" | "\x1b[4~":
+                self.cursor = len(self.text)
+            case "\x1b[A" | "\x1bOA":
+                self._recall(-1)
+            case "\x1b[B" | "\x1bOB":
+                self._recall(1)
+            case _:
+                pass  # a key that means nothing here
+
+    def _cut(self, start: int, end: int) -> None:
+        start = max(0, start)
+        self.text = self.text[:start] + self.text[end:]
+        self.cursor = start
+
+    def _recall(self, step: int) -> None:
+        at = self._at + step
+        if not 0 <= at <= len(self._past):
+            return
+        if self._at == len(self._past):
+            self._draft = self.text
+        self._at = at
+        self.fill(self._draft if at == len(self._past) else self._past[at])
+
+
+class EditorError(HarborageError):
+    """The editor did not run, or said that it failed."""
+
+
+def editor_command(environment: Mapping[str, str]) -> list[str]:
+    """The words of the editor's command; empty when none is set."""
+    for name in ("VISUAL", "EDITOR"):
+        if environment.get(name, "").strip():
+            return shlex.split(environment[name])
+    return []
+
+
+async def edit_text(command: list[str], text: str, *, suffix: str, stdin: int) -> str:
+    """The text after it was edited; the editor reads its keys from `stdin`.
+
+    Raises:
+        EditorError: there is no such editor, or it ended with an error.
+    """
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="harborage-", suffix=suffix) as draft:
+        draft.write(f"{text}\n")
+        draft.flush()
+        await _run([*command, draft.name], stdin)
+        return _read(draft.name)
+
+
+def _read(name: str) -> str:
+    # Opened anew: an editor may have put another file in the place of the one it was given.
+    return Path(name).read_text("utf-8", "replace")
+
+
+async def _run(command: list[str], stdin: int) -> None:
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=stdin)
+    except OSError as error:
+        raise EditorError(f"the editor {command[0]!r} did not start: {error.strerror or error}") from error
+    code = await process.wait()
+    if code:
+        raise EditorError(f"the editor {command[0]!r} ended with code {code}; nothing was changed")
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Job:
+    """Stops this process where its shell says so, and not once the shell has said to go on: it does not say it twice.
+
+    With make between, `fg` may come before Ctrl-Z was acted upon. Python tells both signals together then, the later
+    one first; the event loop alone knows their order. So `stop` and `go_on` are for the loop's own signal handlers, and
+    `told` is for a handler that is called at once. `aside` gives the terminal back for the length of the stop, `renew`
+    sets it up again; while the process `is_away`, the terminal being another's, neither is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        aside: Callable[[], AbstractContextManager[object]],
+        renew: Callable[[], None],
+        is_away: Callable[[], bool],
+        stop: Callable[[], None] = _stop,
+    ) -> None:
+        self._aside = aside
+        self._renew = renew
+        self._is_away = is_away
+        self._halt = stop
+        self._is_to_stop = False
+        self._is_told = False
+
+    def stop(self) -> None:
+        """Ctrl-Z: stop behind all that came with it."""
+        self._is_to_stop = True
+        asyncio.get_running_loop().call_soon(self._stop)
+
+    def told(self) -> None:
+        """The shell says to go on, which the event loop may come to much later."""
+        self._is_told = True
+
+    def go_on(self) -> None:
+        """Back in the foreground: the shell may have had its terminal although this process never stopped."""
+        self._is_told = self._is_to_stop = False
+        if not self._is_away():
+            self._renew()
+
+    def _stop(self) -> None:
+        if self._stops and not self._is_away():
+            with self._aside():
+                if self._stops:  # giving the terminal back takes a while
+                    self._halt()
+
+    @property
+    def _stops(self) -> bool:
+        return self._is_to_stop and not self._is_told

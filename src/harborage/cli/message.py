@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out
+from harborage.cli.storage import carry_out
 
 __all__ = ["message"]
 
@@ -47,8 +47,8 @@ def message(
 
 
 async def _message(url: str, wanted: str, text: str) -> int:
+    from harborage.cli.address import addressed, asked, open_run, what_now
     from harborage.cli.questions import is_doubt, is_gate
-    from harborage.cli.sending import addressed, asked, open_run, what_now
     from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:

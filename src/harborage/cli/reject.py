@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out
+from harborage.cli.storage import carry_out
 
 __all__ = ["reject"]
 
@@ -48,7 +48,7 @@ def reject(
 
 
 async def _reject(url: str, wanted: str, reason: str) -> int:
-    from harborage.cli.sending import addressed, asked, what_now
+    from harborage.cli.address import addressed, asked, what_now
     from harborage.runtime.steering.controls import ControlType
 
     async with addressed(url, wanted) as to:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import artifacts_of, carry_out, kept_runs
+from harborage.cli.storage import artifacts_of, carry_out, kept_runs
 
 __all__ = ["replay"]
 
@@ -49,8 +49,8 @@ def replay(
 async def _replay(url: str, wanted: str, agent: str, *, is_json: bool) -> int:
     from harborage.app.freezing import shown_json
     from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
-    from harborage.cli.consent import allow_agent
-    from harborage.cli.standing import agent_of
+    from harborage.cli.status import agent_of
+    from harborage.cli.storage import allow_agent
     from harborage.cli.text import for_machines, masked, printable
     from harborage.runtime.history import find_run, read_run
 

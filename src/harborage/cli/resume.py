@@ -57,8 +57,8 @@ def resume(
       4    out of time or steps, or at another limit
       130  cancelled
     """
-    from harborage.cli.resuming import Resumed, go_on
-    from harborage.cli.stage import Style
+    from harborage.cli.execution import Resumed, go_on
+    from harborage.cli.output import Style
 
     wanted = Resumed(
         url=storage_url(storage, os.environ), run=run.strip(), model=model, agent=agent.strip(), approves=yes

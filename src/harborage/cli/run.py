@@ -78,8 +78,8 @@ def run(
             'harborage: say what to do: harborage run [AGENT] GOAL, such as: harborage run "What is new?"\n'
         )
         return 2
-    from harborage.cli.execute import Wanted, execute
-    from harborage.cli.stage import Style
+    from harborage.cli.execution import Wanted, execute
+    from harborage.cli.output import Style
 
     wanted = Wanted(
         words=words,

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from harborage.cli.place import storage_url
-from harborage.cli.storing import carry_out, free_orphans, kept_runs
+from harborage.cli.storage import carry_out, free_orphans, kept_runs
 
 if TYPE_CHECKING:
     from harborage.store import RunRow, Status
@@ -65,7 +65,7 @@ def runs(
 
 
 async def _list(url: str, user: str, session: str, *, status: str, agent: str, limit: int, is_json: bool) -> int:
-    from harborage.cli.standing import agent_of, status_of
+    from harborage.cli.status import agent_of, status_of
     from harborage.runtime.history import all_runs
     from harborage.store import RunQuery
 
@@ -89,7 +89,7 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.freezing import shown_json
-    from harborage.cli.standing import agent_of, status_of, why
+    from harborage.cli.status import agent_of, status_of, why
     from harborage.cli.text import for_machines, masked, printable
     from harborage.runtime.history import find_run, history_of, read_run, told
 
@@ -126,7 +126,7 @@ def _statuses(status: str) -> tuple[Status, ...]:
 
 
 def _row(record: RunRow) -> tuple[str, ...]:
-    from harborage.cli.standing import agent_of, status_of
+    from harborage.cli.status import agent_of, status_of
     from harborage.cli.text import masked, one_line
     from harborage.store.times import moment
 
@@ -136,7 +136,7 @@ def _row(record: RunRow) -> tuple[str, ...]:
 
 def _row_json(record: RunRow) -> str:
     from harborage import codec
-    from harborage.cli.standing import agent_of, status_of, why
+    from harborage.cli.status import agent_of, status_of, why
     from harborage.cli.text import for_machines, masked
     from harborage.store.times import moment
 

@@ -20,21 +20,17 @@ from rich.text import Text
 from harborage.app import Agent, attach
 from harborage.app.own_sessions import close_own
 from harborage.artifacts import ArtifactRef, ArtifactScope
-from harborage.cli.aboard import Aboard, Wishes, aboard, taken_up
 from harborage.cli.conversation import Conversation
-from harborage.cli.feed import Fact, Feed
-from harborage.cli.following import Following
-from harborage.cli.job import Job
-from harborage.cli.keyboard import Keyboard, signals
-from harborage.cli.live import Region, Screen
-from harborage.cli.logs import logged
+from harborage.cli.feed import Fact, Feed, Following, logged
+from harborage.cli.keyboard import Job, Keyboard, signals
+from harborage.cli.open_session import Aboard, Wishes, aboard, taken_up
 from harborage.cli.outcome import Ending, blocked, ending_of, left, without_asking
 from harborage.cli.questions import Desk
-from harborage.cli.region import region
-from harborage.cli.seen import View, line, new_view
-from harborage.cli.standing import is_blocked, is_put_off, standing_of
+from harborage.cli.screen import Region, Screen, region
+from harborage.cli.status import is_blocked, is_put_off, standing_of
 from harborage.cli.text import one_line
 from harborage.cli.view import fold, fold_past, header, summary
+from harborage.cli.view_state import View, line, new_view
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError
@@ -44,7 +40,7 @@ from harborage.runtime.limits import Limits
 from harborage.runtime.steering.controls import Scope
 
 if TYPE_CHECKING:
-    from harborage.cli.records import Recorded
+    from harborage.cli.journal_view import Recorded
     from harborage.runtime.host import Run, Runtime
 
 __all__ = ["Session", "Stage", "Wishes"]

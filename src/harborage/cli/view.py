@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.text import Text
 
-from harborage.cli.records import Recorded, fold_entry
-from harborage.cli.seen import RunSeen, View, line, run_of
+from harborage.cli.journal_view import Recorded, fold_entry
 from harborage.cli.text import duration, one_line, plural, shortened, size
+from harborage.cli.view_state import RunSeen, View, line, run_of
 from harborage.events import Event, EventType, RedactedMap
 from harborage.planner import ChunkKind, FinishReason, PauseReason
 

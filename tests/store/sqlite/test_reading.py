@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from harborage.app.checkup import check_storage
-from harborage.cli.storing import free_orphans, kept_runs
+from harborage.cli.storage import free_orphans, kept_runs
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.errors import DatabaseReadOnlyError, MigrationError
 from harborage.state.sqlite import open_to_read, storage_of

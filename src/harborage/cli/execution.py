@@ -1,13 +1,16 @@
-"""`harborage resume` carried out: the run found or chosen, its agent found again, the run gone on with.
+"""`harborage run` and `harborage resume` after their options were read: find the agent and the run, and execute it.
 
-A run that is over needs no agent: its record alone says what came of it.
+A run that is over needs no agent: its journal says how it ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,24 +20,27 @@ import msgspec
 from rich.text import Text
 
 from harborage import codec
-from harborage.app import TargetError
+from harborage.app import Agent, TargetError, assistant, is_target, load_agent, refuse_mistyped
 from harborage.app.keeping import FolderGoneError, Origin
+from harborage.app.own_sessions import own_session
 from harborage.app.replays import has_attachments, recorded_agent
-from harborage.cli.aboard import Wishes
-from harborage.cli.consent import allow_agent
-from harborage.cli.execute import carry, fault
-from harborage.cli.following import Following
-from harborage.cli.outcome import WRONG_USE, Ending, ending_of, failed
-from harborage.cli.place import absolute
-from harborage.cli.recording import watched
-from harborage.cli.records import Recorded
-from harborage.cli.seen import new_view
-from harborage.cli.stage import Output, OutputLostError, Style
-from harborage.cli.standing import agent_of, roots, standing_of, status_of
-from harborage.cli.storing import artifacts_of, find_open, free_orphans, kept_runs
+from harborage.app.started import remember_started
+from harborage.cli.feed import Following, watched
+from harborage.cli.journal_view import Recorded
+from harborage.cli.open_session import Wishes
+from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, ending_of, failed
+from harborage.cli.output import Output, OutputLostError, Style
+from harborage.cli.place import DEFAULT_STORAGE, absolute
+from harborage.cli.session import Session
+from harborage.cli.status import agent_of, roots, standing_of, status_of
+from harborage.cli.storage import allow_agent, artifacts_of, find_open, free_orphans, kept_runs, prepare
 from harborage.cli.text import duration, one_line, printable
 from harborage.cli.view import fold_past, header
+from harborage.cli.view_state import new_view
 from harborage.clock import SYSTEM_CLOCK
+from harborage.errors import HarborageError
+from harborage.identity import Identity
+from harborage.ids import new_id
 from harborage.planner import Finish
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries, request_of
@@ -44,10 +50,129 @@ from harborage.store import LIVE, RunQuery, RunRow
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
-    from harborage.cli.live import Screen
+    from harborage.cli.screen import Screen
     from harborage.state.storage import Storage
 
-__all__ = ["Resumed", "chosen", "go_on"]
+__all__ = ["Resumed", "Wanted", "carry", "chosen", "execute", "fault", "go_on"]
+
+_GRACE_S = 1.0
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for: the words of it, and its options; `max_cost` is in US dollars."""
+
+    words: tuple[str, ...]
+    storage: str = DEFAULT_STORAGE
+    model: str = ""
+    attached: tuple[Path, ...] = ()
+    approves: bool = False
+    user: str = ""
+    max_steps: int = 0
+    max_cost: float | None = None
+    deadline_s: float | None = None
+
+
+def execute(wanted: Wanted, style: Style) -> int:
+    """Run the agent that is wanted towards its goal; returns the exit code."""
+    output = Output(style)
+    try:
+        agent, goal = _agent(wanted)
+        prepare(wanted.storage)
+    except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
+        return output.end(fault(error, WRONG_USE, style))
+    remember_started(_target(wanted), Path.cwd())
+    mark = new_id()
+    wishes = Wishes(
+        goal=goal,
+        who=Identity("local", wanted.user or _signed_in(), own_session(mark)),
+        storage=wanted.storage,
+        artifacts=artifacts_of(wanted.storage, Path.cwd()),
+        origin=Origin(target=_target(wanted), mark=mark, folder=str(Path.cwd())),
+        model=wanted.model,
+        attached=wanted.attached,
+        approves=wanted.approves,
+        max_steps=wanted.max_steps,
+        max_cost=wanted.max_cost,
+        deadline_s=wanted.deadline_s,
+    )
+    return carry(agent, wishes, output, style)
+
+
+def carry(agent: Agent, wishes: Wishes, output: Output, style: Style) -> int:
+    """Start a run, or go on with one, and stay with it to its end; returns the exit code."""
+    session = Session(agent, wishes, output.stage())
+    runner = asyncio.Runner()
+    try:
+        code = output.end(_carry(runner, session, style), session.run_id)
+        if code == CANCELLED:
+            _insist(output)
+        return code
+    except OutputLostError as error:
+        return output.gone(error)
+    finally:
+        runner.close()
+
+
+def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
+    try:
+        ending = runner.run(session.carry())
+    except OutputLostError:
+        raise
+    except Exception as error:  # noqa: BLE001 - told in one line; --debug shows where it came from
+        return fault(error, FAILED if session.run_id else WRONG_USE, style)
+    if session.error is not None and style.has_tracebacks:
+        _show_traceback(session.error)
+    return ending
+
+
+def _agent(wanted: Wanted) -> tuple[Agent, str]:
+    """The agent and the goal in the words; its neighbours can be imported, after everything that is installed."""
+    target, *rest = wanted.words
+    if not is_target(target):
+        refuse_mistyped(target)
+        return assistant(Path.cwd()), " ".join(wanted.words)
+    if not any(word.strip() for word in rest):
+        raise TargetError(target, "say what it shall do: harborage run AGENT GOAL")
+    place = target.rpartition(":")[0] or target
+    # Beyond this call: a tool may import a neighbour when it is first called.
+    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
+    return load_agent(target), " ".join(rest)
+
+
+def _target(wanted: Wanted) -> str:
+    """What names the agent on a command line; empty for the standard assistant."""
+    return wanted.words[0] if is_target(wanted.words[0]) else ""
+
+
+def _show_traceback(error: BaseException) -> None:
+    """Where an error comes from; it may quote anything, so its control characters are spelled out."""
+    sys.stderr.write(printable("".join(traceback.format_exception(error))))
+
+
+def fault(error: Exception, code: int, style: Style) -> Ending:
+    """The ending of a command that failed before, or around, its run."""
+    if style.has_tracebacks:
+        _show_traceback(error)
+    name, is_ours = type(error).__name__, isinstance(error, HarborageError)
+    if is_ours:
+        why = str(error)
+    else:
+        why = f"{name}: {error}" if code == FAILED else f"the agent could not be opened: {name}: {error}"
+    return failed(name, why, code, is_strange=not is_ours or code == FAILED)
+
+
+def _signed_in() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def _insist(output: Output) -> None:
+    """Whoever cancelled wants to be gone: a tool's thread that does not end is not waited for very long."""
+    watchdog = threading.Timer(_GRACE_S, output.leave, [CANCELLED])
+    watchdog.daemon = True
+    watchdog.start()
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from harborage.app.own_sessions import is_own
 from harborage.cli.questions import announced_args, described, is_doubt, is_gate, is_held, question_of
-from harborage.cli.standing import status_of, why
-from harborage.cli.storing import find_open, free_orphans, kept_runs
+from harborage.cli.status import status_of, why
+from harborage.cli.storage import find_open, free_orphans, kept_runs
 from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError

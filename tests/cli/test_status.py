@@ -1,18 +1,91 @@
-"""What waits, as the command line tells it."""
+"""The words for the status of runs and for pending work."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from harborage.app.checkup import Finding
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
-from harborage.cli.waits import findings_lines, needs_person, report, settled_lines, waits_lines
-from harborage.identity import Quadruple
+from harborage.cli.status import (
+    agent_of,
+    findings_lines,
+    is_blocked,
+    needs_person,
+    report,
+    settled_lines,
+    standing_of,
+    status_of,
+    waits_lines,
+)
+from harborage.identity import Identity, Quadruple
+from harborage.store import RunRow, Status
+from harborage.store.times import micros
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROW = RunRow(
+    number=1,
+    run_id="r1",
+    who=Identity("acme", "ada", "s1"),
+    about="go",
+    agent="a.py#1?folder=%2Fx",
+    status=Status.RUNNING,
+    created_at=micros(NOW),
+    updated_at=micros(NOW),
+    fence=1,
+    position=3,
+)
+READY = msgspec.structs.replace(ROW, is_woken=True)
+CARRIED = msgspec.structs.replace(ROW, owner="w")
+BLOCKED = msgspec.structs.replace(ROW, blocked="why")
+ENDED = msgspec.structs.replace(ROW, status=Status.COMPLETE, reason="why")
+FAILED = msgspec.structs.replace(ROW, status=Status.FAILED, reason="why")
+PUT_OFF = msgspec.structs.replace(ROW, reason="interrupted: provider unavailable (503)")
+
+
+def test_a_run_has_a_word_for_where_it_stands() -> None:
+    """One that a worker has is running, one that waits for its provider interrupted."""
+    rows = {
+        "ready": READY,
+        "running": CARRIED,
+        "parked": ROW,
+        "blocked": BLOCKED,
+        "finished": ENDED,
+        "failed": FAILED,
+        "interrupted": PUT_OFF,
+    }
+    assert {status_of(row): row for row in rows.values()} == rows
+    assert agent_of(ROW) == "a.py"
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (CARRIED, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
+        (READY, "interrupted 5.0 s ago; resuming here"),
+        (ROW, "waiting for 5.0 s; resuming here"),
+        (BLOCKED, "blocked 5.0 s ago: why; trying again with the code of today"),
+        (PUT_OFF, "interrupted: provider unavailable (503), 5.0 s ago; trying again now"),
+        (ENDED, "ended 5.0 s ago: why"),
+        (FAILED, "failed 5.0 s ago: why"),
+    ],
+)
+def test_every_stand_has_its_words(row: RunRow, told: str) -> None:
+    """Who carries it, since when, and what happens now."""
+    assert standing_of(row, NOW + timedelta(seconds=5)) == told
+
+
+def test_blocked_is_what_was_tried_and_failed() -> None:
+    """Not what was blocked before, and not what is being tried."""
+    assert is_blocked(BLOCKED, 0)
+    assert not is_blocked(BLOCKED, 1)
+    assert not is_blocked(msgspec.structs.replace(BLOCKED, owner="w"), 0)
+    assert not is_blocked(READY, 0)
+
+
 WHO = Quadruple("acme", "ada", "s1", "r1")
 
 
@@ -21,11 +94,11 @@ def wait(kind: WaitKind, on: Party, **more: object) -> Wait:
     return Wait(kind=kind, id="x1", who=WHO, on=on, since=NOW - timedelta(minutes=1), **more)  # type: ignore[arg-type]
 
 
-CARRIED = wait(WaitKind.RUN, Party.WORKER, name="w1", then="carried; free for others when that worker ends")
+EXECUTED = wait(WaitKind.RUN, Party.WORKER, name="w1", then="carried; free for others when that worker ends")
 LEFT = wait(WaitKind.RUN, Party.WORKER, name="agent.py#1", then="carried on by the next worker of its agent")
 ASKED = wait(WaitKind.APPROVAL, Party.PERSON, until=NOW + timedelta(days=2), then="reject", detail="approval: publish")
 PAUSED = wait(WaitKind.PAUSE, Party.PERSON)
-BLOCKED = wait(WaitKind.RUN, Party.CODE, name="agent.py#1", detail="recorded step 'plan'")
+UNFIT = wait(WaitKind.RUN, Party.CODE, name="agent.py#1", detail="recorded step 'plan'")
 TASK = wait(WaitKind.TASK, Party.RUN, name="r2")
 OVERDUE = wait(WaitKind.PAUSE, Party.PERSON, until=NOW - timedelta(hours=1), then="timeout", is_overdue=True)
 ORPHAN = wait(WaitKind.PAUSE, Party.NOBODY, orphan="its run has ended")
@@ -36,11 +109,11 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
 @pytest.mark.parametrize(
     ("one", "is_needed", "told"),
     [
-        (CARRIED, False, "executed by worker w1"),
+        (EXECUTED, False, "executed by worker w1"),
         (LEFT, True, "for a worker (agent.py): harborage resume x1"),
         (ASKED, True, "for a person, 2 d left, then reject: harborage approve x1, or reject"),
         (PAUSED, True, "for a person: harborage answer x1 TEXT, or approve, or reject"),
-        (BLOCKED, True, "for the code that it was begun with (agent.py): harborage resume x1 tries again"),
+        (UNFIT, True, "for the code that it was begun with (agent.py): harborage resume x1 tries again"),
         (TASK, False, "for run r2"),
         (OVERDUE, True, "for a person, overdue for 1 h, then timeout: harborage answer x1 TEXT, or approve, or reject"),
         (ORPHAN, True, "its run has ended"),
@@ -57,7 +130,7 @@ def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, told:
 
 def test_what_needs_a_person_comes_last() -> None:
     """Sessions are only counted, and the way to settle is told where there is something to settle."""
-    lines = waits_lines([ORPHAN, ASKED, CARRIED, SESSION, SESSION], NOW, settles=False)
+    lines = waits_lines([ORPHAN, ASKED, EXECUTED, SESSION, SESSION], NOW, settles=False)
     assert [line for line in lines if line and not line.startswith(" ")] == [
         "✓ 2 sessions open, each closed when left alone for long",
         "✓ 1 item will end without you:",

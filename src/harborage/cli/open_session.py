@@ -17,8 +17,8 @@ from harborage.app import Agent, ChosenModel, check_attachments, read_attachment
 from harborage.app.attachments import Attachment
 from harborage.app.keeping import Origin
 from harborage.app.replays import open_kept
-from harborage.cli.recording import OnEntries, WatchedStore, watched
-from harborage.cli.standing import is_put_off
+from harborage.cli.feed import OnEntries, WatchedStore, watched
+from harborage.cli.status import is_put_off
 from harborage.identity import Identity
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner

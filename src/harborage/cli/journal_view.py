@@ -10,8 +10,8 @@ from rich.text import Text
 
 from harborage import codec
 from harborage.cli.outcome import ending_of
-from harborage.cli.seen import Call, RunSeen, View, line, run_of
 from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
+from harborage.cli.view_state import Call, RunSeen, View, line, run_of
 from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnTask
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome

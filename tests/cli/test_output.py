@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from harborage.cli.live import LiveScreen
-from harborage.cli.outlet import Outlet
+from harborage.cli.output import Outlet
+from harborage.cli.screen import LiveScreen
 
 DEADLINE_S = 60.0
 

@@ -1,4 +1,7 @@
-"""Opening what the commands keep of runs, and finding it again; what goes wrong becomes a line and an exit code."""
+"""Open the storage of kept runs, find a run in it, and ask before an agent that it names is executed.
+
+What a command runs into becomes one line and an exit code. Quick to load: what reads runs is imported when it is used.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from harborage.app.started import agent_place, is_started, remember_started
 from harborage.cli.place import DEFAULT_STORAGE, file_of, is_memory
+from harborage.cli.text import printable
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
@@ -18,8 +23,10 @@ if TYPE_CHECKING:
     from harborage.store import RunRow, Store
 
 __all__ = [
+    "AgentNotAllowedError",
     "NoDatabaseError",
     "NothingKeptError",
+    "allow_agent",
     "artifacts_of",
     "carry_out",
     "check_there",
@@ -71,7 +78,7 @@ async def free_orphans(storage: Storage) -> None:
     Raises:
         StateError: the storage refuses.
     """
-    from harborage.cli.logs import logged
+    from harborage.cli.feed import logged
     from harborage.ids import new_id
     from harborage.state.errors import DatabaseFullError, DatabaseLockedError, DatabaseReadOnlyError
 
@@ -97,7 +104,7 @@ async def find_open(store: Store, wanted: str, *, where: str) -> RunRow:
         RunUnknownError: there is none.
         RunPrefixError: there are several.
     """
-    from harborage.cli.standing import roots
+    from harborage.cli.status import roots
     from harborage.runtime.history import RunPrefixError, all_runs, find_run
     from harborage.store import LIVE, RunQuery
 
@@ -202,3 +209,26 @@ _MISUSES: Final = frozenset(
         "TargetError",
     }
 )
+
+
+class AgentNotAllowedError(HarborageError):
+    """The agent of a run was not executed, because this user has neither started it nor allowed it now."""
+
+
+def allow_agent(target: str, folder: Path, *, run_id: str, command: str) -> None:
+    """Accept the agent that a database names for a run: one that this user has started in `folder`, or allows now.
+
+    Raises:
+        AgentNotAllowedError: the user refused, or there is no terminal to ask at; the text says what to do.
+    """
+    if is_started(target, folder):
+        return
+    what = f"{printable(agent_place(target, folder), keep='')} in {printable(str(folder.resolve()), keep='')}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        way = f"name it yourself: harborage {command} {run_id} --agent AGENT" if target else "answer at a terminal"
+        raise AgentNotAllowedError(f"run {run_id} would execute {what}, which you have not started; to allow it, {way}")
+    sys.stderr.write(f"Run {run_id} would execute {what}, which you have not started.\nExecute it (y/N)? ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise AgentNotAllowedError(f"{what} was not executed")
+    remember_started(target, folder)
