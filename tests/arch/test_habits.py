@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.tables import each_row
+
 Modules = Mapping[Path, ast.Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Rule = Callable[[ast.Module], Iterator[tuple[int, str]]]
@@ -228,8 +230,8 @@ def test_files_are_short(root: Path, modules: Modules) -> None:
     assert not {path: count for path, count in lines.items() if count > MAX_FILE_LINES}
 
 
-@pytest.mark.parametrize(
-    ("rule", "spared"),
+@each_row(
+    "rule, spared",
     [
         pytest.param(long_functions, (), id="functions fit on a screen"),
         pytest.param(wide_signatures, (), id="signatures are narrow"),
@@ -247,8 +249,8 @@ def test_the_package_keeps_the_rule(modules: Modules, rule: Rule, spared: tuple[
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    ("rule", "source"),
+@each_row(
+    "rule, source",
     [
         (long_functions, "async def f():\n" + "    x = 1\n" * 60),
         (wide_signatures, "def f(a, b, c, d, e, g, h): ..."),
@@ -277,8 +279,8 @@ def test_a_broken_rule_is_found(rule: Rule, source: str) -> None:
     assert list(rule(ast.parse(source)))
 
 
-@pytest.mark.parametrize(
-    ("rule", "source"),
+@each_row(
+    "rule, source",
     [
         (long_functions, "def f():\n" + "    x = 1\n" * 59),
         (wide_signatures, "class A:\n  def f(self, a, b, c, d, e, g, *, h, i): ..."),

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-import pytest
+
+from tests.kit.tables import each_row
 
 # Structs that hold live objects and are never read from bytes: what some of their fields name is above them.
 NEVER_READ = frozenset({"Aboard", "CallContext", "RunContext"})
@@ -73,8 +74,8 @@ def test_every_public_name_together_is_light() -> None:
     assert not loaded & HEAVY
 
 
-@pytest.mark.parametrize(
-    ("room", "above"),
+@each_row(
+    "room, above",
     [
         ("harborage.identity", {"harborage.events", "harborage.tools", "harborage.planner", "harborage.runtime"}),
         ("harborage.events", {"harborage.tools", "harborage.planner", "harborage.runtime"}),

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 import harborage
+from tests.kit.tables import each_row
 
 PUBLIC = (Path(__file__).resolve().parents[1] / "data" / "public_api.txt").read_text("utf-8").split()
 # Unions have no place for a docstring of their own.
@@ -95,7 +96,7 @@ def test_every_name_of_a_package_is_there(modules: Mapping[Path, ast.Module]) ->
         assert not hidden, f"{face.package}: {sorted(hidden)} are modules too, which take the place of the name"
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_row("name", PUBLIC)
 def test_a_public_name_can_be_imported(name: str) -> None:
     """The name is there, is the same object every time, and is listed by dir()."""
     value = getattr(harborage, name)
@@ -103,7 +104,7 @@ def test_a_public_name_can_be_imported(name: str) -> None:
     assert name in dir(harborage)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in ALIASES])
+@each_row("name", [name for name in PUBLIC if name not in ALIASES])
 def test_a_public_name_says_what_it_is(name: str) -> None:
     """Its docstring is its own and opens with a sentence."""
     lines = own_docstring(getattr(harborage, name)).strip().splitlines()
@@ -111,7 +112,7 @@ def test_a_public_name_says_what_it_is(name: str) -> None:
     assert " " in lines[0]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_row("name", PUBLIC)
 def test_a_public_signature_shows_no_private_name(name: str) -> None:
     """Nobody has to import a private module or class to call it or to annotate what it gives back."""
     shown = {where: private_names(function) for where, function in public_callables(getattr(harborage, name))}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.tables import each_row
+
 # Labels of a plan, of a document nobody else can read, or of somebody's machine. The odd brackets keep each pattern
 # from finding itself.
 FOREIGN = re.compile(
@@ -60,7 +62,7 @@ def test_the_repository_speaks_of_the_software_alone(root: Path) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"built in Phase {3}",
@@ -78,7 +80,7 @@ def test_a_foreign_word_is_found(text: str) -> None:
     assert foreign_words(text)
 
 
-@pytest.mark.parametrize("text", ["the phase of a run", "RFC 9110 §15", "D-12", "docs/home/page", "https://a.b/work/1"])
+@each_row("text", ["the phase of a run", "RFC 9110 §15", "D-12", "docs/home/page", "https://a.b/work/1"])
 def test_an_ordinary_word_is_left_alone(text: str) -> None:
     """Words of the domain, standards by number and addresses are no labels."""
     assert not foreign_words(text)

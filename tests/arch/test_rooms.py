@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.kit.tables import each_row
+
 Modules = Mapping[Path, ast.Module]
 
 LAYERS: tuple[frozenset[str], ...] = (
@@ -282,8 +284,8 @@ def test_every_folder_is_a_package(modules: Modules) -> None:
     assert not [path for path, tree in modules.items() if tree.body and not ast.get_docstring(tree)]
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
+@each_row(
+    "path, source",
     [
         ("harborage/planner/x.py", "from harborage.runtime.host import Runtime"),
         ("harborage/planner/x.py", "from harborage import runtime"),
@@ -301,8 +303,8 @@ def test_an_import_that_climbs_is_found(path: str, source: str) -> None:
     assert [found for found in parsed(path, source) if climbs(found)]
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
+@each_row(
+    "path, source",
     [
         ("harborage/planner/react/x.py", "from ..decisions import Finish"),
         ("harborage/planner/__init__.py", "from .decisions import Finish"),
@@ -318,7 +320,7 @@ def test_an_import_that_goes_down_is_free(path: str, source: str) -> None:
     assert not [found for found in parsed(path, source) if climbs(found)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "from harborage.artifacts.files import FileArtifactStore",
@@ -338,7 +340,7 @@ def test_a_driver_that_is_named_is_found(source: str) -> None:
     assert not names_a_driver(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "from harborage.events.bus import EventBus",

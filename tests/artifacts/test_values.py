@@ -21,6 +21,7 @@ from harborage.artifacts.values import (
     sort_key,
 )
 from harborage.identity import Identity, Quadruple
+from tests.kit.tables import each_row
 
 SCOPE = ArtifactScope("t", "u", "s")
 HASH = "0123456789abcdef" * 4
@@ -68,7 +69,7 @@ def test_every_candidate_is_of_one_family(namespace: str, digest: str) -> None:
     assert {family_of(one) for one in candidate_ids(namespace, digest)} == {f"{namespace}_{digest[:12]}"}
 
 
-@pytest.mark.parametrize("part", ["tenant_id", "user_id", "session_id"])
+@each_row("part", ["tenant_id", "user_id", "session_id"])
 def test_a_scope_needs_all_but_the_task(part: str) -> None:
     """The error names the operation and the empty part."""
     parts = {"tenant_id": "t", "user_id": "u", "session_id": "s"} | {part: ""}
@@ -109,8 +110,8 @@ def test_a_source_becomes_plain_data_of_its_own() -> None:
     assert plain_source(None) == {}
 
 
-@pytest.mark.parametrize(
-    ("source", "field"),
+@each_row(
+    "source, field",
     [
         ({"a": object()}, "source.a"),
         ({"a": [1, float("inf")]}, "source.a[1]"),

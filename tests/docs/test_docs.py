@@ -30,6 +30,7 @@ import pytest
 
 from harborage.llm import ToolCallStructured
 from harborage.testing.llm_server import Answer, LLMServer
+from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
@@ -168,7 +169,7 @@ def test_the_python_of_a_page_runs(
     assert len(provider.requests) == len(answers_for(page))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_block_that_is_not_run_says_why(page: str) -> None:
     """Every block fenced as `python no-run` opens with the reason."""
     blocks = [block for block in blocks_of((ROOT / page).read_text("utf-8")) if "no-run" in block.info]
@@ -183,7 +184,7 @@ def test_the_commands_of_a_page_exist(page: str) -> None:
     assert not [shlex.join(words) for words in sorted(shown) if not exists(list(words))]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_a_shell_block_is_a_console_block(page: str) -> None:
     """No page hides a command from the test above in a `sh` or `bash` block."""
     blocks = blocks_of((ROOT / page).read_text("utf-8"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["docs/tour.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/howto/*.md"))]
@@ -33,7 +33,7 @@ def defines(file: Path, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_what_a_page_points_at_is_there(page: str) -> None:
     """Each file that is named exists, and defines the name behind it."""
     wrong = []

@@ -36,6 +36,7 @@ from harborage.testing.simulation import (
     tools_of,
 )
 from harborage.tools import ToolDescriptor
+from tests.kit.tables import each_row
 
 TRAITS = Traits(processes=2, runs=2, longest=6, has_parallel=True, has_approvals=True, messages=4, linger_s=0.1)
 FAULTS = Faults(crash=0.02, freeze=0.005, slow=0.05, slow_s=5.0, most_crashes=8)
@@ -221,8 +222,8 @@ def test_events_that_are_lost() -> None:
     assert finds("has gaps", Odd)
 
 
-@pytest.mark.parametrize(
-    ("kind", "told", "wanted"),
+@each_row(
+    "kind, told, wanted",
     [
         ("control.applied", "control.received", "have an outcome"),
         ("control.received", "control.applied", "have an outcome"),

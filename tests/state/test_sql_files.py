@@ -16,6 +16,7 @@ from harborage.state.sql_files import (
     read_migrations,
     read_statements,
 )
+from tests.kit.tables import each_row
 
 KNOWN = [Migration(number, f"m{number}", f"sql {number}", f"sum {number}") for number in (1, 2, 3)]
 
@@ -75,9 +76,7 @@ def test_migrations_are_numbered_without_a_gap(package: Path, names: tuple[str, 
         read_migrations("some_sql")
 
 
-@pytest.mark.parametrize(
-    ("applied", "numbers"), [({}, [1, 2, 3]), ({1: "sum 1"}, [2, 3]), ({n: f"sum {n}" for n in (1, 2, 3)}, [])]
-)
+@each_row("applied, numbers", [({}, [1, 2, 3]), ({1: "sum 1"}, [2, 3]), ({n: f"sum {n}" for n in (1, 2, 3)}, [])])
 def test_what_is_missing_is_pending(applied: dict[int, str], numbers: list[int]) -> None:
     """What a database has been through is not applied again."""
     assert [one.number for one in pending_migrations(KNOWN, applied, "db")] == numbers

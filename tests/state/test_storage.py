@@ -14,6 +14,7 @@ from harborage.clock import SYSTEM_CLOCK
 from harborage.state import STORAGE_DRIVERS, MemoryStateStore, Storage, StorageUrlError, open_storage
 from harborage.store.memory import MemoryStore
 from harborage.testing.conformance.store_bench import start
+from tests.kit.tables import each_row
 
 
 async def test_memory_is_a_storage() -> None:
@@ -42,8 +43,8 @@ async def test_a_bare_name_is_a_file_in_this_folder(tmp_path: Path, monkeypatch:
         assert (tmp_path / "data" / "kept.db").is_file()
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
+@each_row(
+    "url, says",
     [
         ("", "empty"),
         ("  ", "empty"),

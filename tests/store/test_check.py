@@ -23,6 +23,7 @@ from harborage.store.check import Shown, check, disagreements, read
 from harborage.store.errors import EntryDamagedError
 from harborage.store.memory import MemoryStore
 from harborage.testing.conformance.store_bench import ME, finish, send, start, step
+from tests.kit.tables import each_row
 
 
 def consumed(entry: bytes) -> list[str]:
@@ -106,8 +107,8 @@ def session(**changed: object) -> Break:
     return lambda shown: replace(shown, sessions=[replace(one, **changed) for one in shown.sessions])
 
 
-@pytest.mark.parametrize(
-    ("broken", "kind"),
+@each_row(
+    "broken, kind",
     [
         (run("parent", position=1), "journal_length"),
         (journal("ended", b"started"), "journal_length"),

@@ -14,6 +14,7 @@ import pytest
 from harborage.llm import ToolCallStructured
 from harborage.testing.llm_dialects.chat import ChatDialect
 from harborage.testing.llm_server import Answer, Break, Failure, LLMServer, Refusal, Silence
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -149,7 +150,7 @@ async def test_closing_hangs_up_on_everybody(client, server):
     assert server.connections == 0
 
 
-@pytest.mark.parametrize("turns", range(8))
+@each_row("turns", range(8))
 async def test_closing_ends_while_a_caller_hangs_up(turns):
     """Closing ends at whatever point of their coming and going it finds the callers."""
     server = LLMServer()

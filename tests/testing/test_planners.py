@@ -26,6 +26,7 @@ from harborage.planner.finish import FinishPlanner
 from harborage.planner.trajectory import UNSET_TIME
 from harborage.runtime.host import Runtime
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner, ScriptExhaustedError
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -227,7 +228,7 @@ async def test_a_cancelled_call_is_kept_and_cancelled():
     assert isinstance(recorder.calls[0].error, asyncio.CancelledError)
 
 
-@pytest.mark.parametrize("mode", WakeMode)
+@each_row("mode", WakeMode)
 def test_the_wake_mode_is_that_of_the_planner_inside(mode):
     """Recording does not change how a planner is woken."""
 

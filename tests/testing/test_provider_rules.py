@@ -7,6 +7,7 @@ import pytest
 from harborage.llm import ChatMessage, CompleteRequest, Content, ImagePart, Role, TextPart, ToolCallStructured
 from harborage.llm import ToolDeclaration as Declared
 from harborage.testing.provider_rules import ProviderRuleError, broken_rules, check_request
+from tests.kit.tables import each_row
 
 
 def call(id: str = "1", name: str = "t", args: bytes = b"{}") -> ToolCallStructured:
@@ -95,13 +96,13 @@ ILLEGAL = {
 }
 
 
-@pytest.mark.parametrize("messages", LEGAL)
+@each_row("messages", LEGAL)
 def test_what_is_legal_passes(messages):
     """A request that keeps the rules is accepted."""
     check_request(CompleteRequest(messages=messages))
 
 
-@pytest.mark.parametrize("name", ILLEGAL)
+@each_row("name", ILLEGAL)
 def test_what_is_not_is_named(name):
     """Each broken rule is named with its place."""
     messages, rule = ILLEGAL[name]

@@ -26,6 +26,7 @@ from harborage.state.storage import open_storage
 from harborage.store import Change, Commit, NewRun, RunQuery
 from harborage.store.errors import EntryDamagedError
 from harborage.testing.conformance.store_bench import ME, row, start, step
+from tests.kit.tables import each_row
 
 WHO = Quadruple("tenant", "user", "session", "run")
 OPEN = """
@@ -127,7 +128,7 @@ async def test_whoever_is_not_let_in_is_told_without_the_password(server: Any) -
     assert "search path" in await refused(server.url_with(search_path="nowhere"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "postgres://u:secret@127.0.0.1:port/db",

@@ -17,10 +17,11 @@ from harborage.state.errors import (
 )
 from harborage.state.postgres.faults import Fault, address_of, fault_of, is_unique_violation
 from harborage.store.errors import LeaseLostError
+from tests.kit.tables import each_row
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "may_pass", "is_broken"),
+@each_row(
+    "error, kind, may_pass, is_broken",
     [
         (ConnectionRefusedError("refused"), DatabaseUnreachableError, True, True),
         (TimeoutError(), DatabaseUnreachableError, False, True),
@@ -55,7 +56,7 @@ def test_errors_of_the_driver_have_a_meaning(
     assert str(error) in found.said
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), LeaseLostError("r", "w", 1), KeyError("x")])
+@each_row("error", [ValueError("x"), LeaseLostError("r", "w", 1), KeyError("x")])
 def test_other_errors_are_left_alone(error: Exception) -> None:
     """What is not about the database stays what it is."""
     assert fault_of(error) is None
@@ -76,8 +77,8 @@ def test_a_taken_key_is_known() -> None:
     assert not is_unique_violation(ValueError())
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
+@each_row(
+    "url, address",
     [
         ("postgres://user:secret@host:5433/db?password=secret", "postgres://user@host:5433/db"),
         ("postgresql://host/db", "postgresql://host/db"),

@@ -10,6 +10,7 @@ import pytest
 from harborage.state.errors import NetworkFileSystemError
 from harborage.store.sqlite import Database, connection
 from harborage.store.sqlite.connection import check_place, file_system_of
+from tests.kit.tables import each_row
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 
@@ -24,8 +25,8 @@ MOUNTS = r"""
 """
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
+@each_row(
+    "folder, kind",
     [
         ("/", "ext4"),
         ("/var/data", "ext4"),

@@ -29,6 +29,7 @@ from harborage.store import (
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.store.sqlite.connection import statements
 from harborage.testing.conformance.store_bench import ME, claim, finish, send, start, step
+from tests.kit.tables import each_row
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 
@@ -63,7 +64,7 @@ def scans(plan: list[str]) -> list[str]:
     return [step for step in found if not any(name in step for name in SMALL) and "CONSTANT ROW" not in step]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each_row("name", EVERY)
 async def test_every_statement_finds_its_rows_by_an_index(database: Database, name: str) -> None:
     """No statement scans a table that grows."""
     sql = EVERY[name]
