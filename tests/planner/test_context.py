@@ -7,8 +7,6 @@ import copy
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harborage.concurrency import CancelScope
 from harborage.events import EventType, PlannerFinishPayload, RuntimeWarningPayload
@@ -30,7 +28,6 @@ from harborage.planner import (
     raise_if_cancelled,
     resolve_wake_mode,
 )
-from harborage.planner.context import clipped
 from harborage.planner.finish import FinishPlanner
 from tests.kit.tables import each_row
 
@@ -234,20 +231,3 @@ def test_interrupts_are_not_swallowed():
 
     with pytest.raises(KeyboardInterrupt):
         publish(RunContext(quadruple=WHO, emit=emit), EventType.PLANNER_FINISH, BODY)
-
-
-@given(st.text(), st.integers(3, 300))
-def test_clipped_text_fits(text, limit):
-    """Clipped text never exceeds its limit in bytes, and short text is left alone."""
-    cut = clipped(text, limit)
-    assert len(cut.encode()) <= limit
-    if len(text.encode()) <= limit:
-        assert cut == text
-    else:
-        assert cut.endswith("...")
-        assert text.startswith(cut[:-3])
-
-
-def test_clipping_takes_any_text():
-    """Text that is no valid Unicode is clipped too."""
-    assert clipped("\ud800x") == "?x"

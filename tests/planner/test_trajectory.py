@@ -1,4 +1,4 @@
-"""A run's history: what it looks like as JSON, that nothing is dropped, and that it comes back as it was."""
+"""A run's history: its steps, its serialised form, and what is kept beside it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from harborage.planner import (
     UnserializableError,
     default_token_estimator,
 )
+from harborage.planner.trajectory import StepCursor, memoize_on
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -621,3 +622,75 @@ async def test_handles_stay_with_their_run():
             registry.get(f"h-{number + 1}")
 
     await asyncio.gather(*(one(number) for number in range(128)))
+
+
+def some_steps(count: int) -> list[Step]:
+    """That many steps."""
+    return [Step(action=CallTool(f"t{index}")) for index in range(count)]
+
+
+def test_an_object_is_made_once_for_each_trajectory():
+    """The same name beside the same trajectory is the same object; other trajectories have their own."""
+    first, second = Trajectory(), Trajectory()
+    kept = memoize_on(first, "a", list)
+    assert memoize_on(first, "a", list) is kept
+    assert memoize_on(first, "b", list) is not kept
+    assert memoize_on(second, "a", list) is not kept
+
+
+def test_without_a_trajectory_nothing_is_kept():
+    """Every call makes its own."""
+    assert memoize_on(None, "a", list) is not memoize_on(None, "a", list)
+
+
+def test_it_is_no_part_of_the_history():
+    """What is kept is neither compared nor serialised."""
+    plain, used = Trajectory(query="q"), Trajectory(query="q")
+    before = used.serialize()
+    memoize_on(used, "a", object)
+    assert used == plain
+    assert used.serialize() == before
+    assert Trajectory.deserialize(used.serialize()) == plain
+
+
+def read(cursor: StepCursor, of: list[Step], first: int = 0) -> None:
+    """Read to the end."""
+    if not cursor.follows(of, first):
+        cursor.restart(of, first)
+    for _ in range(cursor.count, len(of)):
+        cursor.advance()
+
+
+def test_a_cursor_follows_a_list_that_grows():
+    """What was appended is all that is left to read."""
+    cursor, growing = StepCursor(), some_steps(2)
+    assert not cursor.follows(growing)
+    read(cursor, growing)
+    growing += some_steps(1)
+    assert cursor.follows(growing)
+    assert cursor.count == 2
+
+
+def test_a_cursor_notices_another_list():
+    """A copy, a list that lost steps or got others, and another beginning are read anew."""
+    cursor, growing = StepCursor(), some_steps(3)
+    read(cursor, growing)
+    assert not cursor.follows(copy.copy(growing))
+    assert not cursor.follows(growing, 1)
+    removed = growing.pop()
+    assert not cursor.follows(growing)
+    growing += some_steps(1)
+    assert not cursor.follows(growing)
+    growing[-1] = removed
+    assert cursor.follows(growing)
+
+
+def test_a_cursor_begins_in_the_middle():
+    """Reading from a later step on leaves out those before it; beyond the end there is nothing to read yet."""
+    cursor, growing = StepCursor(), some_steps(3)
+    read(cursor, growing, 2)
+    assert (cursor.first, cursor.count) == (2, 3)
+    assert cursor.follows(growing, 2)
+    cursor.restart(growing, 9)
+    assert (cursor.first, cursor.count) == (3, 3)
+    assert cursor.follows(growing, 3)

@@ -8,7 +8,7 @@ import pytest
 
 from harborage import codec
 from harborage.identity import Quadruple
-from harborage.planner.react import names as react
+from harborage.planner.react import tools as react
 from harborage.runtime.built_ins import (
     BUILT_INS,
     BuiltInDeps,
@@ -40,7 +40,7 @@ def test_the_planner_looks_for_the_names_that_the_tools_have() -> None:
     """The reference planner recognises two tools by name, and tells models to fetch artifacts with a third."""
     assert built_in.TOOL_SEARCH == react.TOOL_SEARCH_TOOL_NAME
     assert built_in.DECLARATIVE_ACTION == react.DECLARATIVE_ACTION_TOOL_NAME
-    from harborage.planner.react.heavy import fetch_call
+    from harborage.planner.react.observations import fetch_call
 
     assert fetch_call("x").startswith(f"{built_in.ARTIFACT_FETCH}(")
 

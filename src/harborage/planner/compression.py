@@ -15,10 +15,10 @@ from harborage import codec
 from harborage.callables import require_async, require_sync
 from harborage.errors import error_text
 from harborage.events import EventType, TrajectoryCompressedPayload, TrajectoryCompressionFailedPayload
-from harborage.identity import missing_parts
-from harborage.planner.context import clipped, publish, raise_if_cancelled
+from harborage.planner.context import publish, raise_if_cancelled, require_identity
 from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, SpawnTask, decision_kind
-from harborage.planner.errors import EmptySummaryError, IdentityMissingError, InvalidConfigError, NilTrajectoryError
+from harborage.planner.errors import EmptySummaryError, InvalidConfigError, NilTrajectoryError
+from harborage.planner.text import clipped
 from harborage.planner.trajectory import Step, Trajectory, TrajectorySummary
 
 if TYPE_CHECKING:
@@ -155,9 +155,7 @@ def stamp(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, e
 
 def _checked(run: RunContext, trajectory: Trajectory | None) -> Trajectory:
     raise_if_cancelled()
-    missing = missing_parts(run.quadruple, run=True)
-    if missing:
-        raise IdentityMissingError(f"compression needs the run's whole identity; empty: {', '.join(missing)}")
+    require_identity(run, "compression")
     if trajectory is None:
         raise NilTrajectoryError
     return trajectory

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 
 from harborage.callables import require_sync
 from harborage.events import Event, EventType, Payload
-from harborage.identity import Quadruple
+from harborage.identity import IdentityMissingError, Quadruple, missing_parts
 from harborage.planner.enums import ChunkKind, ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.trajectory import ToolContext, Trajectory
@@ -48,11 +48,11 @@ __all__ = [
     "RepairCounters",
     "RunContext",
     "WakeAware",
-    "clipped",
     "effective_reasoning_replay",
     "ends_at_step_limit",
     "publish",
     "raise_if_cancelled",
+    "require_identity",
     "resolve_wake_mode",
 ]
 
@@ -235,6 +235,18 @@ def raise_if_cancelled() -> None:
 _log = logging.getLogger(__name__)
 
 
+def require_identity(run: RunContext, what: str) -> None:
+    """Accept a run whose four parts of identity are all set; `what` is the actor that the message names.
+
+    Raises:
+        IdentityMissingError: a part is empty; the message names it.
+    """
+    who = run.quadruple
+    if not (who.tenant_id and who.user_id and who.session_id and who.run_id):
+        missing = ", ".join(missing_parts(who, run=True))
+        raise IdentityMissingError(f"{what} needs the run's whole identity; empty: {missing}")
+
+
 def publish(run: RunContext, type: EventType, payload: Payload) -> None:
     """Emit an event of this run; without `run.emit` nothing happens.
 
@@ -246,11 +258,3 @@ def publish(run: RunContext, type: EventType, payload: Payload) -> None:
         run.emit(Event(type, run.quadruple, payload, getattr(payload, "occurred_at", None)))
     except Exception:  # noqa: BLE001 - logged; a listener's failure is not the planner's
         _log.exception("planner event not published", extra={"action": "planner.emit", "event_type": str(type)})
-
-
-def clipped(text: str, limit: int = 256) -> str:
-    """`text` in at most `limit` bytes of UTF-8; what is longer loses its end to `...`, never half a character."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit:
-        return encoded.decode()
-    return encoded[: limit - 3].decode("utf-8", "ignore") + "..."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage import codec
-from harborage.identity import bound, missing_parts
+from harborage.identity import bound
 from harborage.llm import (
     ChatMessage,
     CompleteRequest,
@@ -29,7 +29,7 @@ from harborage.llm import (
     ValidationFailedError,
 )
 from harborage.llm.pieces import in_pieces
-from harborage.planner.context import raise_if_cancelled
+from harborage.planner.context import raise_if_cancelled, require_identity
 from harborage.planner.decisions import (
     AwaitTask,
     CallParallel,
@@ -38,12 +38,14 @@ from harborage.planner.decisions import (
     decision_kind,
     parallel_observation,
 )
-from harborage.planner.errors import IdentityMissingError, InvalidConfigError, NilTrajectoryError
+from harborage.planner.errors import InvalidConfigError, NilTrajectoryError
 from harborage.planner.trajectory import Trajectory, TrajectorySummary
 
 if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.planner.trajectory import SteeringInjection, Step
+
+from harborage.planner.text import cut
 
 __all__ = [
     "PROMPT_VERSION",
@@ -106,9 +108,7 @@ class TrajectorySummariser:
             LLMError: the call failed.
         """
         raise_if_cancelled()
-        missing = missing_parts(run.quadruple, run=True)
-        if missing:
-            raise IdentityMissingError(f"a summary needs the run's whole identity; empty: {', '.join(missing)}")
+        require_identity(run, "a summary")
         if trajectory is None:
             raise NilTrajectoryError
         tokens = self._input_tokens or run.budget.token_budget * 3 // 4 or _DEFAULT_TOKENS
@@ -252,10 +252,10 @@ def _fitted(entries: Sequence[_Entry], limit: int) -> list[str]:
 def _goal_lines(trajectory: Trajectory, goal: str) -> Iterator[str]:
     wanted = goal or trajectory.query
     yield "[Goal]"
-    yield _cut(wanted, _GOAL_BYTES) or "(none)"
+    yield cut(wanted, _GOAL_BYTES) or "(none)"
     if trajectory.query and trajectory.query != wanted:
         yield "[First request]"
-        yield _cut(trajectory.query, _GOAL_BYTES)
+        yield cut(trajectory.query, _GOAL_BYTES)
 
 
 def _summary_lines(summary: TrajectorySummary | None, steps: int) -> Iterator[str]:
@@ -263,11 +263,11 @@ def _summary_lines(summary: TrajectorySummary | None, steps: int) -> Iterator[st
         return
     yield f"[Summary of the first {steps} steps]"
     for name in ("goals", "facts", "pending"):
-        yield from (f"{name}: {_cut(line, _SUMMARY_LINE_BYTES)}" for line in getattr(summary, name))
+        yield from (f"{name}: {cut(line, _SUMMARY_LINE_BYTES)}" for line in getattr(summary, name))
     for name in ("last_output_digest", "note"):
         text = getattr(summary, name)
         if text:
-            yield f"{name}: {_cut(text, _SUMMARY_LINE_BYTES)}"
+            yield f"{name}: {cut(text, _SUMMARY_LINE_BYTES)}"
 
 
 def _entries(trajectory: Trajectory, first: int) -> Iterator[_Entry]:
@@ -291,15 +291,15 @@ def _steered(injection: SteeringInjection) -> _Entry:
             told = f"the goal became: {goal}"
         case _:
             told = f"context was added: {_rendered(injection.payload)}"
-    return _Entry(_cut(told, _INPUT_BYTES), _cut(told, 2 * _SHORT_BYTES))
+    return _Entry(cut(told, _INPUT_BYTES), cut(told, 2 * _SHORT_BYTES))
 
 
 def _step(step: Step, number: int) -> _Entry:
     deeds, outcomes = _deeds(step.action), _outcomes(step)
     bound = max(_SHORT_BYTES, 2 * _OUTCOME_BYTES // (len(outcomes) + 1))
-    full = f"step {number}: {_cut(deeds, _ARGS_BYTES)}" + "".join(f"\n  -> {_cut(one, bound)}" for one in outcomes)
-    seen = _cut(" | ".join(outcomes), _SHORT_BYTES)
-    return _Entry(full, f"step {number}: {_cut(deeds, _SHORT_BYTES)} -> {seen}")
+    full = f"step {number}: {cut(deeds, _ARGS_BYTES)}" + "".join(f"\n  -> {cut(one, bound)}" for one in outcomes)
+    seen = cut(" | ".join(outcomes), _SHORT_BYTES)
+    return _Entry(full, f"step {number}: {cut(deeds, _SHORT_BYTES)} -> {seen}")
 
 
 def _deeds(action: Any) -> str:
@@ -352,11 +352,6 @@ def _as_json(value: Any) -> str:
         return codec.encode_text(value)
     except (codec.UnserializableError, RecursionError):
         return f"({type(value).__name__} without a JSON form)"
-
-
-def _cut(text: str, limit: int) -> str:
-    encoded = text.encode("utf-8", "replace")
-    return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
 
 def _size(lines: Sequence[str]) -> int:

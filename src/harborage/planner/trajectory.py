@@ -6,9 +6,10 @@ trajectory holds only the names of their handles. Steps are appended and are not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -30,10 +31,12 @@ __all__ = [
     "Source",
     "SteeringInjection",
     "Step",
+    "StepCursor",
     "StreamChunk",
     "ToolContext",
     "Trajectory",
     "TrajectorySummary",
+    "memoize_on",
 ]
 
 HandleID: TypeAlias = str
@@ -179,31 +182,75 @@ class ResumeHint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             force_setattr(self, "resume_payload", {})
 
 
-class _StepSizes:
-    """How many bytes each step takes in the serialised form, so that a finished step is measured once."""
+T = TypeVar("T")
 
-    __slots__ = ("_last", "_steps", "_upto")
+
+def memoize_on(trajectory: Trajectory | None, name: str, make: Callable[[], T]) -> T:
+    """Return the object kept beside `trajectory` under `name`; make it when it is not there or there is no trajectory.
+
+    Planners and prompt builders keep here what they worked out from a history, so that no step reads the whole history
+    again and they hold no state of a run themselves. The object is no part of the trajectory's value: it is not
+    compared, copied or serialised, and may be lost at any time.
+    """
+    if trajectory is None:
+        return make()
+    beside = vars(trajectory)
+    found: T | None = beside.get(name)
+    if found is None:
+        found = beside[name] = make()
+    return found
+
+
+class StepCursor:
+    """How far an append-only list of steps has been read, from index `first` on."""
+
+    __slots__ = ("_last", "_steps", "count", "first")
 
     def __init__(self) -> None:
         self._steps: list[Step] | None = None
         self._last: Step | None = None
+        self.first = 0
+        self.count = 0
+
+    def follows(self, steps: list[Step], first: int = 0) -> bool:
+        """Whether `steps` is the list that was read so far, and every step that was read is still in it."""
+        if self._steps is not steps or self.first != first or self.count > len(steps):
+            return False
+        return self.count <= first or steps[self.count - 1] is self._last
+
+    def restart(self, steps: list[Step], first: int = 0) -> None:
+        """Start reading `steps` at index `first`."""
+        self._steps, self._last = steps, None
+        self.first = self.count = min(first, len(steps))
+
+    def advance(self) -> None:
+        """Count the next step as read."""
+        assert self._steps is not None
+        self._last = self._steps[self.count]
+        self.count += 1
+
+
+class _StepSizes:
+    """How many bytes each step takes in the serialised form, so that a finished step is measured once."""
+
+    __slots__ = ("_cursor", "_upto")
+
+    def __init__(self) -> None:
+        self._cursor = StepCursor()
         self._upto: list[int] = [0]
 
     def between(self, steps: list[Step], first: int) -> int:
-        """The bytes of `steps[first:]` without the commas between them.
+        """Return the bytes of `steps[first:]`, without the commas between them.
 
         Raises:
             UnserializableError: a step that was not measured before cannot become JSON.
         """
-        known = len(self._upto) - 1
-        # The history is append-only, so the list and the last step measured say whether it is still the same one.
-        is_same = self._steps is steps and known <= len(steps) and (not known or steps[known - 1] is self._last)
-        if not is_same:
+        if not self._cursor.follows(steps):
+            self._cursor.restart(steps)
             self._upto = [0]
-            known = 0
-        for index in range(known, len(steps)):
+        for index in range(self._cursor.count, len(steps)):
             self._upto.append(self._upto[-1] + len(_encode_step(steps[index], index)))
-            self._steps, self._last = steps, steps[index]
+            self._cursor.advance()
         return self._upto[-1] - self._upto[min(first, len(steps))]
 
 

@@ -23,7 +23,7 @@ from harborage.planner import (
     resolve,
 )
 from harborage.planner.react import DefaultPromptBuilder, ReActPlanner
-from harborage.planner.react.sections import planning_constraints
+from harborage.planner.react.prompt import planning_constraints
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.tools import Tool, ToolExample, Transport
 

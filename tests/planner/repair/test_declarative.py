@@ -12,8 +12,8 @@ from harborage import codec
 from harborage.identity import IdentityRequiredError, Quadruple
 from harborage.planner import RepairCounters, RunContext, Step, Trajectory
 from harborage.planner.decisions import CallTool
-from harborage.planner.react import names
-from harborage.planner.react.feedback import apply_declarative_outcome
+from harborage.planner.react import tools
+from harborage.planner.react.guidance import apply_declarative_outcome
 from harborage.planner.repair.declarative import DECLARATIVE_ACTION, declarative_action
 from harborage.tools import (
     CallContext,
@@ -259,10 +259,10 @@ def test_it_is_deferred_and_never_repeated_on_its_own(bench: Bench) -> None:
 
 def test_names_are_in_step_with_the_planner_that_looks_for_them() -> None:
     """The planner recognises the tool by the name it has here, and reserves the names that are refused here."""
-    assert DECLARATIVE_ACTION == LISTED_NAME == names.DECLARATIVE_ACTION_TOOL_NAME
+    assert DECLARATIVE_ACTION == LISTED_NAME == tools.DECLARATIVE_ACTION_TOOL_NAME
     from harborage.planner.repair import declarative
 
-    assert {declarative._FINISH, *declarative._TASK_CONTROLS} == names.RESERVED_TOOL_NAMES
+    assert {declarative._FINISH, *declarative._TASK_CONTROLS} == tools.RESERVED_TOOL_NAMES
 
 
 async def test_the_planner_counts_what_the_action_reports(bench: Bench, call: CallContext) -> None:

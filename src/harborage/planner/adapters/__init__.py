@@ -7,8 +7,7 @@ journal. The frameworks are imported when an agent is adapted, not before.
 
 from __future__ import annotations
 
-from harborage.planner.adapters.langgraph import adapt_langgraph
-from harborage.planner.adapters.model import (
+from harborage.planner.adapters.base import (
     Adapted,
     AdapterError,
     AdapterToolError,
@@ -16,6 +15,7 @@ from harborage.planner.adapters.model import (
     ApprovalsNotTakenError,
     GatePolicy,
 )
+from harborage.planner.adapters.langgraph import adapt_langgraph
 from harborage.planner.adapters.openai_agents import adapt_openai_agents
 from harborage.planner.adapters.pydantic_ai import adapt_pydantic_ai
 

@@ -7,17 +7,14 @@ The framework is imported when an agent is adapted.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.callables import require_sync
-from harborage.planner.adapters.conversation import conversation
-from harborage.planner.adapters.model import Adapted, adapted, framework
-from harborage.planner.adapters.openai_agents_messages import as_input
-from harborage.planner.adapters.openai_agents_roster import Roster, read_roster
-from harborage.planner.adapters.openai_agents_tools import Calls
-from harborage.planner.adapters.steps import last_results
-from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
+from harborage.llm import ChatMessage, ImagePart, Role
+from harborage.planner.adapters.base import Adapted, Chunks, OneTurnPlanner, Turn, Used, adapted, answered, framework
+from harborage.planner.adapters.messages import conversation, has_media, last_results, plain_text, stub_text
+from harborage.planner.adapters.openai_agents_tools import Calls, Roster, read_roster
 from harborage.planner.decisions import CallTool, Finish
 from harborage.planner.enums import FinishReason
 
@@ -26,7 +23,10 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tools import ToolOptions
 
-__all__ = ["adapt_openai_agents"]
+__all__ = [
+    "adapt_openai_agents",
+    "as_input",
+]
 
 _NAME: Final = "openai_agents"
 _SAID: Final = frozenset({"response.output_text.delta"})
@@ -181,3 +181,38 @@ def _used(usage: Any, agent: Any) -> Used:
         output_tokens=usage.output_tokens,
         reasoning_tokens=getattr(usage.output_tokens_details, "reasoning_tokens", 0) or 0,
     )
+
+
+def as_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """The input items of a conversation: each call is an item of its own, before its answer."""
+    return [item for message in messages for item in _items(message)]
+
+
+def _items(message: ChatMessage) -> Iterator[dict[str, Any]]:
+    match message.role:
+        case Role.ASSISTANT:
+            said = plain_text(message)
+            if said:
+                yield {"role": "assistant", "content": said}
+            for call in message.tool_calls:
+                args = call.args.decode("utf-8", "replace")
+                yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": args}
+        case Role.TOOL:
+            output = plain_text(message)
+            yield {"type": "function_call_output", "call_id": message.tool_call_id or "", "output": output}
+        case _:
+            yield {"role": "user", "content": _user_content(message)}
+
+
+def _user_content(message: ChatMessage) -> Any:
+    if not has_media(message):
+        return plain_text(message)
+    return [_user_part(part) for part in message.content.parts or ()]
+
+
+def _user_part(part: Any) -> dict[str, Any]:
+    match part:
+        case ImagePart(data_url=data_url, url=url) if data_url or url:
+            return {"type": "input_image", "image_url": data_url or url, "detail": part.detail or "auto"}
+        case _:
+            return {"type": "input_text", "text": stub_text(part)}

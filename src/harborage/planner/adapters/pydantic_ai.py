@@ -11,11 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.callables import require_sync
-from harborage.planner.adapters.conversation import conversation
-from harborage.planner.adapters.model import Adapted, GatePolicy, adapted, always_ask, framework
-from harborage.planner.adapters.pydantic_ai_messages import as_history
+from harborage.llm import ChatMessage, ImagePart, Role
+from harborage.planner.adapters.base import (
+    Adapted,
+    Chunks,
+    GatePolicy,
+    OneTurnPlanner,
+    Turn,
+    Used,
+    adapted,
+    always_ask,
+    answered,
+    framework,
+)
+from harborage.planner.adapters.messages import conversation, has_media, plain_text, stub_text
 from harborage.planner.adapters.pydantic_ai_tools import ToolShelf, read_tools
-from harborage.planner.adapters.turn import Chunks, OneTurnPlanner, Turn, Used, answered
 from harborage.planner.decisions import CallParallel, CallTool
 
 if TYPE_CHECKING:
@@ -23,7 +33,10 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.tools import ToolOptions
 
-__all__ = ["adapt_pydantic_ai"]
+__all__ = [
+    "adapt_pydantic_ai",
+    "as_history",
+]
 
 _NAME: Final = "pydantic_ai"
 
@@ -217,3 +230,48 @@ def _used(response: Any) -> Used:
         reasoning_tokens=int(usage.details.get("reasoning_tokens", 0) or 0),
         cost=None if cost is None else float(cost),
     )
+
+
+def as_history(messages: Sequence[ChatMessage]) -> list[Any]:
+    """One message of the framework for each of ours; the framework joins those that belong together."""
+    kinds = framework("pydantic_ai.messages", "pydantic-ai", "the pydantic-ai adapter")
+    return [_as_message(message, kinds) for message in messages]
+
+
+def _as_message(message: ChatMessage, kinds: Any) -> Any:
+    match message.role:
+        case Role.ASSISTANT:
+            return _response(message, kinds)
+        case Role.TOOL:
+            part = kinds.ToolReturnPart(
+                message.name or "", plain_text(message), tool_call_id=message.tool_call_id or ""
+            )
+            return kinds.ModelRequest(parts=[part])
+        case _:
+            return kinds.ModelRequest(parts=[kinds.UserPromptPart(_user_content(message, kinds))])
+
+
+def _response(message: ChatMessage, kinds: Any) -> Any:
+    said = plain_text(message)
+    parts: list[Any] = [kinds.TextPart(said)] if said else []
+    parts += [
+        kinds.ToolCallPart(call.name, call.args.decode("utf-8", "replace"), tool_call_id=call.id)
+        for call in message.tool_calls
+    ]
+    return kinds.ModelResponse(parts=parts)
+
+
+def _user_content(message: ChatMessage, kinds: Any) -> Any:
+    if not has_media(message):
+        return plain_text(message)
+    return [_user_part(part, kinds) for part in message.content.parts or ()]
+
+
+def _user_part(part: Any, kinds: Any) -> Any:
+    match part:
+        case ImagePart(data_url=data_url) if data_url:
+            return kinds.BinaryContent.from_data_uri(data_url)
+        case ImagePart(url=url) if url:
+            return kinds.ImageUrl(url)
+        case _:
+            return stub_text(part)

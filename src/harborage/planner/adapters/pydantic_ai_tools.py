@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.planner.adapters.model import AdapterToolError, AdapterUnsupportedError, framework
+from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, framework
 from harborage.tools import CallContext, Loading, Tool, ToolBody, ToolInvalidArgsError, ToolResult
 
 if TYPE_CHECKING:

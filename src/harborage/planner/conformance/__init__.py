@@ -13,25 +13,23 @@ from harborage.planner.conformance.harness import (
     REACT_CAPABILITIES,
     Canned,
     Capabilities,
+    ConformanceFailedError,
+    ConformanceReport,
+    Failed,
     Harness,
+    Outcome,
+    Passed,
+    PromiseBrokenError,
+    Skipped,
     default_context,
 )
 from harborage.planner.conformance.pack import Scenario, run_conformance, run_scenario
-from harborage.planner.conformance.payload import (
+from harborage.planner.conformance.scenarios import (
     MAX_PAYLOAD_BYTES,
     MAX_PAYLOAD_DEPTH,
     MAX_PAYLOAD_KEYS,
     payload_depth,
     payload_keys,
-)
-from harborage.planner.conformance.report import (
-    ConformanceFailedError,
-    ConformanceReport,
-    Failed,
-    Outcome,
-    Passed,
-    PromiseBrokenError,
-    Skipped,
 )
 
 __all__ = [

@@ -1,30 +1,134 @@
-"""What a planner's author hands in: how to build the planner, what it can do, and what it runs on.
+"""What a planner's author hands in, the parts that one scenario works with, and the report of their outcomes.
 
-Every factory is called anew for each scenario, and may be a coroutine function.
+Every factory of a harness is called anew for each scenario, and may be a coroutine function. A bench closes what it
+opened in reverse order when its scenario is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from enum import Flag, StrEnum, auto
-from typing import Final
+from typing import Final, Self, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
+from harborage.events import BUS_DRIVERS
 from harborage.identity import Quadruple
 from harborage.planner.context import Planner, RunContext
 from harborage.planner.enums import WakeMode
+from harborage.planner.errors import PlannerError
 from harborage.planner.trajectory import Trajectory
-from harborage.tasks import TaskRegistry
+from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
 
 __all__ = [
     "DETERMINISTIC_CAPABILITIES",
     "REACT_CAPABILITIES",
+    "Bench",
     "Canned",
     "Capabilities",
+    "ConformanceFailedError",
+    "ConformanceReport",
+    "Failed",
     "Harness",
+    "Outcome",
+    "Passed",
+    "PromiseBrokenError",
+    "ScenarioSkipped",
+    "Skipped",
     "default_context",
+    "expect",
 ]
+
+
+class PromiseBrokenError(PlannerError, AssertionError):
+    """A planner does not do what a planner promises."""
+
+
+class ScenarioSkipped(Exception):  # noqa: N818 - ends a scenario, and is no error
+    """A scenario that this planner cannot be asked; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        if not reason.strip():
+            raise ValueError("a skipped scenario states its reason")
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Passed(msgspec.Struct, frozen=True, tag=True):
+    """The planner keeps the promise."""
+
+
+class Skipped(msgspec.Struct, frozen=True, tag=True):
+    """The planner was not asked, for this reason."""
+
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The planner breaks the promise, or something around it failed. `error` is what was raised."""
+
+    reason: str
+    error: Exception
+
+
+Outcome: TypeAlias = Passed | Skipped | Failed
+
+
+class ConformanceReport(msgspec.Struct, frozen=True):
+    """The outcome of every scenario, in the order they ran. `str(report)` is a line for each."""
+
+    outcomes: Mapping[str, Outcome]
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """The scenarios that passed."""
+        return tuple(name for name, outcome in self.outcomes.items() if isinstance(outcome, Passed))
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The scenarios that were skipped, and why."""
+        return {name: outcome.reason for name, outcome in self.outcomes.items() if isinstance(outcome, Skipped)}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The scenarios that failed, and how."""
+        return {name: outcome.reason for name, outcome in self.outcomes.items() if isinstance(outcome, Failed)}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {_told(outcome)}" for name, outcome in self.outcomes.items())
+
+
+class ConformanceFailedError(PlannerError, AssertionError):
+    """A planner breaks promises. `report` has every outcome; the cause groups what was raised."""
+
+    def __init__(self, report: ConformanceReport) -> None:
+        self.report = report
+        named = "; ".join(f"{name}: {reason}" for name, reason in report.failed.items())
+        super().__init__(f"{len(report.failed)} of {len(report.outcomes)} scenarios failed: {named}")
+
+
+def expect(holds: bool, what: str) -> None:
+    """Accept what holds.
+
+    Raises:
+        PromiseBrokenError: it does not; `what` says what is wrong.
+    """
+    if not holds:
+        raise PromiseBrokenError(what)
+
+
+def _told(outcome: Outcome) -> str:
+    match outcome:
+        case Passed():
+            return "passed"
+        case Skipped(reason):
+            return f"skipped ({reason})"
+        case Failed(reason):
+            return f"FAILED ({reason})"
+        case _ as unreachable:
+            assert_never(unreachable)
 
 
 class Capabilities(Flag):
@@ -92,3 +196,92 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     cleanup: Callable[[], Awaitable[None] | None] | None = None
     patience_s: float = 2.0
     limit_s: float = 60.0
+
+
+T = TypeVar("T")
+
+
+class Bench:
+    """The parts of one scenario. Use it as `async with Bench(harness) as bench`."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self._closing = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self.harness.cleanup is not None:
+            self._closing.push_async_callback(self._clean_up)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._closing.aclose()
+
+    def require(self, capability: Capabilities) -> None:
+        """Go on with a planner that can do this.
+
+        Raises:
+            ScenarioSkipped: it does not claim to.
+        """
+        if capability not in self.harness.capabilities:
+            raise ScenarioSkipped(f"the planner does not claim {capability.name}")
+
+    async def planner(self) -> Planner:
+        """A fresh planner."""
+        return await _built(self.harness.planner())
+
+    async def canned(self, name: Canned) -> Planner:
+        """A fresh planner that is sure to do what `name` says.
+
+        Raises:
+            ScenarioSkipped: the harness has none.
+        """
+        found = await self._canned(name)
+        if found is None:
+            raise ScenarioSkipped(f"the harness has no planner for the scenario {name}")
+        return found
+
+    async def canned_or_own(self, name: Canned) -> Planner:
+        """A fresh planner that is sure to do what `name` says, or just a fresh one where the harness has none such."""
+        found = await self._canned(name)
+        return await self.planner() if found is None else found
+
+    async def planner_on(self, registry: TaskRegistry) -> Planner:
+        """A fresh planner over this registry.
+
+        Raises:
+            ScenarioSkipped: the harness has none.
+        """
+        if self.harness.planner_on is None:
+            raise ScenarioSkipped("the harness has no planner over a task registry: give it planner_on")
+        return await _built(self.harness.planner_on(registry))
+
+    async def context(self) -> RunContext:
+        """A fresh context."""
+        return await _built(self.harness.context())
+
+    async def registry(self) -> TaskRegistry:
+        """A fresh task registry, the harness's own or one in memory; it is closed with the scenario."""
+        opened = await (self._own_registry() if self.harness.open_registry is None else self._given_registry())
+        self._closing.push_async_callback(opened.aclose)
+        return opened
+
+    async def _canned(self, name: Canned) -> Planner | None:
+        return None if self.harness.scenario is None else await _built(self.harness.scenario(name))
+
+    async def _given_registry(self) -> TaskRegistry:
+        assert self.harness.open_registry is not None
+        return await _built(self.harness.open_registry())
+
+    async def _own_registry(self) -> TaskRegistry:
+        bus = BUS_DRIVERS.factory("inmem")()
+        self._closing.push_async_callback(bus.aclose)
+        return await open_tasks(TasksConfig(), RegistryParts(bus=bus))
+
+    async def _clean_up(self) -> None:
+        assert self.harness.cleanup is not None
+        await _built(self.harness.cleanup())
+
+
+async def _built(value: T | Awaitable[T]) -> T:
+    """What a factory made, whether it is a plain or a coroutine function."""
+    return await value if inspect.isawaitable(value) else value

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harborage.planner.conformance import scenarios
-from harborage.planner.conformance.bench import Bench
-from harborage.planner.conformance.report import (
+from harborage.planner.conformance.harness import (
+    Bench,
     ConformanceFailedError,
     ConformanceReport,
     Failed,
@@ -18,7 +18,7 @@ from harborage.planner.conformance.report import (
     ScenarioSkipped,
     Skipped,
 )
-from harborage.planner.conformance.wake import the_planner_is_woken
+from harborage.planner.conformance.scenarios import the_planner_is_woken
 
 if TYPE_CHECKING:
     from harborage.planner.conformance.harness import Harness

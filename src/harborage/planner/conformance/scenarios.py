@@ -1,39 +1,40 @@
-"""The scenarios that need a planner and a context, each of which states one promise."""
+"""The scenarios of the pack, each of which states one promise of a planner."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from harborage import codec
 from harborage.concurrency import together
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
-from harborage.planner.conformance.harness import Canned, Capabilities
-from harborage.planner.conformance.payload import (
-    MAX_PAYLOAD_BYTES,
-    MAX_PAYLOAD_DEPTH,
-    MAX_PAYLOAD_KEYS,
-    payload_depth,
-    payload_keys,
-)
-from harborage.planner.conformance.report import PromiseBrokenError, expect
+from harborage.planner.conformance.harness import Canned, Capabilities, PromiseBrokenError, expect
 from harborage.planner.context import Budget, ControlSignals, Planner, RunContext, resolve_wake_mode
 from harborage.planner.decisions import (
     DECISION_KINDS,
+    AwaitTask,
     CallParallel,
+    Decision,
     Finish,
     RequestPause,
+    SpawnTask,
     check_decision,
     decision_kind,
 )
 from harborage.planner.enums import FinishReason, JoinKind, PauseReason, WakeMode
+from harborage.planner.spawning import spawn_request
+from harborage.planner.trajectory import BackgroundMemberOutcome, BackgroundResult, Step, Trajectory
+from harborage.tasks import GroupCompletion, GroupRequest, GroupStatus, GroupWatch, TaskID, TaskRegistry
 
 if TYPE_CHECKING:
-    from harborage.planner.conformance.bench import Bench
+    from harborage.planner.conformance.harness import Bench
 
 __all__ = [
+    "MAX_PAYLOAD_BYTES",
+    "MAX_PAYLOAD_DEPTH",
+    "MAX_PAYLOAD_KEYS",
     "an_overdue_run_gets_an_answer",
     "cancelled_runs_finish_as_cancelled",
     "canned_answers_become_decisions",
@@ -42,7 +43,10 @@ __all__ = [
     "one_instance_serves_many_runs",
     "parallel_calls_are_whole",
     "pause_payloads_keep_their_bounds",
+    "payload_depth",
+    "payload_keys",
     "the_decision_is_one_of_six",
+    "the_planner_is_woken",
     "the_wake_mode_is_declared",
 ]
 
@@ -182,3 +186,143 @@ def _check_own(context: RunContext, decision: object) -> None:
 
 def _bound(what: str, found: int, limit: int) -> None:
     expect(found <= limit, f"the pause's payload has {found} {what}, at most {limit} are allowed")
+
+
+_CALLS = 64
+_RESULT = b'{"answer":"done"}'
+
+
+async def the_planner_is_woken(bench: Bench) -> None:
+    """A planner that spawned a task goes on when the task has ended, in the way it says it is woken."""
+    bench.require(Capabilities.WAKE_ROUND_TRIP)
+    registry = await bench.registry()
+    planner, run = await bench.planner_on(registry), await bench.context()
+    if run.trajectory is None:
+        run.trajectory = Trajectory(query=run.query)
+    spawn = check_decision(await planner.next(run))
+    if not isinstance(spawn, SpawnTask):
+        raise PromiseBrokenError(f"the planner claims WAKE_ROUND_TRIP and returned {decision_kind(spawn)}")
+    match bench.harness.wake_mode:
+        case WakeMode.PUSH | WakeMode.HYBRID:
+            await _pushed(bench, registry, planner, run, spawn)
+        case WakeMode.POLL:
+            await _polled(bench, registry, planner, run, spawn)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+async def _pushed(bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask) -> None:
+    expect(not spawn.spec.retain_turn, "a planner that is woken by push must not keep its turn (retain_turn)")
+    task_id, group_id = await _act(registry, run, spawn)
+    watch = await registry.watch_group(run.quadruple.identity, group_id)
+    await _complete(registry, run.quadruple, task_id)
+    completion = await _completion(watch, bench.harness.patience_s)
+    expect(len(completion.members) == 1, f"the group has {len(completion.members)} members, not one")
+    assert run.trajectory is not None
+    run.trajectory.background[group_id] = _background(completion)
+    decision = await planner.next(run)
+    expect(isinstance(decision, Finish), f"woken with the result, the planner returned {decision_kind(decision)}")
+
+
+async def _polled(bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask) -> None:
+    expect(bool(spawn.group_id), "a planner that polls must name the group it will look at (group_id)")
+    task_id, _ = await _act(registry, run, spawn)
+    waiting = await planner.next(run)
+    if not isinstance(waiting, AwaitTask):
+        raise PromiseBrokenError(f"while its task runs, the planner returned {decision_kind(waiting)}, not AwaitTask")
+    expect(waiting.task_id != run.quadruple.run_id, "the planner awaits its own run, which would never end")
+    expect(waiting.task_id == task_id, f"the planner awaits {waiting.task_id!r}, the spawned task is {task_id!r}")
+    await _complete(registry, run.quadruple, task_id)
+    decision = await _until_it_goes_on(registry, planner, run, bench.harness.patience_s)
+    check_decision(decision)
+
+
+async def _completion(watch: GroupWatch, patience_s: float) -> GroupCompletion:
+    """How the group ended, which must be well and in time."""
+    try:
+        async with asyncio.timeout(patience_s):
+            completion = await watch.completion()
+    except TimeoutError as error:
+        raise PromiseBrokenError(f"the group still runs {patience_s} s after its task has ended") from error
+    if completion is None or completion.final_status is not GroupStatus.COMPLETED:
+        raise PromiseBrokenError(f"the group of the spawned task did not complete: {completion!r}")
+    return completion
+
+
+async def _until_it_goes_on(registry: TaskRegistry, planner: Planner, run: RunContext, patience_s: float) -> Decision:
+    """The first decision that waits for nothing; whatever the planner awaits is awaited, as the runtime does."""
+    try:
+        async with asyncio.timeout(patience_s):
+            for _ in range(_CALLS):
+                decision = await planner.next(run)
+                if not isinstance(decision, AwaitTask):
+                    return decision
+                await registry.wait_ended(decision.task_id, who=run.quadruple)
+                await asyncio.sleep(0)
+    except TimeoutError as error:
+        raise PromiseBrokenError(f"the planner still waits {patience_s} s after its task has ended") from error
+    raise PromiseBrokenError(f"the planner still waits at the {_CALLS}th call after its task has ended")
+
+
+async def _act(registry: TaskRegistry, run: RunContext, spawn: SpawnTask) -> tuple[TaskID, str]:
+    """Carry the spawn out as the runtime does, and note it in the history; there must be one task, whoever made it."""
+    who = run.quadruple
+    request = GroupRequest(
+        session=who.identity, id=spawn.group_id, owner_task_id=who.run_id, fail_fast=spawn.spec.fail_fast
+    )
+    group = await registry.resolve_or_create_group(request, who=who)
+    key = spawn.idempotency_key or f"{who.run_id}/0"
+    handle = await registry.spawn(spawn_request(who, spawn, key, group.id))
+    if group.status is GroupStatus.OPEN:
+        await registry.seal_group(group.id, who=who)
+    tasks = await registry.list(who.identity)
+    expect(len(tasks) == 1, f"acting on the spawn left {len(tasks)} tasks; a planner that spawns by itself needs a key")
+    assert run.trajectory is not None
+    observation = {"task_id": handle.id, "kind": str(spawn.kind or "background"), "status": "spawned"}
+    run.trajectory.steps.append(Step(action=spawn, observation=observation, llm_observation=observation))
+    return handle.id, group.id
+
+
+async def _complete(registry: TaskRegistry, who: Quadruple, task_id: TaskID) -> None:
+    await registry.mark_running(task_id, who=who)
+    await registry.mark_complete(task_id, _RESULT, who=who)
+
+
+def _background(completion: GroupCompletion) -> BackgroundResult:
+    return BackgroundResult(
+        group_id=completion.group_id,
+        status=str(completion.final_status),
+        resolved_at=completion.resolved_at,
+        members=tuple(
+            BackgroundMemberOutcome(task_id=member.task_id, status=str(member.status)) for member in completion.members
+        ),
+    )
+
+
+MAX_PAYLOAD_DEPTH: Final = 6
+"""Levels of dicts and lists in a pause's payload; the payload itself is the first."""
+MAX_PAYLOAD_KEYS: Final = 64
+"""Keys of a pause's payload, those of nested dicts included."""
+MAX_PAYLOAD_BYTES: Final = 16 * 1024
+"""Bytes of the JSON of a pause's payload."""
+
+_GUARD: Final = 32
+
+
+def payload_depth(value: Any, *, guard: int = _GUARD) -> int:
+    """The levels of dicts and lists: 0 for a scalar, 1 for an empty dict. Counts to `guard`, so that a cycle ends."""
+    if not isinstance(value, (dict, list, tuple)) or guard <= 0:
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max((payload_depth(item, guard=guard - 1) for item in inner), default=0)
+
+
+def payload_keys(value: Any, *, guard: int = _GUARD) -> int:
+    """The keys of all dicts, down to `guard` levels."""
+    if guard <= 0:
+        return 0
+    if isinstance(value, dict):
+        return len(value) + sum(payload_keys(item, guard=guard - 1) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(payload_keys(item, guard=guard - 1) for item in value)
+    return 0

@@ -1,8 +1,9 @@
 """The steps that follow task groups: spawn a task and wait for it, or wait for a group that is there already.
 
 They look and never wait themselves: a group that has not ended yields an `AwaitTask`, and the runtime asks again when
-that task has ended. How far a run has come is remembered in this process, keyed by the whole run. A run that is carried
-on elsewhere visits the step anew: that starts no second task, but an `on_resolved` may be called once more.
+that task has ended. How far a run has come is remembered in this process, keyed by the whole run, and forgotten when
+the run ends. A run that another worker resumes visits the step anew: that starts no second task, but an `on_resolved`
+may be called once more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -18,7 +19,6 @@ from harborage import codec
 from harborage.callables import settled
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
-from harborage.planner.deterministic.memory import RunMemory
 from harborage.planner.deterministic.steps import SKIPPED, Answer, DecisionTreeStep, Guard, is_for
 from harborage.planner.errors import InvalidConfigError, InvalidDecisionError
 from harborage.planner.spawning import DEFAULT_SPAWN_DEPTH_CAP, check_spawn_depth, spawn_request
@@ -37,8 +37,62 @@ from harborage.tasks import (
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
+    from harborage.tasks import Task
 
-__all__ = ["DEFAULT_STEP_ID", "GroupAwareStep", "OnResolved", "SpawnAndAwaitStep", "WatchGroupStep"]
+__all__ = [
+    "DEFAULT_STEP_ID",
+    "GroupAwareStep",
+    "OnResolved",
+    "RunMemory",
+    "SpawnAndAwaitStep",
+    "WatchGroupStep",
+]
+
+S = TypeVar("S")
+
+
+class RunMemory(Generic[S]):
+    """One value a run, made by `new` at its first visit.
+
+    While it holds any it listens to `registry`, and forgets a run whose own task has ended. A run that has no task
+    there, and ends without a finish, stays until somebody calls `forget`.
+    """
+
+    __slots__ = ("_new", "_registry", "_runs", "_unlisten")
+
+    def __init__(self, registry: TaskRegistry, new: Callable[[], S]) -> None:
+        self._registry = registry
+        self._new = new
+        self._runs: dict[Quadruple, S] = {}
+        self._unlisten: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def of(self, who: Quadruple) -> S:
+        """What is remembered of this run.
+
+        Raises:
+            RegistryClosedError: it is the first run, and the registry is closed.
+        """
+        found = self._runs.get(who)
+        if found is None:
+            if self._unlisten is None:
+                self._unlisten = self._registry.on_ended(self._on_ended)
+            found = self._runs[who] = self._new()
+        return found
+
+    def forget(self, who: Quadruple) -> None:
+        """Remember nothing of this run any more; one that is not known changes nothing."""
+        if self._runs.pop(who, None) is None or self._runs:
+            return
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+
+    def _on_ended(self, task: Task) -> None:
+        self.forget(task.identity.identity.with_run(task.id))
+
 
 DEFAULT_STEP_ID = "<spawn-and-await>"
 

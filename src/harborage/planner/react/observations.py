@@ -1,18 +1,110 @@
-"""What the model is shown of a step's outcome: one non-empty text for each call that was made. Pure."""
+"""What the model is shown of a step's outcome: one non-empty text for each call that was made. Pure.
+
+A heavy result is kept outside the conversation. The wrapper that a dispatcher puts around it is recognised by its keys;
+the model sees an excerpt and how to fetch the rest, never the wrapper.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from harborage import codec
+from harborage.llm import ArtifactStub
 from harborage.planner.decisions import ParallelBranchObservation, ParallelObservation, parallel_observation
-from harborage.planner.react.heavy import heavy_text
-from harborage.planner.react.rendering import one_line, render_result
-from harborage.planner.repair.slips import cut
+from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME
+from harborage.planner.text import cut, one_line, render_result
 
 if TYPE_CHECKING:
     from harborage.planner.trajectory import Step
 
-__all__ = ["PLACEHOLDER", "branch_bodies", "branch_values", "observation_body"]
+__all__ = [
+    "PLACEHOLDER",
+    "branch_bodies",
+    "fetch_call",
+    "heavy_text",
+    "observation_body",
+]
+
+_WRAPPER: Final = frozenset(
+    {"tool", "size_bytes", "truncated", "preview", "artifact_ref", "mime", "summary", "hash", "fetch"}
+)
+_NO_EXCERPT: Final = "(no excerpt)"
+_OMITTED: Final = '"[omitted:'
+
+
+def heavy_text(value: Any, *, can_fetch: bool = True) -> str | None:
+    """The excerpt of a heavy result and how to fetch the rest; None when `value` is not one.
+
+    Without `can_fetch` the model has no tool to fetch with, so the rest is only named.
+    """
+    match value:
+        case ArtifactStub():
+            footer = _footer(value.ref, value.size_bytes, value.mime, can_fetch)
+            return f"{one_line(value.summary) or _NO_EXCERPT} {footer}"
+        case dict() if _is_wrapper(value):
+            return _wrapped(value, can_fetch)
+        case _:
+            return None
+
+
+def fetch_call(ref: str) -> str:
+    """The call that reads an artifact, as a model would write it."""
+    return f"{ARTIFACT_FETCH_TOOL_NAME}(ref={codec.encode_text(ref)})"
+
+
+def _is_wrapper(value: dict[Any, Any]) -> bool:
+    # A tool's own result may well have a `preview`; only what a dispatcher made, or what has nothing else, is replaced.
+    if not (_text(value, "preview") or _text(value, "artifact_ref")):
+        return False
+    return value.get("truncated") is True or value.keys() <= _WRAPPER
+
+
+def _wrapped(value: dict[Any, Any], can_fetch: bool) -> str:
+    excerpt, ref = _text(value, "preview") or _text(value, "summary"), _text(value, "artifact_ref")
+    if not ref:
+        return one_line(excerpt)
+    if _has_omitted_fields(excerpt):
+        return f"{excerpt}\n\n{_field_footer(ref, can_fetch)}"
+    footer = _footer(ref, value.get("size_bytes"), _text(value, "mime"), can_fetch)
+    return f"{one_line(excerpt) or _NO_EXCERPT} {footer}"
+
+
+def _footer(ref: str, size: Any, mime: str, can_fetch: bool) -> str:
+    is_size = isinstance(size, int | float) and not isinstance(size, bool) and 0 < size < math.inf
+    facts = ([f"{int(size)} bytes"] if is_size else []) + ([mime] if mime else [])
+    known = f" ({', '.join(facts)})" if facts else ""
+    return f"[cut; the whole result{known}: {_whereabouts(ref, can_fetch)}]"
+
+
+def _field_footer(ref: str, can_fetch: bool) -> str:
+    way = f"read them with {fetch_call(ref)}" if can_fetch else f"they are {_whereabouts(ref, can_fetch)}"
+    return (
+        f"[fields marked as omitted were cut; {way}. All other fields are complete. "
+        "Calling the tool again gives the same result.]"
+    )
+
+
+def _whereabouts(ref: str, can_fetch: bool) -> str:
+    return fetch_call(ref) if can_fetch else f"kept as {codec.encode_text(ref)}, which no tool of this run reads"
+
+
+def _has_omitted_fields(excerpt: str) -> bool:
+    if _OMITTED not in excerpt:
+        return False
+    try:
+        codec.decode(excerpt)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _text(value: dict[Any, Any], key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
 
 PLACEHOLDER: Final = "(no observation)"
 """Stands for an outcome that is missing or empty: a call without an answer would break the conversation."""
@@ -44,13 +136,6 @@ def branch_bodies(step: Step, branches: int, *, can_fetch: bool = True) -> list[
         return [observation_body(step, can_fetch=can_fetch)] * branches
     by_index = {outcome.index: outcome for outcome in aggregate.branches}
     return [_branch_body(by_index.get(index), can_fetch) for index in range(branches)]
-
-
-def branch_values(step: Step, branches: int) -> list[Any]:
-    """What each branch of a parallel call returned, by branch; None for one that failed or left nothing."""
-    aggregate = _aggregate(step)
-    by_index = {} if aggregate is None else {outcome.index: outcome.value for outcome in aggregate.branches}
-    return [by_index.get(index) for index in range(branches)]
 
 
 def _aggregate(step: Step) -> ParallelObservation | None:

@@ -1,36 +1,44 @@
 """The reference planner: it shows a model the goal, the tools and the history, and takes its answer as the decision.
 
-One call of the model a step, unless the answer cannot be used and is asked for again. The planner keeps nothing about
-any run: what a step needs is in its context, and what it worked out is beside the trajectory.
+One call of the model a step, unless the answer cannot be used and is asked for again. A run that is out of steps gets
+one more turn in which the model may only answer, so that what it found is not lost. The planner keeps nothing about any
+run: what a step needs is in its context, and what it worked out is beside the trajectory.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from harborage.callables import require_async, require_sync
-from harborage.events import DecisionPayload, EventType
-from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, ToolCallStructured
-from harborage.planner.context import publish, raise_if_cancelled
+from harborage.events import DecisionPayload, EventType, MaxStepsExceededPayload
+from harborage.llm import (
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    LLMClient,
+    Role,
+    ToolCallStructured,
+    ToolChoice,
+)
+from harborage.planner.context import publish, raise_if_cancelled, require_identity
 from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decision, Finish, decision_kind
-from harborage.planner.enums import ReasoningReplayMode, WakeMode
+from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
-from harborage.planner.react.discovery import discovered_tools
-from harborage.planner.react.ending import answer_only, has_steps, out_of_steps, stopped
-from harborage.planner.react.feedback import (
+from harborage.planner.react.guidance import (
     apply_declarative_outcome,
     apply_refused_args,
     dispatches_declarative_action,
     tries_again,
     update_counters,
 )
-from harborage.planner.react.names import DEFAULT_MAX_STEPS, DEFAULT_MAX_TOOL_EXAMPLES, DEFAULT_SYSTEM_PROMPT
 from harborage.planner.react.projection import Projected, UnusableCallError, project
-from harborage.planner.react.prompt import DefaultPromptBuilder, PromptBuilder
-from harborage.planner.react.toolbox import declared_tools
+from harborage.planner.react.prompt import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder, PromptBuilder
+from harborage.planner.react.tools import DEFAULT_MAX_TOOL_EXAMPLES, declared_tools, discovered_tools
 from harborage.planner.repair import (
     DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
     DEFAULT_REPAIR_ATTEMPTS,
@@ -40,14 +48,29 @@ from harborage.planner.repair import (
     ask,
     corrected,
 )
-from harborage.planner.repair.asking import require_identity, streamed, void_stream
-from harborage.planner.repair.slips import cut, shown_name
+from harborage.planner.repair.attempts import streamed, void_stream
+from harborage.planner.text import cut, shown_name, text_content
 
 if TYPE_CHECKING:
     from harborage.planner.config import FactoryDeps, PlannerConfig
     from harborage.planner.context import RunContext
 
-__all__ = ["ReActPlanner", "make"]
+__all__ = [
+    "DEFAULT_MAX_STEPS",
+    "DRIVER_NAME",
+    "ReActPlanner",
+    "answer_only",
+    "has_steps",
+    "make",
+    "out_of_steps",
+    "stopped",
+]
+
+DRIVER_NAME: Final = "react"
+"""The planner's name in configuration."""
+
+DEFAULT_MAX_STEPS: Final = 12
+"""Steps in a history from which on the planner ends the run, unless told otherwise."""
 
 _ARGS_SHOWN_BYTES: Final = 512
 _NOTHING_REPAIRED: Final = RepairSignals()
@@ -304,3 +327,80 @@ def _correction(response: CompleteResponse, error: UnusableCallError) -> str:
 
 def _shown_call(call: ToolCallStructured) -> str:
     return f"{shown_name(call.name)} {cut(call.args.decode('utf-8', 'replace'), _ARGS_SHOWN_BYTES)}"
+
+
+_ANSWER_NOW: Final = """\
+All steps of this run are used up, and no tool is called any more. Answer now, from what you have: what you found, \
+what is done, and what is still missing."""
+
+
+def has_steps(run: RunContext, max_steps: int) -> bool:
+    """Whether the run may take another step, by the planner's own cap and by that of the run."""
+    return run.steps_left != 0 and _steps(run) < max_steps
+
+
+def stopped(run: RunContext) -> Finish | None:
+    """The finish of a run that was cancelled or is past its deadline, else None."""
+    run_id = run.quadruple.run_id
+    if run.control.cancelled:
+        return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": run_id})
+    deadline = run.budget.deadline
+    if deadline is not None and run.now() >= deadline:
+        metadata = {"deadline": deadline.isoformat(), "run_id": run_id, "via": "react.deadlineExceeded"}
+        return Finish(FinishReason.DEADLINE_EXCEEDED, None, metadata)
+    return None
+
+
+def answer_only(request: CompleteRequest) -> CompleteRequest:
+    """The request as one that the model can only answer.
+
+    Tools stay declared, because providers refuse a history of calls without them; none may be called.
+    """
+    asked = ChatMessage(Role.USER, text_content(_ANSWER_NOW))
+    choice = ToolChoice.NONE if request.tools else request.tool_choice
+    return replace(request, messages=(*request.messages, asked), tool_choice=choice, parallel_tool_calls=False)
+
+
+def out_of_steps(run: RunContext, max_steps: int, answer: CompleteResponse | None) -> Finish:
+    """Announce that the steps are used up, and finish with `no_path`; `answer` is what the model said last."""
+    steps = _steps(run)
+    cap = steps if run.steps_left == 0 else max_steps
+    last_tool = _last_tool(run)
+    exceeded = MaxStepsExceededPayload(
+        identity=run.quadruple,
+        max_steps=cap,
+        steps_observed=steps,
+        last_tool=last_tool,
+        occurred_at=run.now(),
+    )
+    publish(run, EventType.PLANNER_MAX_STEPS_EXCEEDED, exceeded)
+    metadata: dict[str, object] = {
+        "max_steps_exceeded": True,
+        "max_steps": cap,
+        "steps_observed": steps,
+        "run_id": run.quadruple.run_id,
+        "via": "react.maxStepsExceeded",
+    }
+    if last_tool:
+        metadata["last_tool"] = last_tool
+    calls = _calls_not_made(run, answer)
+    if calls:
+        # The model asked for these and they are not made; the run must not end as if they had been.
+        metadata["calls_not_made"] = calls
+    text = "" if answer is None else answer.content
+    return Finish(FinishReason.NO_PATH, text or None, metadata)
+
+
+def _steps(run: RunContext) -> int:
+    return 0 if run.trajectory is None else len(run.trajectory.steps)
+
+
+def _last_tool(run: RunContext) -> str:
+    steps: Sequence[Any] = () if run.trajectory is None else run.trajectory.steps
+    last = steps[-1].action if steps else None
+    return last.tool if isinstance(last, CallTool) else ""
+
+
+def _calls_not_made(run: RunContext, answer: CompleteResponse | None) -> list[str]:
+    names = [call.name for call in run.pending_tool_calls]
+    return names if answer is None else names + [call.name for call in answer.tool_calls]

@@ -25,7 +25,7 @@ from harborage.planner.decisions import (
 )
 from harborage.planner.enums import FinishReason
 from harborage.planner.errors import InvalidDecisionError
-from harborage.planner.react.names import (
+from harborage.planner.react.tools import (
     AWAIT_TASK_TOOL_NAME,
     FINISH_TOOL_NAME,
     RESERVED_TOOL_NAMES,

@@ -17,10 +17,10 @@ from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
 from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, SpawnTask
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.react.blocks import injected_context, resumed
-from harborage.planner.react.memo import StepCursor
-from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME, AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
 from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
-from harborage.planner.react.rendering import text_content
+from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
+from harborage.planner.text import text_content
+from harborage.planner.trajectory import StepCursor
 
 if TYPE_CHECKING:
     from harborage.planner.trajectory import SteeringInjection, Step, Trajectory

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.planner.repair.asking import ask as ask
-    from harborage.planner.repair.limits import (
+    from harborage.planner.repair.attempts import (
         DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES as DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
     )
-    from harborage.planner.repair.limits import DEFAULT_REPAIR_ATTEMPTS as DEFAULT_REPAIR_ATTEMPTS
-    from harborage.planner.repair.limits import RepairLimits as RepairLimits
+    from harborage.planner.repair.attempts import DEFAULT_REPAIR_ATTEMPTS as DEFAULT_REPAIR_ATTEMPTS
+    from harborage.planner.repair.attempts import RepairLimits as RepairLimits
+    from harborage.planner.repair.attempts import RepairSignals as RepairSignals
+    from harborage.planner.repair.attempts import Slip as Slip
+    from harborage.planner.repair.attempts import Slips as Slips
+    from harborage.planner.repair.attempts import ask as ask
+    from harborage.planner.repair.attempts import corrected as corrected
     from harborage.planner.repair.loop import ActionValidator as ActionValidator
     from harborage.planner.repair.loop import RepairLoop as RepairLoop
     from harborage.planner.repair.loop import RunResult as RunResult
@@ -24,20 +28,15 @@ if TYPE_CHECKING:
     from harborage.planner.repair.parser import ToolAction as ToolAction
     from harborage.planner.repair.parser import dropped_extra_fields as dropped_extra_fields
     from harborage.planner.repair.parser import parse as parse
-    from harborage.planner.repair.slips import RepairSignals as RepairSignals
-    from harborage.planner.repair.slips import Slip as Slip
-    from harborage.planner.repair.slips import Slips as Slips
-    from harborage.planner.repair.slips import corrected as corrected
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.planner.repair.asking": "ask",
-            "harborage.planner.repair.limits": (
-                "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES DEFAULT_REPAIR_ATTEMPTS RepairLimits"
+            "harborage.planner.repair.attempts": (
+                "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES DEFAULT_REPAIR_ATTEMPTS RepairLimits RepairSignals Slip Slips "
+                "ask corrected"
             ),
             "harborage.planner.repair.loop": "ActionValidator RepairLoop RunResult",
             "harborage.planner.repair.parser": "NoActionsFoundError ToolAction dropped_extra_fields parse",
-            "harborage.planner.repair.slips": "RepairSignals Slip Slips corrected",
         },
     )

@@ -15,7 +15,7 @@ import msgspec
 from harborage import codec
 from harborage.identity import require_triple
 from harborage.planner.repair.parser import NoActionsFoundError, ToolAction, parse
-from harborage.planner.repair.slips import shown_name
+from harborage.planner.text import shown_name
 from harborage.tools import (
     CallContext,
     Loading,

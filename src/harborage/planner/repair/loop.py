@@ -12,13 +12,12 @@ import msgspec
 
 from harborage.callables import require_sync
 from harborage.events import ActionExtraFieldDroppedPayload, EventType
-from harborage.planner.context import publish
+from harborage.planner.context import publish, require_identity
 from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
 from harborage.planner.errors import InvalidConfigError, PlannerError
-from harborage.planner.repair.asking import ask, require_identity, streamed, void_stream
-from harborage.planner.repair.limits import RepairLimits
+from harborage.planner.repair.attempts import RepairLimits, RepairSignals, Slips, ask, corrected, streamed, void_stream
 from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read
-from harborage.planner.repair.slips import RepairSignals, Slips, corrected, shown_name
+from harborage.planner.text import shown_name
 
 if TYPE_CHECKING:
     from harborage.llm import CompleteRequest, LLMClient

@@ -1,4 +1,4 @@
-"""How large and how deep a pause's payload is."""
+"""The bounds of a pause's payload."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What went wrong in a step is counted by kind, and kept short."""
+"""The attempts of one step."""
 
 from __future__ import annotations
 
 import pytest
 
 from harborage.planner.repair import RepairLimits, RepairSignals, Slip, Slips
-from harborage.planner.repair.slips import cut, shown_name
 
 
 def test_kinds_are_counted_apart():
@@ -35,25 +34,3 @@ def test_numbers_that_are_not_positive(number):
     """They mean the defaults, three calls of the model and two failures over arguments."""
     limits = RepairLimits(repair_attempts=number, max_consecutive_arg_failures=number)
     assert limits == RepairLimits() == RepairLimits(repair_attempts=3, max_consecutive_arg_failures=2)
-
-
-def test_cutting():
-    """What is longer than the limit ends in an ellipsis, never inside a character."""
-    assert cut("abcd", 4) == "abcd"
-    assert cut("abcde", 4) == "abcd…"
-    assert cut("aüüü", 4) == "aü…"
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("read_file", "read_file"),
-        ("a\nb\x00c\x7f", "a b c "),
-        ("", "<empty>"),
-        ("\n", "<empty>"),
-        ("x" * 65, "x" * 64 + "…"),
-    ],
-)
-def test_names(name, shown):
-    """A name is shown on one line, in at most 64 bytes, and never as nothing."""
-    assert shown_name(name) == shown

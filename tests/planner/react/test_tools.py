@@ -1,4 +1,4 @@
-"""A step sees the visible tools, those that its run discovered, and the controls of sub-tasks."""
+"""The tools of a step as declarations and as a list."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from harborage.planner import (
     Step,
     Trajectory,
 )
-from harborage.planner.react.discovery import discovered_tools
-from harborage.planner.react.toolbox import NO_TOOLS, declared_tools, listed_tools
+from harborage.planner.react.tools import NO_TOOLS, declared_tools, discovered_tools, listed_tools
 from harborage.tools import Tool, ToolExample, Transport
 
 CONTROLS = ["_spawn_task", "_await_task"]

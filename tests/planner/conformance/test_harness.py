@@ -1,4 +1,4 @@
-"""What running the pack gives."""
+"""The report of a conformance run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from harborage.planner import PlannerError
 from harborage.planner.conformance import ConformanceFailedError, ConformanceReport, Failed, Passed, Skipped
-from harborage.planner.conformance.report import PromiseBrokenError, ScenarioSkipped, expect
+from harborage.planner.conformance.harness import PromiseBrokenError, ScenarioSkipped, expect
 
 REPORT = ConformanceReport({"A": Passed(), "B": Skipped("no model"), "C": Failed("it broke", ValueError("x"))})
 

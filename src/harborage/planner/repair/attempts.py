@@ -1,29 +1,68 @@
-"""What a model got wrong within one step, when that is enough, and how the run then ends without an exception."""
+"""Asking a model within one step: how often it may be asked, what it got wrong, and how the run ends if it fails."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from harborage.events import EventType, RepairExhaustedPayload
+from harborage.identity import Quadruple, bound, current_quadruple
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
-from harborage.planner.context import publish
+from harborage.planner.context import publish, raise_if_cancelled
 from harborage.planner.decisions import Finish
-from harborage.planner.enums import FinishReason
+from harborage.planner.enums import ChunkKind, FinishReason
 from harborage.planner.errors import RepairExhaustedError
+from harborage.planner.text import cut
 
 if TYPE_CHECKING:
-    from harborage.planner.context import RunContext
-    from harborage.planner.repair.limits import RepairLimits
+    from harborage.llm import CompleteResponse, LLMClient
+    from harborage.planner.context import OnChunk, RunContext
 
-__all__ = ["RepairSignals", "Slip", "Slips", "corrected", "cut", "shown_name"]
+__all__ = [
+    "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES",
+    "DEFAULT_REPAIR_ATTEMPTS",
+    "RepairLimits",
+    "RepairSignals",
+    "Slip",
+    "Slips",
+    "ask",
+    "corrected",
+    "streamed",
+    "void_stream",
+]
+
+DEFAULT_REPAIR_ATTEMPTS: Final = 3
+"""Calls of the model that one step may take, unless told otherwise."""
+
+DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES: Final = 2
+"""Failures over arguments after which a step gives up, unless told otherwise."""
+
+
+class RepairLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of repairing in one step; a number that is not positive means the default.
+
+    `repair_attempts` counts every call of the model, the first one included. Without `arg_fill_enabled` nothing is
+    judged and nothing is asked again: what the model wrote goes on as it is, or fails.
+    """
+
+    repair_attempts: int = DEFAULT_REPAIR_ATTEMPTS
+    max_consecutive_arg_failures: int = DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES
+    arg_fill_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        if self.repair_attempts <= 0:
+            force_setattr(self, "repair_attempts", DEFAULT_REPAIR_ATTEMPTS)
+        if self.max_consecutive_arg_failures <= 0:
+            force_setattr(self, "max_consecutive_arg_failures", DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES)
+
 
 _REASON_BYTES = 256
 _CHAIN_BYTES = 1024
-_NAME_BYTES = 64
 _ECHO_BYTES = 8 * 1024
 
 
@@ -112,13 +151,41 @@ def corrected(original: CompleteRequest, said: str, correction: str) -> Complete
     return replace(original, messages=(*original.messages, *echo, ChatMessage(Role.USER, Content(text=correction))))
 
 
-def cut(text: str, limit: int) -> str:
-    """`text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
-    encoded = text.encode("utf-8", "replace")
-    return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
+async def ask(run: RunContext, client: LLMClient, request: CompleteRequest) -> CompleteResponse:
+    """The model's answer. What the client raises passes through as it is.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled; reported before the model is called.
+    """
+    raise_if_cancelled()
+    with _as_run(run.quadruple):
+        return await client.complete(request)
 
 
-def shown_name(tool: str) -> str:
-    """A tool's name as the model wrote it, made safe for one line of a message."""
-    plain = "".join(character if character.isprintable() else " " for character in tool)
-    return cut(plain, _NAME_BYTES) if plain.strip() else "<empty>"
+def streamed(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any) -> CompleteRequest:
+    """The request with its answer streamed to `on_chunk`, when somebody listens, and with `changes`."""
+    if on_chunk is None:
+        return replace(request, **changes) if changes else request
+    return replace(
+        request,
+        **changes,
+        stream=True,
+        on_content=partial(_pass_on, on_chunk, ChunkKind.CONTENT),
+        on_reasoning=partial(_pass_on, on_chunk, ChunkKind.REASONING),
+        on_reset=partial(on_chunk, "", False, ChunkKind.RESET),
+    )
+
+
+def void_stream(run: RunContext) -> None:
+    """Tell whoever watches that the step asks its model again, so that what was streamed in it so far is void."""
+    if run.on_chunk is not None:
+        run.on_chunk("", False, ChunkKind.RESET)
+
+
+def _as_run(who: Quadruple) -> AbstractContextManager[None]:
+    """A model client reads the ambient identity; a host has usually bound it, and binding it again would cost time."""
+    return nullcontext() if current_quadruple() == who else bound(who)
+
+
+def _pass_on(on_chunk: OnChunk, kind: ChunkKind, delta: str, done: bool) -> None:
+    on_chunk(delta, done, kind)

@@ -1,29 +1,37 @@
-"""A run's history as the conversation that a framework's agent would have had, in this package's neutral messages.
+"""A run's history as a framework's agent needs it: neutral chat messages, and the results of its calls by tool.
 
-Every call stands with its answer, and what steering brought stands where it came. The messages of finished steps are
-built once and kept beside the trajectory; nothing is kept on a planner.
+Every call is followed by its answer, and each control comes where it arrived. The messages of finished steps are built
+once and kept beside the trajectory; nothing is kept on a planner.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from harborage import codec
 from harborage.llm import ArtifactStub, ChatMessage, Content, Role
 from harborage.llm.content import Part, TextPart
 from harborage.planner.artifacts import materialize_input_content
 from harborage.planner.context import RunContext, effective_reasoning_replay
+from harborage.planner.decisions import CallParallel, CallTool, parallel_observation
 from harborage.planner.enums import ReasoningReplayMode
 from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
-from harborage.planner.react.memo import kept_with
-from harborage.planner.react.names import ARTIFACT_FETCH_TOOL_NAME
 from harborage.planner.react.replay import Replay
-from harborage.planner.react.toolbox import tool_names
+from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, tool_names
+from harborage.planner.trajectory import memoize_on
 
 if TYPE_CHECKING:
-    from harborage.planner.trajectory import Trajectory, TrajectorySummary
+    from harborage.planner.trajectory import Step, Trajectory, TrajectorySummary
 
-__all__ = ["conversation", "has_media", "plain_text", "stub_text"]
+__all__ = [
+    "conversation",
+    "has_media",
+    "last_results",
+    "plain_text",
+    "results",
+    "stub_text",
+]
 
 
 def conversation(run: RunContext) -> list[ChatMessage]:
@@ -79,7 +87,7 @@ def _request(run: RunContext) -> ChatMessage:
 def _history(run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
     mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
     name = f"adapters.replay.{mode}.{can_fetch}"
-    messages = kept_with(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
+    messages = memoize_on(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
     hint, now = trajectory.resume_hint, len(trajectory.steps)
     if hint is not None and not any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs):
         messages.append(_user(resumed(hint.resume_payload)))
@@ -106,3 +114,30 @@ def _summarised(summary: TrajectorySummary) -> str:
 
 def _user(text: str) -> ChatMessage:
     return ChatMessage(Role.USER, Content(text=text))
+
+
+def results(step: Step) -> Iterator[tuple[str, Any]]:
+    """What the calls of a step gave, by tool, in their order; failed calls give nothing."""
+    if step.error or step.failure is not None:
+        return
+    seen = step.observation if step.llm_observation is None else step.llm_observation
+    match step.action:
+        case CallTool(tool=tool) if not (isinstance(seen, dict) and seen.keys() == {"error"}):
+            yield tool, seen
+        case CallParallel(branches=branches):
+            joined = parallel_observation(seen)
+            for outcome in () if joined is None else sorted(joined.branches, key=lambda one: one.index):
+                if not outcome.error and outcome.index < len(branches):
+                    yield branches[outcome.index].tool, outcome.value
+        case _:
+            return
+
+
+def last_results(trajectory: Trajectory | None) -> list[tuple[str, Any]]:
+    """What the last step's calls gave; nothing when somebody has said something to the run since."""
+    if trajectory is None or not trajectory.steps:
+        return []
+    inputs = trajectory.steering_inputs
+    if inputs and inputs[-1].at_step >= len(trajectory.steps):
+        return []
+    return list(results(trajectory.steps[-1]))

@@ -10,9 +10,10 @@ import msgspec
 from harborage import codec
 from harborage.llm import Content, TextPart
 
-__all__ = ["as_object", "one_line", "render_result", "text_content"]
+__all__ = ["as_object", "clipped", "cut", "one_line", "render_result", "shown_name", "text_content"]
 
 _PIECE_CHARS: Final = 8_000
+_NAME_BYTES: Final = 64
 
 
 def text_content(text: str) -> Content:
@@ -76,3 +77,23 @@ def _as_json(value: Any) -> str:
         return codec.encode_text(value)
     except (codec.UnserializableError, RecursionError):
         return f"({type(value).__name__} without a JSON form)"
+
+
+def clipped(text: str, limit: int = 256) -> str:
+    """`text` in at most `limit` bytes of UTF-8; what is longer loses its end to `...`, never half a character."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - 3].decode("utf-8", "ignore") + "..."
+
+
+def cut(text: str, limit: int) -> str:
+    """`text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
+    encoded = text.encode("utf-8", "replace")
+    return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
+
+
+def shown_name(tool: str) -> str:
+    """A tool's name as the model wrote it, made safe for one line of a message."""
+    plain = "".join(character if character.isprintable() else " " for character in tool)
+    return cut(plain, _NAME_BYTES) if plain.strip() else "<empty>"

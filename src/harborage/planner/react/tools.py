@@ -1,6 +1,7 @@
-"""The tools of a step, twice: as native declarations for the provider, and as the short list in the prompt.
+"""The tools of a step: their reserved names, their declarations for the provider, and the short list in the prompt.
 
-Both are made once and used again as long as the run sees the same tools.
+Declarations and list are made once and used again as long as the run sees the same tools. Tools that the run found by
+searching are read off the results of the search tool, each step once.
 """
 
 from __future__ import annotations
@@ -9,21 +10,57 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.llm import ToolDeclaration
-from harborage.planner.react.memo import kept_with
-from harborage.planner.react.names import (
-    AWAIT_TASK_TOOL_NAME,
-    DEFAULT_MAX_TOOL_EXAMPLES,
-    RESERVED_TOOL_NAMES,
-    SPAWN_TASK_TOOL_NAME,
-)
-from harborage.planner.react.rendering import one_line, render_result
+from harborage.planner.decisions import CallParallel, CallTool, parallel_observation
+from harborage.planner.text import as_object, one_line, render_result
+from harborage.planner.trajectory import StepCursor, memoize_on
 
 if TYPE_CHECKING:
     from harborage.planner.context import RunContext
+    from harborage.planner.trajectory import Step, Trajectory
     from harborage.planner.views import ToolCatalogView
     from harborage.tools import Tool, ToolExample
 
-__all__ = ["NO_TOOLS", "Toolbox", "declared_tools", "listed_tools", "tool_names", "toolbox_of"]
+__all__ = [
+    "ARTIFACT_FETCH_TOOL_NAME",
+    "AWAIT_TASK_TOOL_NAME",
+    "DECLARATIVE_ACTION_TOOL_NAME",
+    "DEFAULT_MAX_TOOL_EXAMPLES",
+    "FINISH_TOOL_NAME",
+    "NO_TOOLS",
+    "RESERVED_TOOL_NAMES",
+    "SPAWN_TASK_TOOL_NAME",
+    "TOOL_SEARCH_TOOL_NAME",
+    "Toolbox",
+    "declared_tools",
+    "discovered_tools",
+    "listed_tools",
+    "tool_names",
+    "toolbox_of",
+]
+
+FINISH_TOOL_NAME: Final = "_finish"
+"""Never offered to a model, which ends by answering; understood when it calls it all the same."""
+
+SPAWN_TASK_TOOL_NAME: Final = "_spawn_task"
+"""What a model calls to start a sub-task."""
+
+AWAIT_TASK_TOOL_NAME: Final = "_await_task"
+"""What a model calls to wait for a sub-task."""
+
+RESERVED_TOOL_NAMES: Final = frozenset({FINISH_TOOL_NAME, SPAWN_TASK_TOOL_NAME, AWAIT_TASK_TOOL_NAME})
+"""Names that mean a decision; no call of them ever reaches a tool."""
+
+DECLARATIVE_ACTION_TOOL_NAME: Final = "declarative_action"
+"""The tool that carries out an action written as JSON, and says in its result what was wrong with it."""
+
+TOOL_SEARCH_TOOL_NAME: Final = "tool_search"
+"""The tool whose results make further tools known to the run."""
+
+ARTIFACT_FETCH_TOOL_NAME: Final = "artifact_fetch"
+"""The tool that reads what is kept outside the conversation."""
+
+DEFAULT_MAX_TOOL_EXAMPLES: Final = 3
+"""Examples a tool may show, unless told otherwise."""
 
 NO_TOOLS: Final = "(no tools are registered)"
 
@@ -102,7 +139,7 @@ def toolbox_of(run: RunContext) -> Toolbox:
     """The tools of this step; none without a catalog."""
     if run.catalog is None:
         return Toolbox()
-    toolbox = kept_with(run.trajectory, "react.toolbox", Toolbox)
+    toolbox = memoize_on(run.trajectory, "react.toolbox", Toolbox)
     toolbox.refresh(_tools(run.catalog, run), run.hints.prefer_transport)
     return toolbox
 
@@ -179,3 +216,54 @@ _RANKS: Final = {"minimal": 0, "common": 1, "edge-case": 2}
 def _shown_example(example: ToolExample) -> str:
     args, description = one_line(render_result(example.args)), one_line(example.description)
     return f"{args} ({description})" if description else args
+
+
+def discovered_tools(run: RunContext) -> tuple[str, ...]:
+    """The names the run was given, then those that its searches found, each once and oldest first."""
+    if run.trajectory is None:
+        return tuple(dict.fromkeys(run.discovered_tools))
+    found = memoize_on(run.trajectory, "react.discovery", Discovery).names(run.trajectory)
+    return tuple(dict.fromkeys((*run.discovered_tools, *found)))
+
+
+class Discovery:
+    """The names that one trajectory's searches found."""
+
+    __slots__ = ("_cursor", "_names")
+
+    def __init__(self) -> None:
+        self._cursor = StepCursor()
+        self._names: dict[str, None] = {}
+
+    def names(self, trajectory: Trajectory) -> dict[str, None]:
+        """The names found so far; a result that cannot be read has none."""
+        if not self._cursor.follows(trajectory.steps):
+            self._cursor.restart(trajectory.steps)
+            self._names = {}
+        for index in range(self._cursor.count, len(trajectory.steps)):
+            self._names.update(dict.fromkeys(_found_by(trajectory.steps[index])))
+            self._cursor.advance()
+        return self._names
+
+
+def _found_by(step: Step) -> list[str]:
+    match step.action:
+        case CallTool(tool=tool) if tool == TOOL_SEARCH_TOOL_NAME:
+            return _names_in(step.observation if step.llm_observation is None else step.llm_observation)
+        case CallParallel(branches=branches) if any(call.tool == TOOL_SEARCH_TOOL_NAME for call in branches):
+            joined = parallel_observation(step.llm_observation) or parallel_observation(step.observation)
+            values = {} if joined is None else {outcome.index: outcome.value for outcome in joined.branches}
+            searches = (at for at, call in enumerate(branches) if call.tool == TOOL_SEARCH_TOOL_NAME)
+            return [name for at in searches for name in _names_in(values.get(at))]
+        case _:
+            return []
+
+
+def _names_in(result: Any) -> list[str]:
+    tools = (as_object(result) or {}).get("tools")
+    return [name for name in map(_name, tools) if name] if isinstance(tools, list | tuple) else []
+
+
+def _name(entry: Any) -> str:
+    name = (as_object(entry) or {}).get("name")
+    return name if isinstance(name, str) else ""

@@ -1,4 +1,4 @@
-"""A run's history becomes the conversation that another framework's agent would have had."""
+"""A run's history becomes the messages that another framework's agent would have had."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.planner.adapters.conversation import conversation, has_media, plain_text, stub_text
+from harborage.planner.adapters.messages import conversation, has_media, plain_text, stub_text
 
 WHO = Quadruple("tenant", "user", "session", "run")
 

@@ -1,47 +1,14 @@
-"""Values become text, whatever they are."""
+"""What the model is shown of a step's outcome."""
 
 from __future__ import annotations
 
-import threading
-
-import msgspec
 import pytest
 
-from harborage.llm import ArtifactStub, Content
+from harborage.llm import ArtifactStub
 from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation, ParallelObservation, Step
-from harborage.planner.react.heavy import fetch_call, heavy_text
-from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
-from harborage.planner.react.rendering import one_line, render_result, text_content
+from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, fetch_call, heavy_text, observation_body
+from harborage.planner.text import render_result
 from tests.kit.tables import each_row
-
-
-def test_one_line():
-    """Each line break becomes one space, and the ends are clean."""
-    assert one_line("a\r\nb") == "a  b"
-    assert one_line("\n a\nb\r") == "a b"
-
-
-@each_row(
-    "value, text",
-    [
-        (None, "(nil)"),
-        ("def f():\n    return 1\n", "def f():\n    return 1\n"),
-        (msgspec.Raw(b'{"x": 1.0}'), '{"x": 1.0}'),
-        (b"secret", "(6 bytes)"),
-        (bytearray(3), "(3 bytes)"),
-        ({"b": 1, "a": [1.5, "<&>", None]}, '{"a":[1.5,"<&>",null],"b":1}'),
-        ([], "[]"),
-        (True, "true"),
-        (7, "7"),
-        (threading.Lock(), "(lock without a JSON form)"),
-        ({"f": print}, "(dict without a JSON form)"),
-        (float("nan"), "(float without a JSON form)"),
-    ],
-)
-def test_any_value(value, text):
-    """Text keeps its lines, bytes show only their length, JSON is compact and sorted, and nothing fails."""
-    assert render_result(value) == text
-
 
 REF = 'artifact_fetch(ref="art-1")'
 
@@ -191,29 +158,6 @@ def test_the_whole_aggregate_is_used_where_the_reduced_one_is_none():
     assert branch_bodies(Step(action=CallTool("x"), observation=whole), 1) == ["whole"]
     seen = ParallelObservation([outcome(0, value="seen")])
     assert branch_bodies(Step(observation=whole, llm_observation=seen), 1) == ["seen"]
-
-
-def test_a_short_text_is_a_text():
-    """Nothing is split that need not be."""
-    assert text_content("a\n" * 4_000) == Content(text="a\n" * 4_000)
-
-
-@pytest.mark.parametrize(
-    "text", ["x" * 20_001, "é" * 9_000, "line\n" * 4_000, "x" * 7_999 + "\n" + "y" * 9_000, "\n" * 5 + "x" * 9_000]
-)
-def test_a_long_text_in_parts(text):
-    """The parts are the text, none is long, and each ends with a line where one ends near."""
-    parts = text_content(text).parts
-    assert "".join(part.text for part in parts) == text
-    assert all(0 < len(part.text) <= 8_000 for part in parts)
-    if "\n" in text[4_000:7_000]:
-        assert all(part.text.endswith("\n") for part in parts)
-
-
-def test_a_part_shows_something():
-    """A stretch of blanks would be refused, and nobody misses it."""
-    parts = text_content("x" * 8_000 + " " * 8_000 + "y").parts
-    assert [part.text[0] for part in parts] == ["x", "y"]
 
 
 def test_an_error_is_short():

@@ -1,0 +1,315 @@
+"""What all adapters share: the planner around a framework's one turn, what adapting an agent gives, and its errors.
+
+Every adapter makes the same three things of an agent: a planner, tool descriptors and approval policies. The part of
+the framework in a step is a `Turn`: the model's answer in this package's words. No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+import msgspec
+
+from harborage.errors import MissingExtraError
+from harborage.events import EventType, LLMCostRecordedPayload
+from harborage.events.payloads import LLMCost, LLMUsage
+from harborage.planner.context import OnChunk, RunContext, publish, raise_if_cancelled, require_identity
+from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
+from harborage.planner.enums import ChunkKind, FinishReason, WakeMode
+from harborage.planner.errors import InvalidConfigError, PlannerError
+from harborage.tools import CallContext, ErrorClass, Tool, ToolBody, ToolDescriptor, ToolOptions, ToolPolicy, ToolResult
+
+if TYPE_CHECKING:
+    from harborage.planner.context import Planner
+
+__all__ = [
+    "Adapted",
+    "AdapterError",
+    "AdapterToolError",
+    "AdapterUnsupportedError",
+    "ApprovalsNotTakenError",
+    "Chunks",
+    "GatePolicy",
+    "Gates",
+    "OneTurnPlanner",
+    "TakeTurn",
+    "Turn",
+    "Used",
+    "adapted",
+    "always_ask",
+    "answered",
+    "framework",
+]
+
+GatePolicy: TypeAlias = Callable[[Any], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
+"""Answers for one call whether it needs a person's approval; takes what approval gates ask with (`tool`, `args`, …)."""
+
+
+_ONCE: Final = ToolPolicy(max_retries=0)
+"""What frameworks do with a call that fails: they show it to the model and repeat nothing by themselves."""
+
+
+class AdapterError(PlannerError):
+    """An agent of another framework could not be run as a planner."""
+
+
+class AdapterUnsupportedError(AdapterError):
+    """This agent cannot be cut into steps. `framework` and `what` name the part; the message says what to do."""
+
+    def __init__(self, framework: str = "", what: str = "", why: str = "") -> None:
+        self.framework = framework
+        self.what = what
+        super().__init__(f"{framework}: {what} cannot be run one decision a step: {why}")
+
+
+class AdapterToolError(AdapterError):
+    """A framework's tool refused its call, or asked for something that only its own framework does."""
+
+    error_class: ClassVar[ErrorClass] = ErrorClass.PERMANENT
+
+
+class ApprovalsNotTakenError(AdapterToolError):
+    """A tool that asks for approval was called by a runtime that was not given `Adapted.approvals`."""
+
+    had_no_effect: ClassVar[bool] = True
+
+    def __init__(self, tool: str = "") -> None:
+        self.tool = tool
+        super().__init__(
+            f"tool {tool!r} asks for approval in its framework, and nobody holds it here: "
+            "give the runtime approvals=adapted.approvals"
+        )
+
+
+class Gates:
+    """The approvals that an agent's own tools ask for, and whether a program has taken them over."""
+
+    def __init__(self, policies: Mapping[str, GatePolicy]) -> None:
+        self.policies = dict(policies)
+        self.are_taken = False
+
+    def guarded(self, name: str, body: ToolBody) -> ToolBody:
+        """`body`, which refuses to run while nobody has taken over the approvals it needs."""
+        if name not in self.policies:
+            return body
+
+        async def call(args: bytes, context: CallContext) -> ToolResult:
+            if not self.are_taken:
+                raise ApprovalsNotTakenError(name)
+            return await body(args, context)
+
+        return call
+
+
+class Adapted:
+    """An agent of another framework, ready for `Runtime(planner=…, tools=…, approvals=…)` and `Agent(…)`.
+
+    `planner` serves any number of runs at once. `tools` are the agent's own tools; add others beside them as you like.
+    """
+
+    def __init__(self, planner: Planner, tools: Sequence[ToolDescriptor], gates: Gates) -> None:
+        self.planner = planner
+        self.tools = tuple(tools)
+        self._gates = gates
+
+    @property
+    def approvals(self) -> dict[str, GatePolicy]:
+        """An approval policy for each tool that asks for approval in its framework; empty when none does.
+
+        Give these to the runtime, alone or beside your own. A tool that asks for approval refuses to run as long as
+        nobody has read them, so that forgetting them opens nothing.
+        """
+        self._gates.are_taken = True
+        return dict(self._gates.policies)
+
+
+def always_ask(request: Any) -> tuple[bool, str]:
+    """The policy of a tool that its framework holds back at every call."""
+    return True, "the agent's own definition of this tool asks for approval"
+
+
+def adapted(
+    planner: Planner,
+    tools: Sequence[tuple[Tool, ToolBody]],
+    policies: Mapping[str, GatePolicy],
+    options: Mapping[str, ToolOptions] | None,
+) -> Adapted:
+    """What adapting an agent gives: its tools with what the program says about them, behind the approvals they need.
+
+    Raises:
+        InvalidConfigError: `options` speak of a tool that the agent does not have.
+    """
+    said = dict(options or {})
+    strange = sorted(said.keys() - {tool.name for tool, _ in tools})
+    if strange:
+        raise InvalidConfigError(f"tool_options name tools that the agent does not have: {', '.join(strange)}")
+    gates = Gates(policies)
+    descriptors = [
+        ToolDescriptor(
+            tool=msgspec.structs.replace(tool, **{"policy": _ONCE, **said.get(tool.name, {})}),
+            body=gates.guarded(tool.name, body),
+        )
+        for tool, body in tools
+    ]
+    return Adapted(planner, descriptors, gates)
+
+
+def framework(module: str, extra: str, what: str) -> Any:
+    """The module of a framework, imported now.
+
+    Raises:
+        MissingExtraError: the framework is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # What the framework itself lacks is its own error, not a missing extra.
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise MissingExtraError(extra, what) from error
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What the model calls of one turn took; `cost` is in US dollars and None where the framework knows no price."""
+
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One turn of an agent's model: the calls it asks for, or how the run ends. `said` came beside the calls."""
+
+    calls: Sequence[CallTool] = ()
+    finish: Finish | None = None
+    said: str = ""
+    thought: str = ""
+    used: Sequence[Used] = ()
+
+    def decision(self) -> Decision:
+        """The one decision that this turn means."""
+        if self.finish is not None:
+            return self.finish
+        return self.calls[0] if len(self.calls) == 1 else CallParallel(tuple(self.calls))
+
+
+class Chunks:
+    """Passes on what a framework streams, in the terms of a run. Without a listener it does nothing."""
+
+    __slots__ = ("_has_thought", "_is_begun", "_on_chunk")
+
+    def __init__(self, on_chunk: OnChunk | None) -> None:
+        self._on_chunk = on_chunk
+        self._is_begun = False
+        self._has_thought = False
+
+    def __bool__(self) -> bool:
+        return self._on_chunk is not None
+
+    def say(self, delta: str) -> None:
+        """A piece of the answer's text."""
+        self._pass_on(delta, ChunkKind.CONTENT)
+
+    def think(self, delta: str) -> None:
+        """A piece of the thinking before it."""
+        self._has_thought = self._has_thought or bool(delta)
+        self._pass_on(delta, ChunkKind.REASONING)
+
+    def restart(self) -> None:
+        """The model is asked again within the step: what was streamed so far is void."""
+        if self._on_chunk is not None and self._is_begun:
+            self._on_chunk("", False, ChunkKind.RESET)
+        self._is_begun = False
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._on_chunk is None:
+            return
+        if self._has_thought:
+            self._on_chunk("", True, ChunkKind.REASONING)
+        self._on_chunk("", True, ChunkKind.CONTENT)
+
+    def _pass_on(self, delta: str, kind: ChunkKind) -> None:
+        if self._on_chunk is not None and delta:
+            self._is_begun = True
+            self._on_chunk(delta, False, kind)
+
+
+TakeTurn: TypeAlias = Callable[[RunContext, Chunks], Awaitable[Turn]]
+"""How a framework's agent takes one turn on a run's history, without calling any tool."""
+
+
+class OneTurnPlanner:
+    """Asks a framework's agent for one turn a step. Keeps nothing about any run; serves any number at once."""
+
+    def __init__(self, name: str, take_turn: TakeTurn) -> None:
+        self.name = name
+        self._take_turn = take_turn
+
+    def wake_mode(self) -> WakeMode:
+        """`push`: the runtime asks again when background work has ended."""
+        return WakeMode.PUSH
+
+    async def next(self, run: RunContext) -> Decision:
+        """The decision for this step.
+
+        Raises:
+            asyncio.CancelledError: the caller was cancelled; the model is not called.
+            IdentityMissingError: a part of the run's identity is empty.
+            Exception: what the framework or its model raised, as it is.
+        """
+        raise_if_cancelled()
+        require_identity(run, f"the {self.name} adapter")
+        ended = self._ended(run)
+        if ended is not None:
+            return ended
+        chunks = Chunks(run.on_chunk)
+        try:
+            turn = await self._take_turn(run, chunks)
+        finally:
+            chunks.close()
+        self._report(run, turn)
+        return turn.decision()
+
+    def _ended(self, run: RunContext) -> Finish | None:
+        """How the run ends without asking the model, if it does."""
+        if run.control.cancelled:
+            return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "via": self.name})
+        deadline = run.budget.deadline
+        if deadline is not None and run.now() >= deadline:
+            return Finish(FinishReason.DEADLINE_EXCEEDED, None, {"deadline": deadline.isoformat(), "via": self.name})
+        return None
+
+    def _report(self, run: RunContext, turn: Turn) -> None:
+        if run.on_reasoning is not None:
+            run.on_reasoning(turn.thought)
+        if run.on_assistant_content is not None:
+            run.on_assistant_content(turn.said)
+        for used in turn.used:
+            publish(run, EventType.LLM_COST_RECORDED, _recorded(run, used))
+
+
+def answered(payload: Any, via: str, **metadata: Any) -> Finish:
+    """The finish that an agent's final output means; one that says nothing means that there is no path."""
+    if payload is None or payload == "":
+        return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": via, **metadata})
+    return Finish(FinishReason.GOAL, payload, {"goal_reach": True, "via": via, **metadata})
+
+
+def _recorded(run: RunContext, used: Used) -> LLMCostRecordedPayload:
+    return LLMCostRecordedPayload(
+        identity=run.quadruple,
+        model=used.model,
+        cost=LLMCost(total_cost=used.cost or 0.0),
+        usage=LLMUsage(
+            prompt_tokens=used.input_tokens,
+            completion_tokens=used.output_tokens,
+            reasoning_tokens=used.reasoning_tokens,
+            total_tokens=used.input_tokens + used.output_tokens,
+        ),
+        occurred_at=run.now(),
+    )
