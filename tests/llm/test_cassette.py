@@ -56,7 +56,7 @@ from harborage.llm.cassette import (
     replay,
 )
 from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
-from harborage.llm.chain.schema_errors import is_invalid_json_schema_error
+from harborage.llm.chain.downgrade import is_invalid_json_schema_error
 from harborage.llm.drivers import LLM_DRIVERS
 from harborage.llm.opening import open_llm
 from harborage.llm.scripted import Script, ScriptedModel, ScriptedTurn

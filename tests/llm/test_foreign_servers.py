@@ -30,7 +30,7 @@ from harborage.llm import (
     ToolDeclaration,
     TransportPolicy,
 )
-from harborage.llm.chain.resilience import Resilient
+from harborage.llm.chain.retry import Resilient
 
 pytestmark = pytest.mark.anyio
 
@@ -77,8 +77,8 @@ async def test_a_conversation_with_a_tool(llmock_peer, driver, model, path, othe
             answer = await client.complete(msgspec.structs.replace(request, messages=history))
             assert (bool(answer.content), answer.finish_reason) == (True, "stop")
             wanted = ResponseFormat(ResponseFormatKind.JSON_SCHEMA, SCHEMA)
-            shaped = await client.complete(asking("fill it in", response_format=wanted, stream=stream))
-            assert isinstance(msgspec.json.decode(shaped.content)["a"], int)
+            shape_request = await client.complete(asking("fill it in", response_format=wanted, stream=stream))
+            assert isinstance(msgspec.json.decode(shape_request.content)["a"], int)
 
 
 @pytest.mark.parametrize(("driver", "model", "path", "other"), DRIVERS)

@@ -1,4 +1,4 @@
-"""Data URLs and what is in them."""
+"""Data URLs and the media in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.llm import AudioPart, FilePart, ImagePart, InvalidContentError
-from harborage.llm.media import Media, audio_format, image_type, inline, read_data_url
+from harborage.llm.content import utf8_size
+from harborage.llm.media import Media, audio_format, decode_inline, image_type, parse_data_url, read_data_url
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 PICTURES = {
@@ -56,7 +57,9 @@ def test_what_is_no_data_url_is_refused(bad):
 def test_a_picture_is_known_by_its_first_bytes(mime, data):
     """The four common formats are recognised, whatever the part claims."""
     assert image_type(data) == mime
-    assert inline(ImagePart(data_url=url(data, "image/png")), limit_bytes=LIMIT, provider="p") == Media(mime, data)
+    assert decode_inline(ImagePart(data_url=url(data, "image/png")), limit_bytes=LIMIT, provider="p") == Media(
+        mime, data
+    )
 
 
 @pytest.mark.parametrize("mime", ["image/png", "image/jpeg", "text/plain", ""])
@@ -64,27 +67,31 @@ def test_a_picture_is_known_by_its_first_bytes(mime, data):
 def test_bytes_that_are_no_picture_are_refused(data, mime):
     """An image part whose bytes are something else never reaches a provider."""
     with pytest.raises(InvalidContentError, match="no PNG, JPEG, GIF or WebP"):
-        inline(ImagePart(data_url=url(data, mime)), limit_bytes=LIMIT, provider="p")
+        decode_inline(ImagePart(data_url=url(data, mime)), limit_bytes=LIMIT, provider="p")
 
 
 def test_a_rarer_format_is_the_provider_s_to_judge():
     """A picture that claims to be of another kind is passed on."""
     part = ImagePart(data_url=url(b"<svg/>", "image/svg+xml"))
-    assert inline(part, limit_bytes=LIMIT, provider="p") == Media("image/svg+xml", b"<svg/>")
+    assert decode_inline(part, limit_bytes=LIMIT, provider="p") == Media("image/svg+xml", b"<svg/>")
 
 
 def test_the_part_s_own_type_wins():
     """A part that names its type is believed over the URL; without any it is a stream of bytes."""
     part = FilePart(data_url=url(b"x", "text/plain"), mime="application/pdf")
-    assert inline(part, limit_bytes=LIMIT, provider="p").mime == "application/pdf"
-    assert inline(FilePart(data_url="data:,x"), limit_bytes=LIMIT, provider="p").mime == "application/octet-stream"
+    assert decode_inline(part, limit_bytes=LIMIT, provider="p").mime == "application/pdf"
+    assert (
+        decode_inline(FilePart(data_url="data:,x"), limit_bytes=LIMIT, provider="p").mime == "application/octet-stream"
+    )
 
 
 def test_an_attachment_at_the_limit_passes_and_one_byte_more_does_not():
     """The text of the refusal names the size, the limit and whose limit it is."""
-    assert inline(AudioPart(data_url=url(b"x" * 5, "audio/wav")), limit_bytes=5, provider="acme").data == b"xxxxx"
+    assert (
+        decode_inline(AudioPart(data_url=url(b"x" * 5, "audio/wav")), limit_bytes=5, provider="acme").data == b"xxxxx"
+    )
     with pytest.raises(InvalidContentError, match="6 bytes is more than the 5 that acme takes"):
-        inline(AudioPart(data_url=url(b"x" * 6, "audio/wav")), limit_bytes=5, provider="acme")
+        decode_inline(AudioPart(data_url=url(b"x" * 6, "audio/wav")), limit_bytes=5, provider="acme")
 
 
 @pytest.mark.parametrize(
@@ -94,3 +101,44 @@ def test_an_attachment_at_the_limit_passes_and_one_byte_more_does_not():
 def test_the_format_of_a_recording(mime, wanted):
     """The MIME subtype, or the name that providers use for it."""
     assert audio_format(mime) == wanted
+
+
+@given(st.binary(max_size=64), st.sampled_from(["image/png", "", "text/plain;charset=utf-8"]))
+def test_base64_comes_back(data: bytes, mime: str) -> None:
+    """The bytes and their number are what went in, whatever stands before the word `base64`."""
+    url = parse_data_url(f"data:{mime};base64,{base64.b64encode(data).decode()}")
+    assert (url.content(), url.size, url.mime) == (data, len(data), mime.partition(";")[0])
+
+
+@given(st.text(max_size=32))
+def test_without_base64_the_text_is_the_content(text: str) -> None:
+    """Nothing is decoded: percent signs and commas are themselves."""
+    url = parse_data_url(f"data:text/plain,{text}")
+    assert (url.content(), url.size) == (text.encode(), len(text.encode()))
+
+
+@pytest.mark.parametrize("text", ["data:a/b;base64;x=1,aGk=", "data:a/b;x=1;BASE64,aGk=", "data:;base64,aGk="])
+def test_base64_may_stand_among_other_parameters(text: str) -> None:
+    """Its place and case do not matter."""
+    assert parse_data_url(text).content() == b"hi"
+
+
+@pytest.mark.parametrize("text", ["image/png;base64,aGk=", "https://x/y.png", "data:image/png;base64", ""])
+def test_parsing_refuses_any_other_address(text: str) -> None:
+    """It begins with `data:` and has a comma."""
+    with pytest.raises(InvalidContentError):
+        parse_data_url(text)
+
+
+@pytest.mark.parametrize("payload", ["a", "aGk", "aGk=aGk=", "####", "a Gk="])
+def test_broken_base64_is_refused(payload: str) -> None:
+    """Anything that does not decode cleanly is an error, without the content in its text."""
+    with pytest.raises(InvalidContentError) as caught:
+        parse_data_url(f"data:a/b;base64,{payload}").content()
+    assert payload == "a" or payload not in str(caught.value)
+
+
+@given(st.text())
+def test_sizes_are_bytes(text: str) -> None:
+    """The size of a text is that of its UTF-8 form."""
+    assert utf8_size(text) == len(text.encode("utf-8", "surrogatepass"))

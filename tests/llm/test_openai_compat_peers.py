@@ -36,7 +36,7 @@ from harborage.llm import (
     ToolDeclaration,
     TransportPolicy,
 )
-from harborage.llm.chain.resilience import Resilient
+from harborage.llm.chain.retry import Resilient
 from harborage.llm.openai_compat import OpenAICompatDriver, make
 from harborage.testing.clock import settle
 

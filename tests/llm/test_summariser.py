@@ -17,7 +17,7 @@ from harborage.llm import (
     Role,
     TextPart,
 )
-from harborage.llm.pieces import PIECE_BYTES, in_pieces
+from harborage.llm.content import CHUNK_BYTES, chunk_lines
 from harborage.llm.summariser import PROMPT_VERSION, ConversationSummariser, SummaryFailedError
 from harborage.testing.llm import ScriptedLLM, user_text
 
@@ -150,12 +150,12 @@ def test_without_a_client():
 
 def test_pieces_say_the_same():
     """Short lines are one text; long ones become parts that together say the same."""
-    assert in_pieces(["a", "b"]).text == "a\nb"
-    assert in_pieces([]).text == ""
+    assert chunk_lines(["a", "b"]).text == "a\nb"
+    assert chunk_lines([]).text == ""
     lines = [f"line {number} " + "x" * 90 for number in range(200)]
-    parts = in_pieces(lines).parts
+    parts = chunk_lines(lines).parts
     assert parts is not None
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     assert "".join(texts) == "\n".join(lines)
-    assert all(len(text) <= PIECE_BYTES for text in texts)
+    assert all(len(text) <= CHUNK_BYTES for text in texts)
     assert len(texts) > 4

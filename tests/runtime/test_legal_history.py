@@ -29,7 +29,7 @@ from harborage.llm import (
     OrphanToolCallError,
     ToolCallStructured,
 )
-from harborage.llm.chain.pairing import check_pairing
+from harborage.llm.chain.conversation import read_conversation
 from harborage.planner import (
     BackgroundResult,
     CallParallel,
@@ -85,7 +85,7 @@ TEXTS = ("", " ", "\n", "a", "a\nb", "<tag>", '{"a": 1}', "x" * 9_000, "ü" * 50
 def check(request: CompleteRequest) -> None:
     """Every provider takes the request, and so does the chain."""
     check_request(request)
-    check_pairing(request.messages)
+    read_conversation(request.messages)
 
 
 def answer(dice: random.Random) -> CompleteResponse | Exception:

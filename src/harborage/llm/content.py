@@ -1,29 +1,20 @@
-"""What a message to a model is made of: text, or parts in several media, or a stub that stands for heavy bytes.
+"""The content of a message to a model: text, or parts in several media, or a stub in the place of heavy bytes.
 
 Values only. Nothing here fetches a URL, decodes a body or touches a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
 from harborage import codec
 from harborage.llm.errors import InvalidContentError
 
-__all__ = [
-    "ArtifactStub",
-    "AudioPart",
-    "Content",
-    "FetchHint",
-    "FilePart",
-    "ImagePart",
-    "Part",
-    "TextPart",
-    "check_content",
-]
+CHUNK_BYTES: Final = 4096
+"""How large a chunk of a long text grows: well below every sensible threshold of heavy content."""
 
 
 class FetchHint(msgspec.Struct, frozen=True):
@@ -126,3 +117,27 @@ def _check_part(part: object, index: int) -> None:
                 raise InvalidContentError(f"part {index} ({kind}) has no body; set url, data_url or artifact")
         case _:
             raise InvalidContentError(f"part {index} is a {type(part).__name__}, which is no content part")
+
+
+def chunk_lines(lines: Iterable[str]) -> Content:
+    """Return the lines as one text if they are short, else as several text parts of at most `CHUNK_BYTES`.
+
+    One heavy text would be taken for raw content that leaked. A line that is longer is a part of its own.
+    """
+    chunks: list[str] = []
+    chunk: list[str] = []
+    size = 0
+    for line in lines:
+        bytes_of_line = len(line.encode("utf-8", "replace")) + 1
+        if chunk and size + bytes_of_line > CHUNK_BYTES:
+            chunks.append("\n".join(chunk) + "\n")
+            chunk, size = [], 0
+        chunk.append(line)
+        size += bytes_of_line
+    chunks.append("\n".join(chunk))
+    return Content(text=chunks[0]) if len(chunks) == 1 else Content(parts=tuple(map(TextPart, chunks)))
+
+
+def utf8_size(text: str) -> int:
+    """Return how many bytes `text` has in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Inline media as every provider needs it: decoded once, known by its first bytes, refused before money is spent.
+"""Inline media: the parts of a data URL, their bytes, and their type by the first bytes.
 
 Pure. Nothing here fetches an address or reads an artifact.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from harborage.llm.content import AudioPart, FilePart, ImagePart
+from harborage.llm.content import AudioPart, FilePart, ImagePart, utf8_size
 from harborage.llm.errors import InvalidContentError
-
-__all__ = ["Media", "MediaPart", "audio_format", "image_type", "inline", "read_data_url"]
 
 MediaPart: TypeAlias = ImagePart | AudioPart | FilePart
 
@@ -26,7 +24,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
-# What providers call a recording where the MIME subtype says it otherwise.
+# The names that providers use where the MIME subtype is another one.
 _AUDIO_FORMATS = {"mpeg": "mp3", "mpga": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac"}
 
 
@@ -47,39 +45,31 @@ class Media(msgspec.Struct, frozen=True):
         return f"data:{self.mime};base64,{self.base64}"
 
 
-def read_data_url(data_url: str) -> Media:
-    """What a data URL holds; without base64 the bytes after the comma are taken as they are.
+def read_data_url(text: str) -> Media:
+    """Return the content of a data URL; without base64 the bytes after the comma are taken as they are.
 
     Raises:
         InvalidContentError: it is no data URL, or its base64 is broken.
     """
-    head, comma, body = data_url.partition(",")
-    if not comma or not head.startswith("data:"):
-        raise InvalidContentError("a data URL must look like data:<mime>;base64,<bytes>")
-    mime, *parameters = (word.strip().lower() for word in head.removeprefix("data:").split(";"))
-    if "base64" not in parameters:
-        return Media(mime, body.encode())
-    try:
-        return Media(mime, binascii.a2b_base64(body.strip().encode(), strict_mode=True))
-    except (binascii.Error, ValueError):
-        raise InvalidContentError("a data URL holds broken base64") from None
+    url = parse_data_url(text)
+    return Media(url.mime.lower(), url.content())
 
 
 def image_type(data: bytes) -> str:
-    """The MIME type that the first bytes of a picture tell: PNG, JPEG, GIF or WebP; empty for anything else."""
+    """Return the MIME type of a picture by its first bytes: PNG, JPEG, GIF or WebP; empty for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((mime for magic, mime in _MAGIC if data.startswith(magic)), "")
 
 
-def inline(part: MediaPart, *, limit_bytes: int, provider: str) -> Media:
-    """The bytes of a part that carries them, with the MIME type they really have.
+def decode_inline(part: MediaPart, *, limit_bytes: int, provider: str) -> Media:
+    """Return the bytes of a part that carries them, with the MIME type they really have.
 
-    The part's own MIME type wins over the URL's, and what a picture's bytes say over both.
+    The part's own MIME type wins over that of the URL, and the first bytes of a picture win over both.
 
     Raises:
         InvalidContentError: a broken data URL, bytes in an image part that are no picture, or more bytes than
-            `limit_bytes`, which is what `provider` takes.
+            `limit_bytes`, which is the limit of `provider`.
     """
     media = read_data_url(part.data_url)
     mime = (part.mime or media.mime).lower()
@@ -95,17 +85,70 @@ def inline(part: MediaPart, *, limit_bytes: int, provider: str) -> Media:
 
 
 def audio_format(mime: str) -> str:
-    """What providers call the format of a recording: the MIME subtype, or the common name of it (`mp3`, `wav`)."""
+    """Return the name of a recording's format: the MIME subtype, or the common name of it (`mp3`, `wav`)."""
     subtype = mime.lower().partition(";")[0].rpartition("/")[2]
     return _AUDIO_FORMATS.get(subtype, subtype)
 
 
 def _checked_image(data: bytes, mime: str) -> str:
-    """The type of a picture. Kinds that only some providers read (SVG, HEIC, …) are left for them to judge."""
-    seen = image_type(data)
-    if seen:
-        return seen
+    """Return the type of a picture. Kinds that only some providers read (SVG, HEIC, …) are passed on to them."""
+    found = image_type(data)
+    if found:
+        return found
     if mime.startswith("image/") and mime not in _COMMON and data:
         return mime
     what = f"says {mime!r}" if mime else "names no type"
     raise InvalidContentError(f"an image part {what}, but its {len(data):,} bytes are no PNG, JPEG, GIF or WebP")
+
+
+_SCHEME: Final = "data:"
+
+
+class DataURL(msgspec.Struct, frozen=True):
+    """The parts of a data URL; `text` is the URL itself, and its content begins at index `start`.
+
+    The size follows from the length alone, so that asking for it costs nothing however heavy the content is.
+    """
+
+    text: str
+    start: int
+    mime: str
+    is_base64: bool
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the content, decoded."""
+        if not self.is_base64:
+            return utf8_size(self.text[self.start :])
+        encoded = len(self.text) - self.start
+        return encoded * 3 // 4 - (self.text.endswith("=") + self.text.endswith("==") if encoded else 0)
+
+    def content(self) -> bytes:
+        """Return the bytes. Without `base64` they are the text as it is: percent signs mean nothing.
+
+        Raises:
+            InvalidContentError: the base64 is broken.
+        """
+        body = self.text[self.start :]
+        if not self.is_base64:
+            return body.encode()
+        try:
+            return binascii.a2b_base64(body.strip().encode(), strict_mode=True)
+        except (binascii.Error, ValueError):
+            raise InvalidContentError("a data URL holds broken base64") from None
+
+
+def parse_data_url(text: str) -> DataURL:
+    """Return the parts of `text`: `data:<type>;<parameters>,<content>`, where `base64` may be any of the parameters.
+
+    Raises:
+        InvalidContentError: it does not begin with `data:`, or has no comma.
+    """
+    if not text.startswith(_SCHEME):
+        raise InvalidContentError(f"data_url begins with {text[:12]!r}, not with 'data:'; an address belongs in url")
+    comma = text.find(",")
+    if comma < 0:
+        raise InvalidContentError("the data URL has no comma between its type and its content")
+    mime, *parameters = text[len(_SCHEME) : comma].split(";")
+    is_base64 = any(parameter.strip().lower() == "base64" for parameter in parameters)
+    return DataURL(text, comma + 1, mime.strip(), is_base64)

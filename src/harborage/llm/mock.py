@@ -12,7 +12,7 @@ import msgspec
 
 from harborage.clock import sleep
 from harborage.identity import Quadruple
-from harborage.llm.chain.announce import caller
+from harborage.llm.chain.layer import require_caller
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, Role, Usage
 from harborage.llm.content import Content, TextPart
 from harborage.llm.errors import ClientClosedError, InvalidConfigError
@@ -61,7 +61,7 @@ class MockLLM:
         """
         if self._is_closed:
             raise ClientClosedError()
-        who = caller()
+        who = require_caller()
         options = self._options
         if options.seen_identity is not None:
             options.seen_identity(who)

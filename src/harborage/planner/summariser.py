@@ -28,7 +28,7 @@ from harborage.llm import (
     Role,
     ValidationFailedError,
 )
-from harborage.llm.pieces import in_pieces
+from harborage.llm.content import chunk_lines
 from harborage.planner.context import raise_if_cancelled, require_identity
 from harborage.planner.decisions import (
     AwaitTask,
@@ -126,7 +126,7 @@ class TrajectorySummariser:
         return await self._client.complete(self._request(run, trajectory, limit))
 
     def _request(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteRequest:
-        told = in_pieces(digest(trajectory, goal=run.goal, limit_bytes=limit))
+        told = chunk_lines(digest(trajectory, goal=run.goal, limit_bytes=limit))
         return CompleteRequest(
             model=self._model,
             messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, told)),

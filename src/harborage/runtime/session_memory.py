@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage.identity import Identity, bound
 from harborage.llm import ChatMessage, CompleteRequest, Content, LLMClient, Role
-from harborage.llm.pieces import in_pieces
+from harborage.llm.content import chunk_lines
 from harborage.memory import MemoryConfigError, SessionMemory, Turn, TurnDigest
 from harborage.planner import CallParallel, CallTool, Finish, MemoryBlocks, Trajectory, extract_answer
 from harborage.runtime.context import Context, ContextRequest, ContextSource
@@ -61,7 +61,7 @@ class ModelConversationSummariser:
             lines.append("(none)")
         request = CompleteRequest(
             model=self._model,
-            messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, in_pieces(lines))),
+            messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, chunk_lines(lines))),
         )
         with bound(who):
             response = await self._client.complete(request)

@@ -1,4 +1,4 @@
-"""Requests are bent to what a provider wants, as the model's profile says."""
+"""Requests are changed as the profile of the model says, schemas included, and answers completed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harborage.identity import Quadruple, bound
 from harborage.llm import (
@@ -25,9 +27,10 @@ from harborage.llm import (
     ResponseFormat,
     ResponseFormatKind,
     Role,
+    SchemaSanitising,
     Usage,
 )
-from harborage.llm.chain.corrections import Correcting, corrected
+from harborage.llm.chain.corrections import Correcting, correct_request, sanitise_schema
 from harborage.testing.clock import FakeClock
 from harborage.testing.llm import ScriptedLLM
 
@@ -81,15 +84,15 @@ async def test_without_a_profile_nothing_is_bent():
 def test_the_effort_of_the_profile():
     """The profile's reasoning effort stands where the request names none."""
     known = profile(ReasoningEffort.HIGH)
-    assert corrected(CompleteRequest(), known).reasoning_effort == "high"
-    assert corrected(CompleteRequest(reasoning_effort=ReasoningEffort.OFF), known).reasoning_effort == "off"
-    assert corrected(CompleteRequest(extra={"reasoning_effort": "low"}), known).reasoning_effort == ""
+    assert correct_request(CompleteRequest(), known).reasoning_effort == "high"
+    assert correct_request(CompleteRequest(reasoning_effort=ReasoningEffort.OFF), known).reasoning_effort == "off"
+    assert correct_request(CompleteRequest(extra={"reasoning_effort": "low"}), known).reasoning_effort == ""
 
 
 def test_extra_is_always_a_copy():
     """What a provider needs among the extras never reaches the caller's dictionary."""
     extra = {"a": 1}
-    made = corrected(CompleteRequest(extra=extra), profile())
+    made = correct_request(CompleteRequest(extra=extra), profile())
     assert made.extra == extra
     assert made.extra is not extra
 
@@ -97,14 +100,14 @@ def test_extra_is_always_a_copy():
 def test_system_first():
     """Every system message moves to the front, and the order is kept within both groups."""
     messages = [says(Role.USER, "1"), says(Role.SYSTEM, "a"), says(Role.ASSISTANT, "2"), says(Role.SYSTEM, "b")]
-    made = corrected(CompleteRequest(messages=messages), profile(message_ordering="system_first_strict"))
+    made = correct_request(CompleteRequest(messages=messages), profile(message_ordering="system_first_strict"))
     assert [message.content.text for message in made.messages] == ["a", "b", "1", "2"]
-    assert corrected(CompleteRequest(messages=messages), profile()).messages == tuple(messages)
+    assert correct_request(CompleteRequest(messages=messages), profile()).messages == tuple(messages)
 
 
 def test_schemas_are_sanitised():
     """The answer's schema is bent by the policy; the bytes that came in stay."""
-    made = corrected(CompleteRequest(response_format=FORMAT), profile(schema_sanitising="openai_strict"))
+    made = correct_request(CompleteRequest(response_format=FORMAT), profile(schema_sanitising="openai_strict"))
     assert made.response_format is not None
     assert json.loads(made.response_format.json_schema)["additionalProperties"] is False
     assert FORMAT.json_schema == SCHEMA
@@ -113,7 +116,7 @@ def test_schemas_are_sanitised():
 def test_nothing_to_sanitise():
     """Without a format, or without a schema in it, there is nothing to bend."""
     for wanted in (None, ResponseFormat(ResponseFormatKind.JSON_OBJECT)):
-        made = corrected(CompleteRequest(response_format=wanted), profile(schema_sanitising="openai_strict"))
+        made = correct_request(CompleteRequest(response_format=wanted), profile(schema_sanitising="openai_strict"))
         assert made.response_format == wanted
 
 
@@ -122,14 +125,14 @@ def test_a_schema_that_cannot_be_read():
     request = CompleteRequest(response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, b"{"))
     for policies in ({"schema_sanitising": "permissive"}, {"response_shape": "anthropic"}):
         with pytest.raises(InvalidJSONSchemaError):
-            corrected(request, profile(**policies))
+            correct_request(request, profile(**policies))
 
 
 @pytest.mark.parametrize("effort", ["low", "off"])
 def test_thinking_models_get_the_effort_among_the_extras(effort):
     """The effort moves into the extras and leaves its field."""
     request = CompleteRequest(reasoning_effort=ReasoningEffort(effort), extra={"a": 1})
-    made = corrected(request, profile(reasoning_routing="thinking_model"))
+    made = correct_request(request, profile(reasoning_routing="thinking_model"))
     assert made.extra == {"a": 1, "reasoning_effort": effort}
     assert made.reasoning_effort == ""
     assert request.extra == {"a": 1}
@@ -137,27 +140,27 @@ def test_thinking_models_get_the_effort_among_the_extras(effort):
 
 def test_no_effort_to_route():
     """Without an effort nothing is added."""
-    assert corrected(CompleteRequest(), profile(reasoning_routing="thinking_model")).extra == {}
+    assert correct_request(CompleteRequest(), profile(reasoning_routing="thinking_model")).extra == {}
 
 
 def test_the_profiles_effort_is_routed_too():
     """What the profile filled in is routed like what the caller asked for."""
     known = profile(ReasoningEffort.MEDIUM, reasoning_routing="thinking_model")
-    assert corrected(CompleteRequest(), known).extra == {"reasoning_effort": "medium"}
+    assert correct_request(CompleteRequest(), known).extra == {"reasoning_effort": "medium"}
 
 
 def test_json_only():
     """The schema becomes a hint among the extras, decoded if it can be, and any JSON object is asked for."""
     for schema, hint in ((SCHEMA, {"type": "object"}), (b"{ no", "{ no")):
         request = CompleteRequest(response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, schema))
-        made = corrected(request, profile(response_shape="json_only"))
+        made = correct_request(request, profile(response_shape="json_only"))
         assert made.response_format == ResponseFormat(ResponseFormatKind.JSON_OBJECT)
         assert made.extra == {"schema_hint": hint}
 
 
 def test_anthropic():
     """The schema becomes that of a tool, and the format goes."""
-    made = corrected(CompleteRequest(response_format=FORMAT), profile(response_shape="anthropic"))
+    made = correct_request(CompleteRequest(response_format=FORMAT), profile(response_shape="anthropic"))
     assert made.response_format is None
     assert made.extra == {"anthropic_tool_schema": {"type": "object"}}
 
@@ -166,15 +169,15 @@ def test_anthropic():
 @pytest.mark.parametrize("wanted", [None, ResponseFormat(), ResponseFormat(ResponseFormatKind.JSON_OBJECT)])
 def test_other_formats_keep_their_shape(shape, wanted):
     """Only a schema has to travel in another way."""
-    made = corrected(CompleteRequest(response_format=wanted), profile(response_shape=shape))
+    made = correct_request(CompleteRequest(response_format=wanted), profile(response_shape=shape))
     assert made.response_format == wanted
     assert made.extra == {}
 
 
 def test_the_order_of_the_policies():
-    """A schema is sanitised before it takes another shape."""
+    """A schema is sanitise_schema before it takes another shape."""
     known = profile(schema_sanitising="openai_strict", response_shape="anthropic")
-    made = corrected(CompleteRequest(response_format=FORMAT), known)
+    made = correct_request(CompleteRequest(response_format=FORMAT), known)
     assert made.extra["anthropic_tool_schema"]["strict"] is True
 
 
@@ -237,3 +240,142 @@ async def test_closing():
         await client.complete(CompleteRequest())
     with pytest.raises(InvalidConfigError):
         Correcting(None, ConfigSnapshot(), Deps(artifacts=None, bus=None))
+
+
+STRICT = SchemaSanitising.OPENAI_STRICT
+OPEN = SchemaSanitising.PERMISSIVE
+CLOSED = {"type": "object", "additionalProperties": False, "strict": True}
+
+
+def strict(schema) -> dict:
+    """The schema after `openai_strict`."""
+    return json.loads(sanitise_schema(json.dumps(schema).encode(), STRICT))
+
+
+def permissive(schema) -> dict:
+    """The schema after `permissive`."""
+    return json.loads(sanitise_schema(json.dumps(schema).encode(), OPEN))
+
+
+def test_strict_closes_objects():
+    """A node of the type object gets both marks; other nodes get none."""
+    assert strict({"type": "object"}) == CLOSED
+    assert strict({"type": "string"}) == {"type": "string"}
+    assert strict({"type": ["object", "null"]}) == {"type": ["object", "null"]}
+    assert strict({}) == {}
+
+
+def test_strict_keeps_what_was_said():
+    """An explicit mark stays, whatever it is."""
+    said = {"type": "object", "additionalProperties": True, "strict": False}
+    assert strict(said) == said
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: {"properties": {"a": inner, "b": inner}},
+        lambda inner: {"additionalProperties": inner},
+        lambda inner: {"items": inner},
+        lambda inner: {"items": [inner, inner]},
+        lambda inner: {"definitions": {"a": inner}},
+        lambda inner: {"$defs": {"a": inner}},
+        lambda inner: {"allOf": [inner]},
+        lambda inner: {"anyOf": [inner, inner]},
+        lambda inner: {"oneOf": [inner]},
+        lambda inner: {"not": inner},
+        lambda inner: {"properties": {"a": {"items": {"anyOf": [inner]}}}},
+    ],
+)
+def test_every_place_where_a_schema_can_stand(wrap):
+    """The walk reaches the schemas inside, at any depth."""
+    assert strict(wrap({"type": "object"})) == wrap(CLOSED)
+    assert permissive(wrap(CLOSED)) == permissive(wrap({"type": "object"}))
+
+
+def test_what_is_no_schema_is_left_alone():
+    """Defaults, examples and enums are data, also when they look like schemas."""
+    schema = {"enum": [{"type": "object"}], "default": {"type": "object"}, "const": {"type": "object"}}
+    assert strict(schema) == schema
+
+
+def test_permissive_takes_both_marks_away():
+    """Neither mark is left anywhere, explicit ones included."""
+    schema = {**CLOSED, "properties": {"a": {**CLOSED, "additionalProperties": {"type": "string"}}}}
+    assert permissive(schema) == {"type": "object", "properties": {"a": {"type": "object"}}}
+
+
+def test_a_property_may_have_the_name_of_a_mark():
+    """A property called `strict` is a property."""
+    schema = {"type": "object", "properties": {"strict": {"type": "boolean"}}}
+    assert permissive(schema) == schema
+
+
+def test_no_policy():
+    """Without a policy the same bytes come back, readable or not."""
+    schema = b"{ not json"
+    assert sanitise_schema(schema, SchemaSanitising.UNSET) is schema
+
+
+@pytest.mark.parametrize("broken", [b"{", b"", b"\xff", b"[" * 100_000])
+def test_what_cannot_be_read(broken):
+    """A schema that is no JSON is an error that starts a downgrade."""
+    with pytest.raises(InvalidJSONSchemaError):
+        sanitise_schema(broken, STRICT)
+
+
+def test_sanitising_refuses_an_unknown_policy():
+    """The error names the policies there are."""
+    with pytest.raises(InvalidConfigError, match="openai_strict"):
+        sanitise_schema(b"{}", "lenient")
+
+
+_NAMES = st.sampled_from(["a", "b", "type", "properties", "strict"])
+
+
+def _schemas() -> st.SearchStrategy:
+    leaf = st.one_of(
+        st.booleans(),
+        st.fixed_dictionaries({}, optional={"type": st.sampled_from(["object", "string", "array"])}),
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.fixed_dictionaries(
+            {},
+            optional={
+                "type": st.sampled_from(["object", "array"]),
+                "properties": st.dictionaries(_NAMES, inner, max_size=3),
+                "additionalProperties": inner,
+                "items": st.one_of(inner, st.lists(inner, max_size=2)),
+                "$defs": st.dictionaries(_NAMES, inner, max_size=2),
+                "anyOf": st.lists(inner, max_size=2),
+                "not": inner,
+                "strict": st.booleans(),
+            },
+        ),
+        max_leaves=8,
+    )
+
+
+@given(_schemas(), st.sampled_from([STRICT, OPEN]))
+def test_twice_is_once(schema, policy):
+    """Sanitising what is sanitise_schema changes nothing, and the input bytes are what they were."""
+    given_bytes = json.dumps(schema).encode()
+    before = bytes(given_bytes)
+    once = sanitise_schema(given_bytes, policy)
+    assert sanitise_schema(once, policy) == once
+    assert given_bytes == before
+
+
+@given(_schemas())
+def test_strict_only_adds(schema):
+    """Nothing that was in a schema is lost or changed by closing it."""
+
+    def covers(old, new) -> bool:
+        if isinstance(old, dict):
+            return isinstance(new, dict) and all(key in new and covers(value, new[key]) for key, value in old.items())
+        if isinstance(old, list):
+            return len(old) == len(new) and all(map(covers, old, new))
+        return old == new
+
+    assert covers(schema, json.loads(sanitise_schema(json.dumps(schema).encode(), STRICT)))

@@ -32,9 +32,13 @@ from harborage.llm import (
     Role,
     ToolsUnsupportedError,
 )
-from harborage.llm.chain.downgrade import Downgrading
-from harborage.llm.chain.output_modes import LADDERS, shaped, unwrapped
-from harborage.llm.chain.schema_errors import is_invalid_json_schema_error
+from harborage.llm.chain.downgrade import (
+    LADDERS,
+    Downgrading,
+    is_invalid_json_schema_error,
+    shape_request,
+    unwrap_answer,
+)
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, says
@@ -140,7 +144,7 @@ def test_an_error_whose_class_says_otherwise(kind):
 def test_native_is_the_request_itself():
     """Native mode sends what was asked for."""
     request = CompleteRequest(messages=[QUESTION], response_format=FORMAT)
-    assert shaped(request, OutputMode.NATIVE) is request
+    assert shape_request(request, OutputMode.NATIVE) is request
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_native_is_the_request_itself():
 )
 def test_the_other_modes(mode, kind, words):
     """Each weaker mode puts a system message with the compact schema in front, and asks for less."""
-    made = shaped(CompleteRequest(messages=[QUESTION], response_format=FORMAT), mode)
+    made = shape_request(CompleteRequest(messages=[QUESTION], response_format=FORMAT), mode)
     told, question = made.messages
     assert question is QUESTION
     assert told.role is Role.SYSTEM
@@ -167,13 +171,13 @@ def test_the_other_modes(mode, kind, words):
 def test_without_a_schema_nothing_is_told(mode):
     """A request for any JSON object gets no extra message in any mode."""
     request = CompleteRequest(messages=[QUESTION], response_format=ResponseFormat(ResponseFormatKind.JSON_OBJECT))
-    assert shaped(request, mode).messages == (QUESTION,)
+    assert shape_request(request, mode).messages == (QUESTION,)
 
 
 def test_a_schema_that_is_no_json():
     """It is quoted as it is."""
     request = CompleteRequest(response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, b"{ not json \xff"))
-    assert "{ not json �" in (shaped(request, OutputMode.PROMPTED).messages[0].content.text or "")
+    assert "{ not json �" in (shape_request(request, OutputMode.PROMPTED).messages[0].content.text or "")
 
 
 def test_the_ladders():
@@ -198,8 +202,8 @@ def test_the_ladders():
 )
 def test_the_wrapper_of_tools_mode_is_taken_off(content, expected):
     """The caller gets what is inside the wrapper it did not ask for; anything else stays."""
-    assert unwrapped(says(content), OutputMode.TOOLS).content == expected
-    assert unwrapped(says(content), OutputMode.PROMPTED).content == content
+    assert unwrap_answer(says(content), OutputMode.TOOLS).content == expected
+    assert unwrap_answer(says(content), OutputMode.PROMPTED).content == content
 
 
 # --- the ladder
@@ -285,7 +289,7 @@ async def test_without_a_profile_or_a_mode():
 
 
 async def test_a_profile_in_prompted_mode_starts_there():
-    """The first attempt is already shaped by the profile's mode."""
+    """The first attempt is already shape_request by the profile's mode."""
     bench = Bench('{"a":1}', mode=OutputMode.PROMPTED)
     await bench.ask()
     assert bench.inner.requests[0].response_format == ResponseFormat(ResponseFormatKind.JSON_OBJECT)

@@ -1,12 +1,14 @@
-"""What every layer shares: a client inside, and an end that comes once."""
+"""Every layer closes what is inside it, and publishes events that never cost a caller its answer."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
-from harborage.identity import Quadruple, bound
+from harborage.events import EventType, LLMContextLeakPayload, MemoryEventBus
+from harborage.identity import Identity, Quadruple, bind, bound
 from harborage.llm import (
     ChatMessage,
     ClientClosedError,
@@ -15,14 +17,16 @@ from harborage.llm import (
     ConfigSnapshot,
     Content,
     Deps,
+    IdentityMissingError,
     InvalidConfigError,
     LLMClient,
     ModelProfile,
     Role,
 )
-from harborage.llm.chain.governance import Governed
-from harborage.llm.chain.layer import Layer
+from harborage.llm.chain.accounting import Governed
+from harborage.llm.chain.layer import Layer, publish_event, require_caller
 from harborage.llm.chain.safety import Safe
+from harborage.testing.events import EventRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +93,48 @@ def test_a_layer_needs_a_client(layer: type[Layer]) -> None:
     """A layer around nothing is refused when it is made, and says which one it is."""
     with pytest.raises(InvalidConfigError, match=layer.__name__):
         stacked(layer, None)  # type: ignore[arg-type]
+
+
+LEAK = LLMContextLeakPayload(
+    identity=WHO, model="m", leak_site="here", size_bytes=1, threshold=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC)
+)
+
+
+class BrokenBus(MemoryEventBus):
+    """A bus that refuses everything."""
+
+    def publish_nowait(self, event):
+        raise RuntimeError("no")
+
+
+def test_an_event_is_published_for_its_caller() -> None:
+    """The event carries the payload and the identity of the call."""
+    bus = MemoryEventBus()
+    told = EventRecorder(bus)
+    publish_event(Deps(artifacts=None, bus=bus), EventType.LLM_CONTEXT_LEAK, LEAK, who=WHO)
+    (event,) = told.events
+    assert (event.type, event.identity, event.payload) == (EventType.LLM_CONTEXT_LEAK, WHO, LEAK)
+
+
+@pytest.mark.parametrize("bus", [None, BrokenBus()])
+def test_a_bus_that_fails_stops_nothing(bus, caplog) -> None:
+    """Without a bus nothing happens; one that fails is logged and no more."""
+    publish_event(Deps(artifacts=None, bus=bus), EventType.LLM_CONTEXT_LEAK, LEAK, who=WHO)
+    assert ("was not published" in caplog.text) == (bus is not None)
+
+
+def test_the_caller_is_the_ambient_identity() -> None:
+    """With a run when one is bound, else the identity without a run."""
+    with bound(WHO):
+        assert require_caller() == WHO
+    with bound(Identity("t", "u", "s")):
+        assert require_caller() == Quadruple("t", "u", "s", "")
+
+
+def test_nobody_is_no_caller() -> None:
+    """Without an identity there is no call."""
+    with pytest.raises(IdentityMissingError):
+        require_caller()
+    with bound(WHO):
+        bind(WHO.identity)
+        assert require_caller() == WHO

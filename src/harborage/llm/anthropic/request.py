@@ -11,7 +11,7 @@ from typing import Any
 from harborage.llm.anthropic.habits import Habits, habits_of
 from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, Role, ToolChoice
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
-from harborage.llm.media import inline
+from harborage.llm.media import decode_inline
 from harborage.llm.sdk.parts import (
     answer_schema,
     arguments,
@@ -136,7 +136,7 @@ def _block(part: Part, provider: str) -> Json:
         case ImagePart():
             if not part.data_url:
                 return {"type": "image", "source": {"type": "url", "url": part.url}}
-            held = inline(part, limit_bytes=_IMAGE_LIMIT, provider=provider)
+            held = decode_inline(part, limit_bytes=_IMAGE_LIMIT, provider=provider)
             return {"type": "image", "source": {"type": "base64", "media_type": held.mime, "data": held.base64}}
         case FilePart():
             return _document(part, provider)
@@ -145,7 +145,7 @@ def _block(part: Part, provider: str) -> Json:
 
 
 def _document(part: FilePart, provider: str) -> Json:
-    held = inline(part, limit_bytes=_FILE_LIMIT, provider=provider) if part.data_url else None
+    held = decode_inline(part, limit_bytes=_FILE_LIMIT, provider=provider) if part.data_url else None
     if held is None:
         source = {"type": "url", "url": part.url}
     elif held.mime == _PDF:

@@ -12,7 +12,7 @@ import msgspec
 
 from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, Role
 from harborage.llm.content import AudioPart, ImagePart, Part, TextPart
-from harborage.llm.media import inline
+from harborage.llm.media import decode_inline
 from harborage.llm.sdk.parts import answer_schema, check_tools, effort_of, extra_of, parts_of
 
 __all__ = ["Asked", "Words", "asked_of"]
@@ -99,7 +99,7 @@ def _piece(part: Part, words: Words, provider: str) -> Any:
     if isinstance(part, TextPart):
         return part.text
     if part.data_url:
-        held = inline(part, limit_bytes=_INLINE_LIMIT, provider=provider)
+        held = decode_inline(part, limit_bytes=_INLINE_LIMIT, provider=provider)
         return wire.BinaryContent(data=held.data, media_type=held.mime)
     if isinstance(part, ImagePart):
         return wire.ImageUrl(url=part.url)

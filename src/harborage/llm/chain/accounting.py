@@ -1,15 +1,19 @@
-"""The layer that draws on the ambient account: each attempt is reserved before it is sent and settled afterwards."""
+"""The two layers that may refuse a call before it is sent, and learn afterwards what it took.
+
+`Governed` asks the governor that the caller configured. `Accounted` draws on the ambient account: each attempt is
+reserved before it is sent and settled afterwards.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harborage.llm.account import CallEstimate, PriceUnknownError, accounting, current_account
-from harborage.llm.chain.conversation import read_conversation
+from harborage.llm.chain.conversation import message_tokens, read_conversation, tokens_beside_messages
 from harborage.llm.chain.layer import Layer
-from harborage.llm.chain.tokens import message_tokens, tokens_beside_messages
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
 from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
 from harborage.llm.rates import in_dollars
@@ -17,21 +21,39 @@ from harborage.llm.rates import in_dollars
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
 
-__all__ = ["Accounted", "PriceOf"]
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_ANSWER: Final = 4096
 _MAY_BE_CHARGED: Final = (IncompleteAnswerError, MalformedAnswerError, ProviderTimeoutError)
 
 PriceOf = Callable[[str, Usage], Cost | None]
-"""What a model's usage costs; None where that is not known."""
+"""Returns what a model's usage costs; None where that is not known."""
+
+
+class Governed(Layer):
+    """Asks the governor of `Deps` around every call; without one it passes calls on."""
+
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
+        governor = self._deps.governance
+        if governor is None:
+            return await self._inner.complete(request)
+        await governor.pre_call(request)
+        response = await self._inner.complete(request)
+        try:
+            await governor.post_call(request, response)
+        except Exception as error:  # noqa: BLE001 - the answer is there and paid for
+            _log.warning("llm: the governor failed after a call of %s: %s", request.model or "the model", error)
+        return response
 
 
 class Accounted(Layer):
     """Reserves and settles each call with the account of the work that makes it, once however many layers there are.
 
-    An answer without a limit of its own is taken to be at most 4,096 tokens long. A call that a provider refused took
-    nothing; one that was cut short, or whose usage is not reported or impossible, is counted as it was reserved. What
-    is no amount of US dollars is no price.
+    An answer without a limit of its own is estimated at 4,096 tokens. A call that a provider refused took nothing; one
+    that was cut short, or whose usage is not reported or impossible, is counted as it was reserved. A cost that is no
+    amount of US dollars is no price.
     """
 
     def __init__(
@@ -48,7 +70,7 @@ class Accounted(Layer):
         self._load_prices = load_prices
 
     async def check_price(self, model: str = "") -> None:
-        """Accept a model whose calls have a known price, be it nothing.
+        """Accept a model whose calls have a known price; zero is one.
 
         Raises:
             PriceUnknownError: none is known.
@@ -84,9 +106,9 @@ class Accounted(Layer):
         return answer
 
     def _taken(self, request: CompleteRequest, answer: CompleteResponse) -> tuple[int, float]:
-        """The tokens and the price of an answered call; what it was estimated to take where its usage says nothing."""
-        said: Usage | None = answer.usage  # a client of somebody else's may leave it out
-        usage, cost = Usage() if said is None else said, in_dollars(answer.cost) or 0.0
+        """Return the tokens and the price of an answered call; the estimate where it reports no usage."""
+        reported: Usage | None = answer.usage  # a client that is not ours may leave it out
+        usage, cost = Usage() if reported is None else reported, in_dollars(answer.cost) or 0.0
         parts = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
         if min(parts) < 0 or max(parts) == 0:
             estimate = self._estimate(request)
@@ -113,8 +135,7 @@ class Accounted(Layer):
 
 
 def _tokens_of(messages: Sequence[ChatMessage]) -> int:
-    """The estimate for a conversation, of which only what is new is read; malformed ones, which some clients take, are
-    read whole."""
+    """Return the estimate for a conversation; a malformed one, which some clients accept, is read whole."""
     try:
         return read_conversation(messages).tokens
     except LLMError:

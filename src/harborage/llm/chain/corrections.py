@@ -1,4 +1,4 @@
-"""What has to be bent for a provider in a request, and mended in its answer, as the model's profile says.
+"""Changes that a provider needs in a request, and in its answer, as the profile of the model says.
 
 Nothing here is known of any provider: the profile names policies, and a policy is a pure function of the request.
 """
@@ -12,9 +12,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from harborage import codec
-from harborage.llm.chain.backfill import backfilled
 from harborage.llm.chain.layer import Layer
-from harborage.llm.chain.sanitise import sanitised
+from harborage.llm.chain.metering import backfill_usage
 from harborage.llm.client import (
     CompleteRequest,
     CompleteResponse,
@@ -33,8 +32,6 @@ from harborage.llm.profile import (
     SchemaSanitising,
 )
 
-__all__ = ["Correcting", "corrected"]
-
 
 class Correcting(Layer):
     """Applies the corrections of the model's profile; a model without a profile passes untouched.
@@ -50,19 +47,20 @@ class Correcting(Layer):
         profile = self._cfg.profiles.get(model)
         if profile is None:
             return await self._inner.complete(_for_model(request, model))
-        response = await self._inner.complete(corrected(request, profile, model))
+        response = await self._inner.complete(correct_request(request, profile, model))
         if profile.corrections is None or not profile.corrections.usage_backfill:
             return response
-        return backfilled(request, response, profile.cost_overrides)
+        return backfill_usage(request, response, profile.cost_overrides)
 
 
 def _for_model(request: CompleteRequest, model: str) -> CompleteRequest:
     return request if request.model == model else msgspec.structs.replace(request, model=model)
 
 
-def corrected(request: CompleteRequest, profile: ModelProfile, model: str = "") -> CompleteRequest:
-    """`request` as the provider of this `model` wants it; without one it keeps its own. `extra` is a dictionary of its
-    own; the rest is shared.
+def correct_request(request: CompleteRequest, profile: ModelProfile, model: str = "") -> CompleteRequest:
+    """Return `request` as the provider of this `model` wants it; without one it keeps its own.
+
+    `extra` is copied; the rest is shared.
 
     Raises:
         InvalidConfigError: a policy is unknown.
@@ -70,19 +68,19 @@ def corrected(request: CompleteRequest, profile: ModelProfile, model: str = "") 
     """
     policies = profile.corrections or _NONE
     changes: dict[str, Any] = {"model": model or request.model, "extra": dict(request.extra)}
-    # An effort among the caller's own extras is a choice too, which the profile's default must not overrule.
+    # An effort among the caller's own extras is a choice too; the profile's default must not replace it.
     if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
         changes["reasoning_effort"] = profile.reasoning_effort
-    bent = msgspec.structs.replace(request, **changes)
+    corrected = msgspec.structs.replace(request, **changes)
     for field, table in _STEPS:
         policy = getattr(policies, field)
         apply = table.get(policy)
         if apply is None:
             known = ", ".join(repr(str(name)) for name in table)
             raise InvalidConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
-        if apply is not _as_it_is:
-            bent = apply(bent)
-    return bent
+        if apply is not _unchanged:
+            corrected = apply(corrected)
+    return corrected
 
 
 _NONE: Final = CorrectionsProfile()
@@ -91,7 +89,7 @@ _SYSTEM: Final = Role.SYSTEM
 _Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
 
 
-def _as_it_is(request: CompleteRequest) -> CompleteRequest:
+def _unchanged(request: CompleteRequest) -> CompleteRequest:
     return request
 
 
@@ -108,7 +106,7 @@ def _sanitising(policy: SchemaSanitising) -> _Step:
         wanted = request.response_format
         if wanted is None or not wanted.json_schema:
             return request
-        schema = sanitised(wanted.json_schema, policy)
+        schema = sanitise_schema(wanted.json_schema, policy)
         return msgspec.structs.replace(request, response_format=ResponseFormat(wanted.kind, schema))
 
     return apply
@@ -152,26 +150,99 @@ def _decoded(schema: bytes) -> Any:
 
 
 _STEPS: Final[tuple[tuple[str, Mapping[str, _Step]], ...]] = (
-    ("message_ordering", {MessageOrdering.UNSET: _as_it_is, MessageOrdering.SYSTEM_FIRST_STRICT: _system_first}),
+    ("message_ordering", {MessageOrdering.UNSET: _unchanged, MessageOrdering.SYSTEM_FIRST_STRICT: _system_first}),
     (
         "schema_sanitising",
         {
-            SchemaSanitising.UNSET: _as_it_is,
+            SchemaSanitising.UNSET: _unchanged,
             SchemaSanitising.OPENAI_STRICT: _sanitising(SchemaSanitising.OPENAI_STRICT),
             SchemaSanitising.PERMISSIVE: _sanitising(SchemaSanitising.PERMISSIVE),
         },
     ),
     (
         "reasoning_routing",
-        {ReasoningRouting.UNSET: _as_it_is, ReasoningRouting.THINKING_MODEL: _effort_among_extras},
+        {ReasoningRouting.UNSET: _unchanged, ReasoningRouting.THINKING_MODEL: _effort_among_extras},
     ),
     (
         "response_shape",
         {
-            ResponseShape.UNSET: _as_it_is,
+            ResponseShape.UNSET: _unchanged,
             ResponseShape.JSON_ONLY: _json_only,
             ResponseShape.ANTHROPIC: _as_tool_schema,
         },
     ),
 )
 """The policies of a profile in the order in which they apply."""
+
+
+Schema: TypeAlias = dict[str, Any]
+
+_BY_NAME: Final = ("properties", "definitions", "$defs")
+_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_SINGLE: Final = ("additionalProperties", "items", "not")
+
+
+# ── Schemas: every object closed, or none ───────────────────────────────────────────────────────────────────────────
+
+
+def sanitise_schema(schema: bytes, policy: SchemaSanitising | str) -> bytes:
+    """Return `schema` with `policy` applied to every schema inside it; without a policy the same bytes.
+
+    `openai_strict` closes each node of the type `object` and marks it as strict, where the node does not say otherwise
+    itself; `permissive` removes both marks everywhere.
+
+    Raises:
+        InvalidConfigError: the policy is unknown.
+        InvalidJSONSchemaError: the schema is no JSON.
+    """
+    if policy == SchemaSanitising.UNSET:
+        return schema
+    treat = _TREATMENTS.get(policy)
+    if treat is None:
+        raise InvalidConfigError(f"llm: schema_sanitising is {policy!r}; use one of {', '.join(_TREATMENTS)}")
+    try:
+        decoded = codec.decode(schema)
+        _walk(decoded, treat)
+        return codec.encode(decoded, "schema")
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidJSONSchemaError(f"llm: the JSON schema of the answer cannot be read: {error}") from error
+
+
+def _walk(node: Any, treat: Callable[[Schema], None]) -> None:
+    """Apply `treat` to a schema and to those inside it. The tree was just decoded, so it may be changed in place."""
+    if not isinstance(node, dict):
+        return  # `true` and `false` are schemas too, and have nothing to treat
+    for inner in _schemas_inside(node):
+        _walk(inner, treat)
+    treat(node)
+
+
+def _schemas_inside(node: Schema) -> list[Any]:
+    found = [node[key] for key in _SINGLE if key in node]
+    for key in _BY_NAME:
+        named = node.get(key)
+        if isinstance(named, dict):
+            found += named.values()
+    for key in _LISTS:
+        listed = node.get(key)
+        if isinstance(listed, list):
+            found += listed
+    # `items` was once allowed to be a list, one schema a position.
+    return [schema for one in found for schema in (one if isinstance(one, list) else (one,))]
+
+
+def _close(node: Schema) -> None:
+    if node.get("type") == "object":
+        node.setdefault("additionalProperties", False)
+        node.setdefault("strict", True)
+
+
+def _open(node: Schema) -> None:
+    node.pop("additionalProperties", None)
+    node.pop("strict", None)
+
+
+_TREATMENTS: Final[dict[str, Callable[[Schema], None]]] = {
+    SchemaSanitising.OPENAI_STRICT: _close,
+    SchemaSanitising.PERMISSIVE: _open,
+}

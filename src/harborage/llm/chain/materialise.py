@@ -1,7 +1,7 @@
-"""Heavy images, audio and files leave the conversation for the artifact store; a stub takes their place.
+"""Moves heavy images, audio and files from a conversation to the artifact store, and puts stubs in their place.
 
-The caller's messages stay as they are: what is rewritten is a copy. As the same conversation comes back with every
-step, content that has been looked at is known again by its hash, and is neither decoded nor stored twice.
+The caller's messages stay as they are; a copy is rewritten. The same conversation comes back with every step, so
+content is recognised by its hash, and is neither decoded nor stored twice.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 
 from harborage.artifacts import ArtifactScope
 from harborage.events import EventType, LLMImageMaterializedPayload
-from harborage.llm.chain.announce import announce
-from harborage.llm.chain.data_urls import DataURL, parse_data_url
+from harborage.llm.chain.layer import publish_event
 from harborage.llm.content import ArtifactStub, AudioPart, FetchHint, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import InvalidContentError, LLMError
+from harborage.llm.media import DataURL, parse_data_url
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -35,7 +35,7 @@ _Key: TypeAlias = tuple[ArtifactScope, type[_Medium], int, int, str]
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """A data URL in a conversation: where it stands, and its bytes unless they are known already."""
+    """A data URL in a conversation: its place, and its bytes unless they are known already."""
 
     message: int
     at: int
@@ -46,7 +46,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class Materialiser:
-    """Rewrites conversations for one client; what it knows of content is bounded and holds no content."""
+    """Rewrites conversations for one client; it remembers a bounded number of hashes and no content."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
@@ -56,7 +56,10 @@ class Materialiser:
     async def rewrite(
         self, messages: Sequence[ChatMessage], where: Sequence[int], limit: int, who: Quadruple, model: str
     ) -> Sequence[ChatMessage]:
-        """The conversation with a stub for every inline medium of `limit` decoded bytes or more; `where` may have some.
+        """Return the conversation with a stub for every inline medium of `limit` decoded bytes or more.
+
+        `where` are the indices of the messages that contain data URLs.
+
 
         Raises:
             InvalidContentError: a data URL is malformed; nothing was stored then.
@@ -79,15 +82,15 @@ class Materialiser:
         return rewritten
 
     def _inspect(self, messages: Sequence[ChatMessage], where: Sequence[int], scope: ArtifactScope) -> list[_Found]:
-        """Every data URL that no artifact stands for yet, looked at: all of them before any is stored."""
+        """Return every data URL that has no artifact yet; all are inspected before any is stored."""
         return [
-            self._look(part, scope, index, at)
+            self._inspect_part(part, scope, index, at)
             for index in where
             for at, part in _media(messages[index])
             if part.data_url and part.artifact is None
         ]
 
-    def _look(self, part: _Medium, scope: ArtifactScope, index: int, at: int) -> _Found:
+    def _inspect_part(self, part: _Medium, scope: ArtifactScope, index: int, at: int) -> _Found:
         filename = part.filename if isinstance(part, FilePart) else ""
         named = f"{part.mime}\n{filename}"
         # A string keeps its hash, so asking again is free; 64 keyed bits do not meet by chance within one scope.
@@ -123,7 +126,7 @@ class Materialiser:
             fetch=FetchHint(FETCH_TOOL, ref.id),
         )
         self._remember(found.key, stub)
-        told = LLMImageMaterializedPayload(
+        payload = LLMImageMaterializedPayload(
             identity=who,
             model=model,
             artifact_ref=ref.id,
@@ -131,7 +134,7 @@ class Materialiser:
             size_bytes=stub.size_bytes,
             occurred_at=self._deps.clock.now(),
         )
-        announce(self._deps, EventType.LLM_IMAGE_MATERIALIZED, told, who=who)
+        publish_event(self._deps, EventType.LLM_IMAGE_MATERIALIZED, payload, who=who)
         return stub
 
     def _remember(self, key: _Key, stub: ArtifactStub | None) -> None:

@@ -1,30 +1,42 @@
-"""What each answer took: its time, its tokens, its price, and the event that says so.
+"""Adds to each answer its latency, its tokens and its price, and publishes the event that records them.
 
-A price is never guessed. What the provider reports counts, then the operator's own prices, then the table; where all
-of them are silent the cost stays zero.
+A price is never guessed. The price that the provider reports counts, then the prices of the operator, then the price
+table; without any of them the cost stays zero.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harborage import codec
 from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
-from harborage.identity import Quadruple, effective_quadruple
-from harborage.llm.chain.announce import announce
-from harborage.llm.chain.backfill import backfilled, overridden_cost
-from harborage.llm.chain.layer import Layer
-from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
+from harborage.llm.chain.conversation import memoize_on
+from harborage.llm.chain.layer import Layer, caller_or_empty, publish_event
+from harborage.llm.client import (
+    ChatMessage,
+    CompleteRequest,
+    CompleteResponse,
+    Cost,
+    LLMClient,
+    ToolCallStructured,
+    ToolDeclaration,
+    Usage,
+)
+from harborage.llm.content import TextPart, utf8_size
 from harborage.llm.prices import Prices
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
-    from harborage.llm.profile import ModelProfile
+    from harborage.llm.profile import CostOverrides, ModelProfile
 
-__all__ = ["Metered"]
+_BYTES_PER_TOKEN: Final = 4
+_OTHER_PART_TOKENS: Final = 16
+_MILLION: Final = 1_000_000
 
 
 class Metered(Layer):
@@ -44,7 +56,7 @@ class Metered(Layer):
         answer = await self._inner.complete(request)
         latency_ms = round((self._deps.clock.monotonic() - began) * 1000)
         if loading is not None:
-            # Shared by all calls that began before the table was there, so one that is cancelled leaves it running.
+            # All calls that began before the table was loaded share this, so one that is cancelled leaves it running.
             await asyncio.shield(loading)
         answer = self._with_usage(request, answer, profile, latency_ms)
         cost = self._cost(model, answer)
@@ -54,22 +66,24 @@ class Metered(Layer):
         return answer
 
     async def load_prices(self) -> None:
-        """Wait until the price table can be asked."""
+        """Wait until the price table is loaded."""
         loading = self._load_prices()
         if loading is not None:
             await asyncio.shield(loading)
 
     def price_of(self, model: str, usage: Usage) -> Cost | None:
-        """What such a usage costs now: the operator's prices, then the table; None when neither knows. A model on a
-        machine nearby costs nothing."""
+        """Return what such a usage costs now: by the operator's prices, then by the table; None without either.
+
+        A model on this machine or network costs nothing.
+        """
         profile = self._cfg.profiles.get(model)
         if profile is not None and profile.cost_overrides is not None:
-            return overridden_cost(usage, profile.cost_overrides)
+            return cost_from_overrides(usage, profile.cost_overrides)
         known = self._prices.cost(model, usage, self._deps.clock.now())
         return Cost() if known is None and self._prices.is_nearby else known
 
     def _load_prices(self) -> asyncio.Future[None] | None:
-        """The loading of the price table, in a thread beside the first call; None once it is there."""
+        """Return the loading of the price table, in a thread beside the first call; None once it is loaded."""
         if self._prices.is_loaded:
             return None
         if self._loading is None:
@@ -79,27 +93,25 @@ class Metered(Layer):
     def _with_usage(
         self, request: CompleteRequest, answer: CompleteResponse, profile: ModelProfile | None, latency_ms: int
     ) -> CompleteResponse:
-        """The answer with the time it took, and with estimated tokens where the profile asks for them.
+        """Return the answer with the time it took, and with estimated tokens where the profile asks for them.
 
-        They are estimated here too, because what is recorded here is what budgets are held against.
+        They are estimated here too, because budgets are held against the usage that is recorded here.
         """
         usage = msgspec.structs.replace(answer.usage, latency_ms=latency_ms)
         answer = msgspec.structs.replace(answer, usage=usage)
         if self._cfg.disable_corrections or profile is None or profile.corrections is None:
             return answer
-        return backfilled(request, answer, profile.cost_overrides) if profile.corrections.usage_backfill else answer
+        return backfill_usage(request, answer, profile.cost_overrides) if profile.corrections.usage_backfill else answer
 
     def _cost(self, model: str, answer: CompleteResponse) -> Cost:
-        said: Cost | None = answer.cost  # a client of somebody else's may have put anything there
-        if said is not None and said.total_cost and _is_amount(said.total_cost):
-            return said
+        reported: Cost | None = answer.cost  # a client that is not ours may have put anything there
+        if reported is not None and reported.total_cost and _is_amount(reported.total_cost):
+            return reported
         known = self.price_of(model, answer.usage)
         return Cost() if known is None else known
 
     def _record(self, model: str, profile: ModelProfile | None, answer: CompleteResponse) -> None:
-        who = effective_quadruple()
-        if who is None:
-            who = Quadruple()
+        who = caller_or_empty()
         payload = LLMCostRecordedPayload(
             identity=who,
             model=model,
@@ -108,7 +120,7 @@ class Metered(Layer):
             context_window_tokens=0 if profile is None else profile.context_window_tokens,
             occurred_at=self._deps.clock.now(),
         )
-        announce(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
+        publish_event(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
 
 
 def _is_amount(value: object) -> bool:
@@ -134,3 +146,58 @@ def _recorded_usage(usage: Usage) -> LLMUsage:
         latency_ms=usage.latency_ms,
         provider_extras=usage.provider_extras or None,
     )
+
+
+# ── Estimates for answers that report no usage, rough by nature ──────────────────────────────────────────────────────
+
+
+def backfill_usage(
+    request: CompleteRequest, response: CompleteResponse, overrides: CostOverrides | None
+) -> CompleteResponse:
+    """Return `response` with estimated usage if it has none, priced with `overrides` if it has no price."""
+    usage = response.usage
+    if usage.prompt_tokens or usage.completion_tokens or usage.total_tokens:
+        return response
+    prompt = sum([memoize_on(one, "llm.rough_tokens", _message_tokens) for one in request.messages])
+    prompt += sum([memoize_on(one, "llm.rough_tokens", _tool_tokens) for one in request.tools])
+    completion = _answer_bytes(response.content, response.tool_calls) // _BYTES_PER_TOKEN
+    usage = msgspec.structs.replace(
+        usage, prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
+    )
+    cost = response.cost
+    if not cost.total_cost and overrides is not None:
+        cost = cost_from_overrides(usage, overrides)
+    return msgspec.structs.replace(response, usage=usage, cost=cost)
+
+
+def cost_from_overrides(usage: Usage, overrides: CostOverrides) -> Cost:
+    """Return what `usage` costs at the operator's own prices."""
+    prompt = usage.prompt_tokens * overrides.input_per_million / _MILLION
+    completion = usage.completion_tokens * overrides.output_per_million / _MILLION
+    return Cost(
+        input_cost=prompt,
+        output_cost=completion,
+        total_cost=prompt + completion,
+        currency=overrides.currency or "USD",
+    )
+
+
+def _message_tokens(message: ChatMessage) -> int:
+    calls = sum(_text_tokens(call.name, call.args) for call in message.tool_calls)
+    if message.content.parts is None:
+        return calls + _text_tokens(message.content.text or "")
+    return calls + sum(
+        _text_tokens(part.text) if isinstance(part, TextPart) else _OTHER_PART_TOKENS for part in message.content.parts
+    )
+
+
+def _tool_tokens(tool: ToolDeclaration) -> int:
+    return _text_tokens(tool.name + tool.description, codec.encode(tool.schema))
+
+
+def _text_tokens(text: str, more: bytes = b"") -> int:
+    return 1 + (utf8_size(text) + len(more)) // _BYTES_PER_TOKEN
+
+
+def _answer_bytes(content: str, calls: Sequence[ToolCallStructured]) -> int:
+    return utf8_size(content) + sum(utf8_size(call.name) + len(call.args) for call in calls)

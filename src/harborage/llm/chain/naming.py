@@ -1,7 +1,7 @@
-"""Tool names that every provider takes: one with a dot or a slash travels under another name, and comes back as itself.
+"""Tool names that every provider accepts: one with a dot or a slash is sent under another one.
 
-Providers accept letters, digits, `_` and `-`, at most 64 of them. Most requests have no other names, and pass as they
-are.
+Providers accept letters, digits, `_` and `-`, at most 64 of them. Most requests have no other names and pass unchanged;
+the answer names the tools as the request did.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RENAMED: Final = "llm.renamed"
 
 
 class Naming(Layer):
-    """Gives tools whose names a provider would refuse other names, for the length of a call."""
+    """Gives tools whose names a provider would refuse other names, for one call."""
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         self._check_open()
@@ -46,7 +46,7 @@ class Naming(Layer):
 
 @lru_cache(maxsize=256)
 def wire_names(names: frozenset[str]) -> Mapping[str, str]:
-    """For each name that is not legal, the legal one that stands for it; never one that another tool has."""
+    """Return a legal name for each name that is not; never one that another tool has."""
     illegal = sorted(name for name in names if not _LEGAL.fullmatch(name))
     taken = set(names)
     found: dict[str, str] = {}
@@ -67,7 +67,7 @@ def _renamed(request: CompleteRequest, names: Mapping[str, str]) -> CompleteRequ
 
 
 class _Renamed(msgspec.Struct, frozen=True):
-    """A message as it travels, and the names that it has got; a run's next request most likely gives it the same."""
+    """A message as it is sent, with the names it was given; the run's next request most likely gives the same."""
 
     message: ChatMessage
     names: tuple[str, ...]

@@ -1,40 +1,99 @@
-"""Asking again when a validator refuses an answer, with its complaint.
+"""The two layers that call again, and the attempts that a listener hears as one answer.
 
-Only a validator leads to another attempt here: an error of the call itself is passed on at once, because whether that
-is worth repeating is decided further inside.
+`Resilient` repeats a call whose failure is safe to repeat: overload, rate limits, broken connections. `Retrying` asks
+again when a validator refuses the answer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 from collections.abc import Sequence
-from typing import Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from harborage.clock import sleep
+from harborage.concurrency import cancellations
 from harborage.events import EventType, LLMRetryWithFeedbackPayload
-from harborage.identity import Quadruple, effective_quadruple
-from harborage.llm.chain.announce import announce
-from harborage.llm.chain.attempts import Attempts
-from harborage.llm.chain.layer import Layer
-from harborage.llm.chain.wording import cut
+from harborage.llm.chain.layer import Layer, caller_or_empty, cut, publish_event
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Role, Validator
 from harborage.llm.content import Content
-from harborage.llm.errors import RetryExhaustedError
+from harborage.llm.errors import ProviderError, Retry, RetryExhaustedError
+from harborage.llm.settings import DEFAULT_MAX_RETRIES
 
-__all__ = ["DEFAULT_MAX_RETRIES", "Retrying", "corrective_turn"]
+if TYPE_CHECKING:
+    from harborage.llm.client import OnDelta
+    from harborage.llm.config import TransportPolicy
 
-DEFAULT_MAX_RETRIES: Final = 1
-"""How often an answer is asked for again where the model's profile does not say."""
+_log = logging.getLogger(__name__)
 
+_MOST_DOUBLINGS: Final = 62
 _COMPLAINT_BYTES: Final = 256
 _REASON_BYTES: Final = 160
 
 
-class Retrying(Layer):
-    """Makes a model mend an answer that the request's validator refuses, as often as the model's profile allows.
+class Resilient(Layer):
+    """Repeats a call as often and as patiently as `cfg.transport` allows; the last failure is passed on as it is."""
 
-    Each further attempt asks the original question, with the last answer and what was wrong with it; earlier ones are
-    forgotten.
+    async def complete(self, request: CompleteRequest) -> CompleteResponse:
+        self._check_open()
+        policy = self._cfg.transport
+        if policy.max_retries <= 0:
+            return await self._inner.complete(request)
+        retries = 0
+        with Attempts(request) as attempts:
+            while True:
+                try:
+                    return await self._inner.complete(attempts.begin(request))
+                except ProviderError as error:
+                    wait = wait_s(policy, error, retries, self._deps.random()) if retries < policy.max_retries else None
+                    if wait is None or self._is_too_late(request, wait):
+                        raise
+                    retries += 1
+                    _log_repeat(error, retries, policy.max_retries, wait)
+                await sleep(self._deps.clock, wait)
+
+    def _is_too_late(self, request: CompleteRequest, wait: float) -> bool:
+        """Return whether the caller's deadline passes before the repeat; then the failure is raised now."""
+        deadline = request.deadline
+        return deadline is not None and (deadline - self._deps.clock.now()).total_seconds() <= wait
+
+
+def wait_s(policy: TransportPolicy, error: ProviderError, retries: int, dice: float) -> float | None:
+    """Return the seconds to wait before the call is repeated; None when it must not be.
+
+    The wait that the provider asks for counts; one longer than the policy allows means no repeat. `dice` is in [0, 1);
+    `retries` counts the repeats so far.
+    """
+    if error.retry != Retry.SAFE:
+        return None
+    asked = error.retry_after_s
+    if asked is None or math.isnan(asked):
+        return backoff_s(policy, retries, dice)
+    return None if asked > policy.max_retry_after_s else max(0.0, asked)
+
+
+def backoff_s(policy: TransportPolicy, retries: int, dice: float) -> float:
+    """Return between half and all of the wait in seconds: the base doubled with each repeat, at most the maximum."""
+    whole = min(policy.max_s, policy.base_s * 2.0 ** min(retries, _MOST_DOUBLINGS))
+    return max(0.0, whole) * (0.5 + 0.5 * dice)
+
+
+def _log_repeat(error: ProviderError, retry: int, most: int, wait: float) -> None:
+    note = {"action": "llm.repeat", "provider": error.provider, "model": error.model, "status": error.status}
+    whose = error.provider or "llm"
+    text = "%s: %s; asked again in %.1f s (%d of %d)"
+    _log.warning(text, whose, type(error).__name__, wait, retry, most, extra=note)
+
+
+class Retrying(Layer):
+    """Asks a model to correct an answer that the request's validator refuses, as often as the model's profile allows.
+
+    Each further attempt asks the original question, with the last answer and the validator's complaint; earlier answers
+    are left out.
 
     Raises:
         RetryExhaustedError: the last answer allowed was refused too; `response` is that answer.
@@ -58,7 +117,7 @@ class Retrying(Layer):
                 reasons.append(reason)
                 if len(reasons) > retries:
                     raise _exhausted(reasons, response) from refused
-                self._tell(request, len(reasons), retries, reason)
+                self._publish(request, len(reasons), retries, reason)
                 messages = (*request.messages, *corrective_turn(response.content, reason))
                 asked = msgspec.structs.replace(request, messages=messages)
 
@@ -68,10 +127,8 @@ class Retrying(Layer):
             return DEFAULT_MAX_RETRIES
         return max(0, profile.max_retries)
 
-    def _tell(self, request: CompleteRequest, attempt: int, retries: int, reason: str) -> None:
-        who = effective_quadruple()
-        if who is None:
-            who = Quadruple()
+    def _publish(self, request: CompleteRequest, attempt: int, retries: int, reason: str) -> None:
+        who = caller_or_empty()
         payload = LLMRetryWithFeedbackPayload(
             identity=who,
             model=request.model or self._cfg.model,
@@ -80,21 +137,21 @@ class Retrying(Layer):
             reason=cut(reason, _COMPLAINT_BYTES),
             occurred_at=self._deps.clock.now(),
         )
-        announce(self._deps, EventType.LLM_RETRY_WITH_FEEDBACK, payload, who=who)
+        publish_event(self._deps, EventType.LLM_RETRY_WITH_FEEDBACK, payload, who=who)
 
 
 def corrective_turn(answer: str, complaint: str) -> tuple[ChatMessage, ...]:
-    """What follows the original messages: the refused answer, unless it was empty, and what was wrong with it."""
-    said = f"That answer cannot be used: {cut(complaint, _COMPLAINT_BYTES)}\nAnswer again, with this corrected."
-    asking = ChatMessage(Role.USER, Content(text=said))
-    return (ChatMessage(Role.ASSISTANT, Content(text=answer)), asking) if answer else (asking,)
+    """Return what follows the original messages: the refused answer, unless it was empty, and the complaint."""
+    text = f"That answer cannot be used: {cut(complaint, _COMPLAINT_BYTES)}\nAnswer again, with this corrected."
+    correction = ChatMessage(Role.USER, Content(text=text))
+    return (ChatMessage(Role.ASSISTANT, Content(text=answer)), correction) if answer else (correction,)
 
 
 def _refusal(validator: Validator, response: CompleteResponse) -> Exception | None:
-    """What the validator has against an answer; None when it takes it."""
+    """Return the exception by which the validator refuses an answer; None when it accepts it."""
     try:
         validator(response)
-    except Exception as error:  # noqa: BLE001 - whatever a validator raises is its word on the answer
+    except Exception as error:  # noqa: BLE001 - any exception of a validator refuses the answer
         return error
     return None
 
@@ -103,3 +160,85 @@ def _exhausted(reasons: Sequence[str], response: CompleteResponse) -> RetryExhau
     listed = " | ".join(f"attempt={at} reason={cut(reason, _REASON_BYTES)}" for at, reason in enumerate(reasons))
     retries = len(reasons) - 1
     return RetryExhaustedError(f"llm: no usable answer after {retries} retries: {listed}", response)
+
+
+class Attempts:
+    """The attempts at one request: `with Attempts(request) as attempts: … inner.complete(attempts.begin(request))`.
+
+    Every layer that calls again uses it, so that the callbacks of a request see one answer: deltas are passed on as
+    they come, `on_reset` is called before a further attempt, and `done` is held back until the block is left, so that
+    it comes exactly once, on errors and cancellation too. A caller without `on_reset` sees the attempts one after the
+    other.
+    """
+
+    __slots__ = (
+        "_has_callback",
+        "_has_streamed",
+        "_is_content_done",
+        "_is_reasoning_done",
+        "_on_content",
+        "_on_reasoning",
+        "_on_reset",
+    )
+
+    def __init__(self, request: CompleteRequest) -> None:
+        self._on_content: OnDelta | None = request.on_content if request.stream else None
+        self._on_reasoning: OnDelta | None = request.on_reasoning if request.stream else None
+        self._on_reset = request.on_reset
+        self._has_callback = self._on_content is not None or self._on_reasoning is not None
+        self._has_streamed = False
+        self._is_content_done = False
+        self._is_reasoning_done = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._is_reasoning_done and self._on_reasoning is not None:
+                self._on_reasoning("", True)
+        finally:
+            if self._is_content_done and self._on_content is not None:
+                self._on_content("", True)
+
+    def begin(self, request: CompleteRequest) -> CompleteRequest:
+        """Return `request` as the next attempt sends it; what earlier attempts streamed is void from here on.
+
+        Raises:
+            asyncio.CancelledError: the caller is cancelled, so there is no further attempt.
+        """
+        if cancellations():
+            raise asyncio.CancelledError
+        if not self._has_callback:
+            return request
+        self._restart()
+        return msgspec.structs.replace(
+            request,
+            on_content=None if self._on_content is None else self._content,
+            on_reasoning=None if self._on_reasoning is None else self._reasoning,
+            on_reset=self._restart,
+        )
+
+    def _content(self, delta: str, done: bool) -> None:
+        if delta and self._on_content is not None:
+            self._has_streamed = True
+            self._on_content(delta, False)
+        if done:
+            self._is_content_done = True
+
+    def _reasoning(self, delta: str, done: bool) -> None:
+        if delta and self._on_reasoning is not None:
+            self._has_streamed = True
+            self._on_reasoning(delta, False)
+        if done:
+            self._is_reasoning_done = True
+
+    def _restart(self) -> None:
+        """Call `on_reset` if anything was streamed. That the content is done is kept: `done` comes in any case."""
+        self._is_reasoning_done = False
+        if self._has_streamed:
+            self._has_streamed = False
+            if self._on_reset is not None:
+                self._on_reset()

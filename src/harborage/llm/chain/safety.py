@@ -1,32 +1,32 @@
-"""The layer that nobody can switch off: what is malformed, leaks or does not fit never reaches a provider.
+"""The layer that has no switch: a request that is malformed, leaks or does not fit never reaches a provider.
 
-The order of the checks is part of the contract, and none of them touches the provider. Only materialising stores
-anything, and it comes after everything that can be told without it.
+The order of the checks is part of the contract, and none of them calls the provider. Only materialising stores
+anything, and it comes after every check that needs no store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from harborage.concurrency import CancelScope
+from harborage.concurrency import CancelScope, cancellations
 from harborage.events import EventType, LLMContextLeakPayload, LLMContextWindowExceededPayload
-from harborage.llm.chain.announce import announce, caller
-from harborage.llm.chain.layer import Layer
-from harborage.llm.chain.leaks import find_leak
+from harborage.llm.chain.conversation import read_conversation, tokens_beside_messages
+from harborage.llm.chain.layer import Layer, publish_event, require_caller
 from harborage.llm.chain.materialise import Materialiser
-from harborage.llm.chain.structure import check_structure
-from harborage.llm.chain.tokens import tokens_beside_messages
+from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart, utf8_size
 from harborage.llm.errors import (
     ContextLeakError,
     ContextWindowExceededError,
+    InvalidConfigError,
     ProviderTimeoutError,
     ToolsUnsupportedError,
     UnsupportedModelError,
 )
+from harborage.llm.media import parse_data_url
 from harborage.llm.settings import DEFAULT_RESERVE, DEFAULT_THRESHOLD_BYTES, DEFAULT_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, LLMClient
     from harborage.llm.config import ConfigSnapshot, Deps
     from harborage.llm.profile import ModelProfile
-
-__all__ = ["Safe"]
 
 
 class Safe(Layer):
@@ -52,9 +50,11 @@ class Safe(Layer):
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
         self._check_open()
-        who = caller()
+        who = require_caller()
         model = request.model or self._cfg.model
-        known = check_structure(model, request.messages)
+        if not model:
+            raise InvalidConfigError("llm: no model: set llm.model, or name one in the request")
+        known = read_conversation(request.messages)
         profile = self._profile(model)
         if request.tools and not profile.supports_tools:
             raise ToolsUnsupportedError.of(self._cfg.provider, model)
@@ -64,10 +64,12 @@ class Safe(Layer):
             messages = await self._materialiser.rewrite(messages, known.data_urls, limit, who, model)
         self._check_leaks(messages, known, limit, who, model)
         checked = _filled(request, model, messages, profile)
-        # A stub counts as much as the medium that it stands for, so what was known before still holds.
+        # A stub counts as much as the medium that it replaces, so the earlier estimate still holds.
         tokens = known.tokens + tokens_beside_messages(checked)
         self._check_window(tokens, profile.context_window_tokens, who, model)
-        _raise_if_cancelled()
+        # A task learns of its cancellation only at its next wait, which may lie behind a call that costs money.
+        if cancellations():
+            raise asyncio.CancelledError
         return await self._answer(checked)
 
     def _profile(self, model: str) -> ModelProfile:
@@ -85,7 +87,7 @@ class Safe(Layer):
         leak = find_leak(messages, self._threshold, limit, where=None if is_heavy else known.data_urls)
         if leak is None:
             return
-        told = LLMContextLeakPayload(
+        payload = LLMContextLeakPayload(
             identity=who,
             model=model,
             leak_site=leak.site,
@@ -93,14 +95,14 @@ class Safe(Layer):
             threshold=leak.threshold,
             occurred_at=self._deps.clock.now(),
         )
-        announce(self._deps, EventType.LLM_CONTEXT_LEAK, told, who=who)
+        publish_event(self._deps, EventType.LLM_CONTEXT_LEAK, payload, who=who)
         raise ContextLeakError(leak.site, leak.size_bytes, leak.threshold)
 
     def _check_window(self, estimate: int, window: int, who: Quadruple, model: str) -> None:
         effective = int(window * (1 - self._reserve))
         if estimate < effective:
             return
-        told = LLMContextWindowExceededPayload(
+        payload = LLMContextWindowExceededPayload(
             identity=who,
             model=model,
             estimated_tokens=estimate,
@@ -108,7 +110,7 @@ class Safe(Layer):
             context_window_reserve=self._reserve,
             occurred_at=self._deps.clock.now(),
         )
-        announce(self._deps, EventType.LLM_CONTEXT_WINDOW_EXCEEDED, told, who=who)
+        publish_event(self._deps, EventType.LLM_CONTEXT_WINDOW_EXCEEDED, payload, who=who)
         raise ContextWindowExceededError(estimate, window, self._reserve, effective)
 
     async def _answer(self, request: CompleteRequest) -> CompleteResponse:
@@ -135,15 +137,53 @@ class Safe(Layer):
 def _filled(
     request: CompleteRequest, model: str, messages: Sequence[ChatMessage], profile: ModelProfile
 ) -> CompleteRequest:
-    """The request with what it leaves to the configuration, and its messages as they may be sent."""
+    """Return the request with the configured model and length, and with its messages as they may be sent."""
     max_tokens = profile.default_max_tokens if request.max_tokens is None else request.max_tokens
     if model == request.model and messages is request.messages and max_tokens == request.max_tokens:
         return request
     return msgspec.structs.replace(request, model=model, messages=messages, max_tokens=max_tokens)
 
 
-def _raise_if_cancelled() -> None:
-    """A task learns of its cancellation only at its next wait, which may lie behind a call that costs money."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+_FIELDS = {ImagePart: "Image", AudioPart: "Audio", FilePart: "File"}
+
+
+class Leak(msgspec.Struct, frozen=True):
+    """The place of heavy content, its decoded size in bytes, and the size from which it is too heavy there."""
+
+    site: str
+    size_bytes: int
+    threshold: int
+
+
+def find_leak(
+    messages: Sequence[ChatMessage], threshold: int, inline_limit: int, *, where: Iterable[int] | None = None
+) -> Leak | None:
+    """Return the first text of `threshold` bytes or more, or data URL of `inline_limit` or more; None without one.
+
+    `where` are the indices of the only messages that may have one, where the caller knows them.
+    """
+    for index in range(len(messages)) if where is None else where:
+        content = messages[index].content
+        if content.text is not None:
+            size = utf8_size(content.text)
+            if size >= threshold:
+                return Leak(f"Messages[{index}].Content.Text", size, threshold)
+        elif content.parts:
+            leak = _in_parts(content.parts, index, threshold, inline_limit)
+            if leak is not None:
+                return leak
+    return None
+
+
+def _in_parts(parts: Sequence[Part], index: int, threshold: int, inline_limit: int) -> Leak | None:
+    for at, part in enumerate(parts):
+        site = f"Messages[{index}].Parts[{at}]"
+        if isinstance(part, TextPart):
+            size = utf8_size(part.text)
+            if size >= threshold:
+                return Leak(f"{site}.Text", size, threshold)
+        elif part.data_url:
+            size = parse_data_url(part.data_url).size
+            if size >= inline_limit:
+                return Leak(f"{site}.{_FIELDS[type(part)]}.DataURL", size, inline_limit)
+    return None

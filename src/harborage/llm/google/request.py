@@ -18,7 +18,7 @@ from harborage.llm.client import (
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, TextPart
 from harborage.llm.google.schemas import accepted
-from harborage.llm.media import inline
+from harborage.llm.media import decode_inline
 from harborage.llm.sdk.parts import answer_schema, arguments, check_tools, effort_of, extra_of, parts_of
 
 __all__ = ["Call", "call_of"]
@@ -128,7 +128,7 @@ def _part(part: TextPart | ImagePart | AudioPart | FilePart, provider: str) -> J
     if isinstance(part, TextPart):
         return {"text": part.text}
     if part.data_url:
-        held = inline(part, limit_bytes=_INLINE_LIMIT, provider=provider)
+        held = decode_inline(part, limit_bytes=_INLINE_LIMIT, provider=provider)
         return {"inline_data": {"mime_type": held.mime, "data": held.base64}}
     return {"file_data": {"mime_type": part.mime or _KINDS[type(part)], "file_uri": part.url}}
 

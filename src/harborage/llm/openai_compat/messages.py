@@ -13,7 +13,7 @@ from harborage import codec
 from harborage.llm.client import ChatMessage, Role, ToolCallStructured
 from harborage.llm.content import AudioPart, Content, FilePart, ImagePart, Part, TextPart
 from harborage.llm.errors import InvalidContentError
-from harborage.llm.media import audio_format, inline
+from harborage.llm.media import audio_format, decode_inline
 
 if TYPE_CHECKING:
     from harborage.llm.openai_compat.habits import Habits
@@ -115,7 +115,7 @@ def _block(part: Part, habits: Habits, provider: str) -> dict[str, Any]:
 def _image(part: ImagePart, habits: Habits, provider: str) -> dict[str, Any]:
     url = part.url
     if part.data_url:
-        url = inline(part, limit_bytes=habits.attachment_bytes, provider=provider).data_url
+        url = decode_inline(part, limit_bytes=habits.attachment_bytes, provider=provider).data_url
     image = {"url": url, "detail": part.detail} if part.detail else {"url": url}
     return {"type": "image_url", "image_url": image}
 
@@ -124,7 +124,7 @@ def _audio(part: AudioPart, habits: Habits, provider: str) -> dict[str, Any]:
     if not part.data_url:
         _check_url(habits, provider, "audio")
         return {"type": "audio_url", "audio_url": {"url": part.url}}
-    media = inline(part, limit_bytes=habits.attachment_bytes, provider=provider)
+    media = decode_inline(part, limit_bytes=habits.attachment_bytes, provider=provider)
     return {"type": "input_audio", "input_audio": {"data": media.base64, "format": audio_format(media.mime)}}
 
 
@@ -132,7 +132,7 @@ def _file(part: FilePart, habits: Habits, provider: str) -> dict[str, Any]:
     if not part.data_url:
         _check_url(habits, provider, "a file")
         return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.url}}
-    media = inline(part, limit_bytes=habits.attachment_bytes, provider=provider)
+    media = decode_inline(part, limit_bytes=habits.attachment_bytes, provider=provider)
     filename = part.filename or f"file.{media.mime.rpartition('/')[2]}"
     return {"type": "file", "file": {"filename": filename, "file_data": media.data_url}}
 

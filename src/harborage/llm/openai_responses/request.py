@@ -15,7 +15,7 @@ from harborage.llm.client import (
     ToolChoice,
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
-from harborage.llm.media import inline
+from harborage.llm.media import decode_inline
 from harborage.llm.sdk.parts import answer_schema, check_tools, effort_of, extra_of, parts_of, refuse_part
 
 __all__ = ["body_of"]
@@ -118,7 +118,7 @@ def _part(part: Part, provider: str) -> Json:
 
 
 def _held(part: ImagePart | FilePart, provider: str) -> str:
-    return inline(part, limit_bytes=_INLINE_LIMIT, provider=provider).data_url
+    return decode_inline(part, limit_bytes=_INLINE_LIMIT, provider=provider).data_url
 
 
 # --- options ------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from harborage.llm import (
     Retry,
     TransportPolicy,
 )
-from harborage.llm.chain.resilience import Resilient, backoff_s, wait_s
+from harborage.llm.chain.retry import Resilient, backoff_s, wait_s
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.llm import CompleteRequest
-from harborage.llm.chain.attempts import Attempts
+from harborage.llm.chain.retry import Attempts
 
 pytestmark = pytest.mark.anyio
 
