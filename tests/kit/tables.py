@@ -104,7 +104,10 @@ def _row(keys: Sequence[str], row: Any, ids: Labels, at: int) -> tuple[str, dict
 
 def _shown(value: Any, ids: Callable[[Any], object] | None) -> str:
     given = ids(value) if ids else None
-    shown = repr(value) if given is None else str(given)
+    try:
+        shown = repr(value) if given is None else str(given)
+    except RecursionError:
+        shown = f"<{type(value).__name__}, nested too deep to be shown>"
     return shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
 
 

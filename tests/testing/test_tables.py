@@ -59,6 +59,21 @@ def test_tables_multiply() -> None:
     assert "first" not in told
 
 
+def test_a_row_that_cannot_be_shown_is_a_row() -> None:
+    """What is nested too deep for a text is tried and named by its type."""
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    @each_row("value", [deep, []])
+    def test(value: list[object]) -> None:
+        assert len(value) == 0, "not empty"
+
+    told = failure(test)
+    assert told.startswith("1 of 2 rows failed:")
+    assert "value=<list, nested too deep to be shown>" in told
+
+
 def test_a_coroutine_is_awaited_for_every_row() -> None:
     """A test that is a coroutine stays one, and a row fails as in any other test."""
 

@@ -40,6 +40,7 @@ from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.testing.planners import RecordingPlanner
 from harborage.testing.provider_rules import check_request
 from harborage.tools import SideEffect, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -129,8 +130,8 @@ async def test_it_happens_again_when_the_history_has_grown_again(runtimes: Runti
     assert "Note: short 2" in user_text(llm.requests[-1])
 
 
-@pytest.mark.parametrize(
-    ("lines", "asked"),
+@each_row(
+    "lines, asked",
     [([TOO_LONG], 1), ([NOTE, TOO_LONG, TOO_LONG], 3), ([NOTE, TOO_LONG, NOTE, TOO_LONG, TOO_LONG], 5)],
     ids=["nothing to shorten", "still too long", "still too long later"],
 )

@@ -23,6 +23,7 @@ from harborage.runtime.effects import EffectTable, StepCall
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import ControlHistory
 from harborage.tools import CatalogView, OnUnknown, ToolCatalog, ToolPolicy, register_function
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@each_row("name", RULES)
 def test_every_effect_keeps_its_rules(name: str) -> None:
     """What may act twice announces itself first; what holds a run up can be cut short."""
     effect = AgentEffects(SERVICES).table().find(name)

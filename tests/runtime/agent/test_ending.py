@@ -19,6 +19,7 @@ from harborage.runtime.pauses import PauseFilter, PauseState
 from harborage.state.errors import DatabaseLockedError
 from harborage.tasks import FollowUpPendingError, TaskStatus
 from harborage.testing.clock import settle
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +27,8 @@ ME = Identity("t", "u", "s")
 Runtimes = Callable[..., Awaitable[Any]]
 
 
-@pytest.mark.parametrize("reason", FinishReason)
-@pytest.mark.parametrize("payload", [None, "text", {"answer": "inside"}, {"n": 1}])
+@each_row("reason", FinishReason)
+@each_row("payload", [None, "text", {"answer": "inside"}, {"n": 1}])
 async def test_a_task_ends_as_its_run_does(runtimes: Runtimes, reason: FinishReason, payload: Any) -> None:
     """Reaching the goal is the only success; else the reason is the code."""
     bench = await runtimes([Finish(reason, payload)])

@@ -19,6 +19,7 @@ from harborage.tasks import InProcessTaskRegistry, TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import SideEffect, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -81,8 +82,8 @@ class Stateless:
         return self._decisions[at] if at < len(self._decisions) else everything(run)
 
 
-@pytest.mark.parametrize(
-    ("name", "calls", "observed"),
+@each_row(
+    "name, calls, observed",
     [
         ("read", 2, "read a"),
         ("keyed", 2, "keyed a"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pytest
-
 from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import RunContext
@@ -13,6 +11,7 @@ from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.agent.rehearsal import withheld
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import CatalogView, SideEffect, ToolCatalog, tool
+from tests.kit.tables import each_row
 
 
 def live(side_effects: SideEffect, *, is_rehearsal: bool = True) -> LiveRun:
@@ -34,7 +33,7 @@ def live(side_effects: SideEffect, *, is_rehearsal: bool = True) -> LiveRun:
     )
 
 
-@pytest.mark.parametrize("side_effects", SideEffect)
+@each_row("side_effects", SideEffect)
 def test_what_has_effects_is_withheld(side_effects: SideEffect) -> None:
     """Looking and computing is free; everything that may change something outside the run is not."""
     is_free = side_effects in (SideEffect.PURE, SideEffect.READ)

@@ -39,6 +39,7 @@ from harborage.runtime.steering.state import OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -87,8 +88,8 @@ async def apply(services: AgentServices, *controls: ControlEvent, pause: OpenPau
     return await steer(services, RUN, SteerRequest(controls=controls, pause=pause), key="r/1")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
+@each_row(
+    "error, code",
     [
         (NoOutstandingPauseError(), "no_outstanding_pause"),
         (RunLoopMisconfiguredError(), "misconfigured"),

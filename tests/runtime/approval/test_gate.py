@@ -43,6 +43,7 @@ from harborage.runtime.pauses import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder, FailingRedactor
+from tests.kit.tables import each_row
 
 Calling = Callable[..., ApprovalRequest]
 Gating = Callable[..., ApprovalGate]
@@ -55,8 +56,8 @@ Waiting = Callable[[ApprovalGate, ApprovalRequest], AbstractAsyncContextManager[
 Refusing = Callable[[str], MemoryEventBus]
 
 
-@pytest.mark.parametrize(
-    ("missing", "error"),
+@each_row(
+    "missing, error",
     [
         ("policy", PolicyRequiredError),
         ("coordinator", CoordinatorRequiredError),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from harborage.runtime.approval.model import (
     request_payload,
 )
 from harborage.runtime.pauses import Pause, PauseDecision, PauseReason, PauseState
+from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)
@@ -121,7 +121,7 @@ def test_a_rejection_refuses_with_its_reason() -> None:
     assert judge(answered(ApprovalDecision.REJECT, ""), CALL) == Refused("")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         ApprovalRequest(tool="pay", args=b'{"amount":7}', identity=OWNER),
@@ -150,7 +150,7 @@ def test_at_the_deadline_the_default_decides() -> None:
     assert judge(late, CALL) == Granted(CALL.args, NOBODY_DECIDED)
 
 
-@pytest.mark.parametrize("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])
+@each_row("decision", [PauseDecision.APPROVE, PauseDecision.RESUME, PauseDecision.REJECT, None])
 def test_a_pause_settled_past_its_gate_refuses(decision: PauseDecision | None) -> None:
     """Nobody checked whether that caller may approve, so nothing runs."""
     for default in (PauseDecision.REJECT, PauseDecision.APPROVE):

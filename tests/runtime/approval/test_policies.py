@@ -7,6 +7,7 @@ import pytest
 from harborage.identity import Quadruple
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalRequest, BySideEffect, Tagged
 from harborage.tools import SideEffect
+from tests.kit.tables import each_row
 
 
 def a_call(*tags: str, effect: SideEffect | None = None) -> ApprovalRequest:
@@ -25,8 +26,8 @@ def test_always_approve_asks_about_nothing() -> None:
     assert AlwaysApprove()(a_call("payment")) == (False, "")
 
 
-@pytest.mark.parametrize(
-    ("required", "tags", "asks"),
+@each_row(
+    "required, tags, asks",
     [
         (["payment"], ["payment"], True),
         (["payment", "mail"], ["read", "mail"], True),
@@ -46,7 +47,7 @@ def test_tagged_says_its_own_reason() -> None:
     assert Tagged(["payment"], "moves money")(a_call("payment")) == (True, "moves money")
 
 
-@pytest.mark.parametrize("effect", [*SideEffect])
+@each_row("effect", [*SideEffect])
 def test_by_side_effect_asks_about_its_classes(effect: SideEffect) -> None:
     """Others pass."""
     policy = BySideEffect([SideEffect.WRITE, SideEffect.EXTERNAL])

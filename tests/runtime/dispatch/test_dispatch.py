@@ -24,6 +24,7 @@ from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, faile
 from harborage.runtime.parallel import Cancelled, Done, Failed
 from harborage.runtime.steering.arrivals import Interrupt, StepInterruptedError
 from harborage.runtime.steering.state import RunState
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -159,8 +160,8 @@ async def test_every_branch_has_one_entry() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("decision", "word"),
+@each_row(
+    "decision, word",
     [
         (CallParallel((A,) * 51), "51"),
         (CallParallel((A,), JoinSpec(JoinKind.N, n=2)), "join n"),
@@ -189,8 +190,8 @@ async def test_all_or_nothing_is_checked_first(refusal: str, names: list[str]) -
     assert (observed == {"error": "parallel dispatch: bad"}) == bool(refusal)
 
 
-@pytest.mark.parametrize(
-    ("join", "failing", "is_met"),
+@each_row(
+    "join, failing, is_met",
     [
         (JoinSpec(JoinKind.FIRST_SUCCESS), "ab", True),
         (JoinSpec(JoinKind.FIRST_SUCCESS), "abc", False),
@@ -230,8 +231,8 @@ async def test_a_child_is_spawned_under_a_key(key: str, child_id: str) -> None:
     assert seam.asked == [("spawn", (child_id, spawn))]
 
 
-@pytest.mark.parametrize("retain", [False, True])
-@pytest.mark.parametrize("spawned", [{"task_id": "c"}, {"error": "too deep"}])
+@each_row("retain", [False, True])
+@each_row("spawned", [{"task_id": "c"}, {"error": "too deep"}])
 async def test_a_retained_turn_waits_for_the_child_if_there_is_one(retain: bool, spawned: dict[str, str]) -> None:
     """Its outcome is the observation; a refusal is shown as it is."""
     seam = Seam({"spawn": spawned, "join": {"status": "complete"}})

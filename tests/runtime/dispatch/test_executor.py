@@ -57,6 +57,7 @@ from harborage.tools import (
     ToolResult,
     tool,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -307,7 +308,7 @@ async def test_a_check_finds_the_first_branch_that_could_not_be_made(executor: C
         assert (caught.value.index, caught.value.tool) == (1, name)
 
 
-@pytest.mark.parametrize("decision", [SpawnTask(), AwaitTask("x"), Finish(FinishReason.GOAL), None, "CallTool"])
+@each_row("decision", [SpawnTask(), AwaitTask("x"), Finish(FinishReason.GOAL), None, "CallTool"])
 async def test_what_it_cannot_carry_out_is_named(catalog: ToolCatalog, decision: Any) -> None:
     """Tasks without a registry, and what is no decision to act."""
     executor = CatalogToolExecutor(catalog, clock=FakeClock())

@@ -29,6 +29,7 @@ from harborage.runtime.dispatch import (
 )
 from harborage.runtime.dispatch.heavy import STORE_TIMEOUT_S
 from harborage.testing.clock import FakeClock, settle
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -77,14 +78,14 @@ def test_fields_are_shown_in_sorted_order() -> None:
     assert preview({"b": [1, {"z": 1, "a": 2}], "a": None, "c": "é"}) == '{"a":null,"b":[1,{"z":1,"a":2}],"c":"é"}'
 
 
-@pytest.mark.parametrize("value", ["x" * 1022, [0] * 510 + [10], {"k": "x" * 1016}])
+@each_row("value", ["x" * 1022, [0] * 510 + [10], {"k": "x" * 1016}])
 def test_a_field_of_1024_bytes_is_kept(value: Any) -> None:
     """The limit of a field is inclusive, for any kind of value."""
     assert len(codec.encode(value)) == 1024
     assert json.loads(preview({"id": 1, "field": value})) == {"id": 1, "field": value}
 
 
-@pytest.mark.parametrize("value", ["x" * 1023, [0] * 512, {"k": "x" * 1017}, "é" * 511 + "x"])
+@each_row("value", ["x" * 1023, [0] * 512, {"k": "x" * 1017}, "é" * 511 + "x"])
 def test_a_field_of_1025_bytes_is_left_out(value: Any) -> None:
     """A larger field is replaced by its size in bytes."""
     assert len(codec.encode(value)) == 1025
@@ -98,7 +99,7 @@ def test_a_wrapper_is_opened_once() -> None:
     assert preview({"data": {"deep": {"id": 1, "n": 2}, "m": 3}}) == '{"deep":{"id":1,"n":2},"m":3}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value", [{"data": {"id": 1}}, {"data": {}}, {"data": [1, 2]}, {"data": "x"}, {"data": {"a": 1, "b": 2}, "n": 3}]
 )
 def test_what_is_no_wrapper_stays_closed(value: Any) -> None:
@@ -175,7 +176,7 @@ def test_the_preview_agrees_with_a_naive_reading_of_the_rules(value: dict[str, A
 # The projection
 
 
-@pytest.mark.parametrize("value", [None, 0, "", "text", [], {}, {"a": [1, 2]}])
+@each_row("value", [None, 0, "", "text", [], {}, {"a": [1, 2]}])
 def test_a_small_result_is_shown_as_it_is(value: Any) -> None:
     """Raw and shown are the same object, and the bytes are its JSON."""
     assert project("t", value) == Projection(value, value, json.dumps(value, separators=(",", ":")).encode())
@@ -273,8 +274,8 @@ def endless() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize("value", [Opaque(), {"a": [Opaque()]}, float("nan"), {None: 1, "a": Opaque()}, endless()])
-@pytest.mark.parametrize("exempt", [True, False])
+@each_row("value", [Opaque(), {"a": [Opaque()]}, float("nan"), {None: 1, "a": Opaque()}, endless()])
+@each_row("exempt", [True, False])
 def test_a_result_without_a_json_form_is_an_error_for_the_planner(value: Any, exempt: bool) -> None:
     """The planner is told why; the raw value is kept for whoever looks at it in this process."""
     shown = project("t", value, exempt=exempt)

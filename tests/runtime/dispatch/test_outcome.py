@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harborage import codec
 from harborage.planner import CallTool, JoinKind, JoinSpec, ParallelBranchObservation, ParallelObservation
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolCallFailedError, ToolOutcome, failed, joined
 from harborage.runtime.parallel import Done, Failed
+from tests.kit.tables import each_row
 
 CALLS = (CallTool("a", call_id="1"), CallTool("b", call_id="2"), CallTool("a"))
 OUTCOMES = (
@@ -17,7 +16,7 @@ OUTCOMES = (
 )
 
 
-@pytest.mark.parametrize("status", OutcomeStatus)
+@each_row("status", OutcomeStatus)
 def test_only_a_call_that_is_done_has_no_error(status: OutcomeStatus) -> None:
     """Any other says why, as text and as an observation."""
     outcome = ToolOutcome(status, 1) if status is OutcomeStatus.DONE else failed("why", status)
@@ -32,14 +31,14 @@ def test_an_error_can_be_recorded_and_shown() -> None:
     assert len(codec.encode(failed("x" * 100_000))) < 5_000
 
 
-@pytest.mark.parametrize("value", [None, 0, "", False, {}])
+@each_row("value", [None, 0, "", False, {}])
 def test_a_reduced_form_is_what_the_planner_sees(value: object) -> None:
     """Even when it is empty; without one it sees the observation."""
     assert ToolOutcome(OutcomeStatus.DONE, {"big": 1}, value).seen == value
     assert ToolOutcome(OutcomeStatus.DONE, value).seen == value
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@each_row("outcome", OUTCOMES)
 def test_an_outcome_is_recorded_as_it_is(outcome: ToolOutcome) -> None:
     """Stored and read back it is the same."""
     assert codec.decode(codec.encode(outcome), ToolOutcome) == outcome

@@ -35,6 +35,7 @@ from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
+from tests.kit.tables import each_row
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Identity("t", "u", "s").with_run("run-1")
@@ -113,7 +114,7 @@ def test_a_step_with_a_call(writing: Any) -> None:
     assert (call.begun_at, call.ended_at) == (after(2), after(3))
 
 
-@pytest.mark.parametrize("status", [one for one in OutcomeStatus if one is not OutcomeStatus.DONE])
+@each_row("status", [one for one in OutcomeStatus if one is not OutcomeStatus.DONE])
 def test_a_call_that_brought_nothing(writing: Any, status: OutcomeStatus) -> None:
     """Each way in which a call can end otherwise is told with its reason."""
     record = writing().done("2", "plan", planned(ADD)).begun("3", "tool.add", ADD)

@@ -39,6 +39,7 @@ from harborage.testing.clock import settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import SideEffect, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +148,7 @@ async def test_a_live_fork_acts() -> None:
         assert hands.done == ["w"]
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@each_row("at", [1, 2, 3, 4])
 async def test_a_fork_may_have_another_goal(at: int) -> None:
     """From its first own step on; whoever replays it finds the steps before as they were asked for."""
     async with Runtime(model=Model(), tools=Hands().tools) as runtime:
@@ -260,7 +261,7 @@ async def test_a_rehearsal_spawns_no_task() -> None:
         assert hands.done == []
 
 
-@pytest.mark.parametrize("at", [0, -1, 3, 99])
+@each_row("at", [0, -1, 3, 99])
 async def test_a_step_that_is_not_there_cannot_be_forked(at: int) -> None:
     """The error says which ones there are."""
     planner = ScriptedPlanner([CallTool("look", b'{"at":1}'), DONE])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from harborage.runtime.history import OfflineError, offline
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +31,8 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("everywhere", [True, False])
+@each_row("way", WAYS)
+@each_row("everywhere", [True, False])
 def test_every_way_out_is_refused(way: str, everywhere: bool) -> None:
     """The error names the code that tried; what was tried is kept."""
     with offline(everywhere=everywhere) as attempts, pytest.raises(OfflineError, match=r"test_offline\.py") as caught:

@@ -9,6 +9,7 @@ import pytest
 
 from harborage.runtime.history.record import Place, exchanges_in, open_record, place_of
 from harborage.runtime.journal import JournalCorruptError
+from tests.kit.tables import each_row
 
 
 def test_a_record_opens_with_what_was_asked_for(writing: Any) -> None:
@@ -32,8 +33,8 @@ def test_what_does_not_begin_is_no_record(writing: Any) -> None:
         open_record(writing().patched("x").record[1:])
 
 
-@pytest.mark.parametrize(
-    ("position", "place"),
+@each_row(
+    "position, place",
     [("7", Place(0, 7)), ("7.0.1", Place(0, 7, 0)), ("2~7", Place(2, 7)), ("2~7.3.12", Place(2, 7, 3))],
 )
 def test_a_position_says_where(position: str, place: Place) -> None:
@@ -41,7 +42,7 @@ def test_a_position_says_where(position: str, place: Place) -> None:
     assert place_of(position) == place
 
 
-@pytest.mark.parametrize("position", ["", "x", "1.x.2", "x~1"])
+@each_row("position", ["", "x", "1.x.2", "x~1"])
 def test_what_is_no_position_is_an_error(position: str) -> None:
     """Rather than somewhere."""
     with pytest.raises(JournalCorruptError, match="is no position"):

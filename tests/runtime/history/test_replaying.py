@@ -48,6 +48,7 @@ from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import SideEffect, ToolPolicy, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -405,8 +406,8 @@ async def test_a_step_that_is_not_there_any_more_is_shown() -> None:
     assert "'approve.add' is asked for" in difference.what
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "what"),
+@each_row(
+    "before, now, what",
     [
         ([ValueError("one")], [ValueError("other")], "fails with another error"),
         ([ValueError("one")], [Finish(FinishReason.GOAL)], "the planner failed here, and now it decides"),

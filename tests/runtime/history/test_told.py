@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from harborage.planner import (
     AwaitTask,
     CallParallel,
@@ -26,6 +24,7 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import OpenPause, Planned, Steered
+from tests.kit.tables import each_row
 
 ADD = CallTool("add", b'{"a":1}')
 DONE = Finish(FinishReason.GOAL, "ok")
@@ -66,8 +65,8 @@ def test_branches(writing: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("decision", "line"),
+@each_row(
+    "decision, line",
     [
         (SpawnTask(spec=SpawnSpec(query="q")), "  1 spawn a background task"),
         (AwaitTask("t-1"), "  1 await task t-1"),

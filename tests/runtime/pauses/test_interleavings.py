@@ -7,17 +7,16 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-import pytest
-
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import AlreadyResumedError, Coordinator, Pause, PauseDecision, PauseFilter, PauseRequest
 from harborage.runtime.pauses.index import PauseIndex
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.testing.clock import FakeClock
+from tests.kit.tables import each_row
 
 Asking = Callable[..., PauseRequest]
 
-seeds = pytest.mark.parametrize("seed", range(30))
+seeds = each_row("seed", range(30))
 
 
 class WanderingStore(MemoryStateStore):

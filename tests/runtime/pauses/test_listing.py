@@ -29,6 +29,7 @@ from harborage.runtime.pauses.listing import (
     wants_resumed,
     within_reach,
 )
+from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANN = Quadruple("acme", "ann", "s1", "r1")
@@ -41,8 +42,8 @@ def a_pause(token: str = "T", *, at: datetime = NOON, owner: Quadruple = ANN) ->
     return Pause(token=token, reason=PauseReason.AWAIT_INPUT, state=PauseState.PAUSED, identity=owner, paused_at=at)
 
 
-@pytest.mark.parametrize(
-    ("caller", "is_same"),
+@each_row(
+    "caller, is_same",
     [
         (Quadruple("acme", "ann", "s1", "r2"), True),
         (Identity("acme", "ann", "s1"), True),
@@ -56,8 +57,8 @@ def test_the_run_does_not_count(caller: Identity | Quadruple, is_same: bool) -> 
     assert is_same_triple(caller, ANN) is is_same
 
 
-@pytest.mark.parametrize(
-    ("caller", "scopes", "may"),
+@each_row(
+    "caller, scopes, may",
     [
         (ANN, None, True),
         (Quadruple("acme", "bob", "s9"), None, False),
@@ -71,15 +72,13 @@ def test_owner_and_tenant_admin_may_act(caller: Quadruple, scopes: frozenset[str
     assert may_act(caller, scopes, ANN) is may
 
 
-@pytest.mark.parametrize(
-    ("page", "size", "bounds"), [(0, 0, (1, 50)), (3, 0, (3, 50)), (0, 7, (1, 7)), (1, 200, (1, 200))]
-)
+@each_row("page, size, bounds", [(0, 0, (1, 50)), (3, 0, (3, 50)), (0, 7, (1, 7)), (1, 200, (1, 200))])
 def test_zero_means_the_default(page: int, size: int, bounds: tuple[int, int]) -> None:
     """The first page, fifty rows; two hundred at most."""
     assert page_bounds(page, size) == bounds
 
 
-@pytest.mark.parametrize(("page", "size"), [(-1, 0), (0, -1), (1, 201)])
+@each_row("page, size", [(-1, 0), (0, -1), (1, 201)])
 def test_a_page_out_of_range_is_refused(page: int, size: int) -> None:
     """The error carries both numbers."""
     with pytest.raises(InvalidPageError) as caught:
@@ -117,8 +116,8 @@ def test_an_empty_filter_matches_every_open_pause() -> None:
     assert not pause_matches(bobs.settled(PauseDecision.RESUME, None, NOON), PauseFilter())
 
 
-@pytest.mark.parametrize(
-    ("filter", "matches"),
+@each_row(
+    "filter, matches",
     [
         (PauseFilter(users=("ann", "bob")), True),
         (PauseFilter(users=("bob",)), False),

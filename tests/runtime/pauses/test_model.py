@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import Pause, PauseDecision, PauseReason, PauseState
+from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -31,13 +30,13 @@ def test_the_words_are_those_of_the_wire() -> None:
     assert [*PauseReason] == ["approval_required", "await_input", "external_event", "constraints_conflict"]
 
 
-@pytest.mark.parametrize(("decision", "goes_on"), [*zip(PauseDecision, [True, False, True, False], strict=True)])
+@each_row("decision, goes_on", [*zip(PauseDecision, [True, False, True, False], strict=True)])
 def test_an_approval_and_an_answer_let_work_go_on(decision: PauseDecision, goes_on: bool) -> None:
     """A rejection and a timeout end what waited."""
     assert decision.goes_on is goes_on
 
 
-@pytest.mark.parametrize(("late_by", "is_due"), [(-1, False), (0, True), (1, True)])
+@each_row("late_by, is_due", [(-1, False), (0, True), (1, True)])
 def test_a_pause_is_due_at_its_deadline(late_by: int, is_due: bool) -> None:
     """The deadline itself counts as passed."""
     assert a_pause(deadline=NOON).is_due(NOON + timedelta(microseconds=late_by)) is is_due

@@ -26,6 +26,7 @@ from harborage.runtime.pauses import (
     encode_pause,
 )
 from harborage.runtime.pauses.record import plain_payload
+from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -115,7 +116,7 @@ def test_deadline_and_default_are_optional_keys() -> None:
     assert (found["deadline"], found["default"]) == ("2026-01-01T12:00:00Z", "reject")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"null", b"[]", b'"text"', b"\xff"])
+@each_row("data", [b"", b"{", b"null", b"[]", b'"text"', b"\xff"])
 def test_what_is_no_json_object_is_corrupt(data: bytes) -> None:
     """Empty and malformed checkpoints name the pause they belong to."""
     with pytest.raises(CheckpointCorruptError) as caught:
@@ -123,7 +124,7 @@ def test_what_is_no_json_object_is_corrupt(data: bytes) -> None:
     assert caught.value.token == "T"
 
 
-@pytest.mark.parametrize("version", [0, 2, 999, -1, None, "1", True, 1.0])
+@each_row("version", [0, 2, 999, -1, None, "1", True, 1.0])
 def test_another_format_version_is_refused(version: object) -> None:
     """A version this code does not know is no reason to guess."""
     with pytest.raises(UnsupportedFormatVersionError):
@@ -143,23 +144,21 @@ def test_a_missing_format_version_is_refused() -> None:
         decode_pause(edited(a_pause(), lambda found: found.pop("format_version")))
 
 
-@pytest.mark.parametrize("key", ["token", "reason", "state", "identity", "paused_at", "resumed_at"])
+@each_row("key", ["token", "reason", "state", "identity", "paused_at", "resumed_at"])
 def test_a_missing_key_is_corrupt(key: str) -> None:
     """What is always written must be there."""
     with pytest.raises(CheckpointCorruptError):
         decode_pause(edited(a_pause(), lambda found: found.pop(key)))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("state", "asleep"), ("reason", ""), ("payload", []), ("paused_at", "soon")]
-)
+@each_row("key, value", [("state", "asleep"), ("reason", ""), ("payload", []), ("paused_at", "soon")])
 def test_a_wrong_value_is_corrupt(key: str, value: object) -> None:
     """A word or a shape that the format does not have is not read as something else."""
     with pytest.raises(CheckpointCorruptError):
         decode_pause(edited(a_pause(), lambda found: found.update({key: value})))
 
 
-@pytest.mark.parametrize("trajectory", [b"", b"{", b'{"steps":7}'])
+@each_row("trajectory", [b"", b"{", b'{"steps":7}'])
 def test_a_broken_trajectory_is_corrupt(trajectory: bytes) -> None:
     """A run that could not be rebuilt is found out when its pause is read."""
     text = base64.b64encode(trajectory).decode()
@@ -199,8 +198,8 @@ def test_no_payload_stays_none() -> None:
     assert plain_payload({}) == {}
 
 
-@pytest.mark.parametrize(
-    ("payload", "field"),
+@each_row(
+    "payload, field",
     [
         ({"ok": 1, "callback": print}, "PauseRecord.payload.callback"),
         ({"rows": [{"n": 1}, {"n": object()}]}, "PauseRecord.payload.rows[1].n"),

@@ -22,11 +22,12 @@ from harborage.runtime.pauses import (
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 Asking = Callable[..., PauseRequest]
 Starting = Callable[..., Coordinator]
 
-seeds = pytest.mark.parametrize("seed", range(40))
+seeds = each_row("seed", range(40))
 
 
 class WanderingStore(MemoryStateStore):

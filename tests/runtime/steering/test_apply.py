@@ -29,6 +29,7 @@ from harborage.runtime.steering import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.apply import arrived, paused, remember, settle, steered, told
 from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.state import Cancelling, OpenPause, Planned, RunState, Steered
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = Quadruple("t", "u", "s", "r")
@@ -99,8 +100,8 @@ def changes(type: ControlType, payload: dict[str, Any] | None) -> dict[str, Any]
             return {}
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=str)
-@pytest.mark.parametrize("type", ControlType)
+@each_row("payload", PAYLOADS, ids=str)
+@each_row("type", ControlType)
 def test_every_control_with_every_payload_changes_what_it_may(
     type: ControlType, payload: dict[str, Any] | None
 ) -> None:
@@ -111,8 +112,8 @@ def test_every_control_with_every_payload_changes_what_it_may(
     assert seen(steered(state(), [Steered(control=one, error="apply_failed")])) == before
 
 
-@pytest.mark.parametrize(
-    ("before", "hard", "after"),
+@each_row(
+    "before, hard, after",
     [
         ("no", False, "asked"),
         ("asked", False, "asked"),
@@ -153,10 +154,8 @@ def test_controls_of_one_batch_add_up_in_order() -> None:
     assert {one.at_step for one in notes} == {1}
 
 
-@pytest.mark.parametrize(
-    ("decision", "payload", "at"), list(product(PauseDecision, (None, {"a": 1}, {"decision": "mine"}), (None, AT)))
-)
-@pytest.mark.parametrize("by", ["control", "coordinator"])
+@each_row("decision, payload, at", list(product(PauseDecision, (None, {"a": 1}, {"decision": "mine"}), (None, AT))))
+@each_row("by", ["control", "coordinator"])
 def test_a_settled_pause_goes_on_or_ends_the_run(
     decision: PauseDecision, payload: dict[str, Any] | None, at: datetime | None, by: str
 ) -> None:
@@ -208,8 +207,8 @@ def test_a_planner_may_park_the_run() -> None:
     assert paused(state(), PAUSE).pause == PAUSE
 
 
-@pytest.mark.parametrize("is_past", [False, True])
-@pytest.mark.parametrize("was_past", [False, True])
+@each_row("is_past", [False, True])
+@each_row("was_past", [False, True])
 def test_a_deadline_that_passed_stays_passed(was_past: bool, is_past: bool) -> None:
     """Whether a boundary or a wake-up said so."""
     for change in (
@@ -237,14 +236,14 @@ def test_background_results_are_kept_by_group() -> None:
     assert arrived(run, Arrivals(background=(second,))).trajectory.background == {"g": second}
 
 
-@pytest.mark.parametrize(("before", "after"), [("no", "no"), ("asked", "told"), ("told", "told"), ("hard", "hard")])
+@each_row("before, after", [("no", "no"), ("asked", "told"), ("told", "told"), ("hard", "hard")])
 def test_a_soft_cancel_gets_one_call(before: str, after: str) -> None:
     """Once the planner has answered it has been told."""
     assert told(state(cancelling=Cancelling(before)), Planned(decision=CALL)).cancelling == after
 
 
-@pytest.mark.parametrize("signals", [ControlSignals(), ControlSignals(cancelled=True, user_messages=("a",))])
-@pytest.mark.parametrize("hint", [None, ResumeHint(pause_token="p")])
+@each_row("signals", [ControlSignals(), ControlSignals(cancelled=True, user_messages=("a",))])
+@each_row("hint", [None, ResumeHint(pause_token="p")])
 def test_what_the_planner_was_told_is_delivered_once(signals: ControlSignals, hint: ResumeHint | None) -> None:
     """Signals and the answer to a pause are gone after its call, together or alone; the call is counted."""
     run = state(signals=signals, trajectory=Trajectory(resume_hint=hint))
@@ -255,9 +254,7 @@ def test_what_the_planner_was_told_is_delivered_once(signals: ControlSignals, hi
 DEFERRED = (ToolCallDeferred(name="x"),)
 
 
-@pytest.mark.parametrize(
-    ("answered", "kept"), [(None, DEFERRED), ((), ()), (DEFERRED * 2, DEFERRED * 2)], ids=["silent", "empty", "new"]
-)
+@each_row("answered, kept", [(None, DEFERRED), ((), ()), (DEFERRED * 2, DEFERRED * 2)], ids=["silent", "empty", "new"])
 def test_the_queue_of_calls_changes_only_when_the_planner_says_so(answered: Any, kept: Any) -> None:
     """An empty list counts; silence does not."""
     assert told(state(pending=DEFERRED), Planned(decision=CALL, pending=answered)).pending == kept

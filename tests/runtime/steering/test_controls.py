@@ -10,6 +10,7 @@ import pytest
 
 from harborage.identity import Quadruple
 from harborage.runtime.steering import AppliedControl, ControlEvent, ControlType, Scope, control_types
+from tests.kit.tables import each_row
 
 RUN = Quadruple("t", "u", "s", "r")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -41,7 +42,7 @@ def test_scopes_are_ordered_by_power() -> None:
     assert [scope.value for scope in sorted(Scope)] == ["session_user", "owner_user", "admin"]
 
 
-@pytest.mark.parametrize(("low", "high"), list(itertools.combinations(Scope, 2)))
+@each_row("low, high", list(itertools.combinations(Scope, 2)))
 def test_scope_comparisons_agree(low: Scope, high: Scope) -> None:
     """All four comparisons tell the same order."""
     assert low < high

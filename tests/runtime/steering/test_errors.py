@@ -8,12 +8,13 @@ from harborage import identity
 from harborage.errors import HarborageError
 from harborage.identity import Quadruple
 from harborage.runtime.steering import errors
+from tests.kit.tables import each_row
 
 RUN = Quadruple("t", "u", "s", "r")
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "IdentityRequiredError"]
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@each_row("kind", CLASSES)
 def test_every_error_is_a_steering_error_that_speaks(kind: type[errors.SteeringError]) -> None:
     """Each error can be caught as one family, and made without words it says what it is."""
     error = kind()

@@ -14,6 +14,7 @@ from harborage.runtime.steering import MaxStepsExceededError
 from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.gate import GO, Stop, gate, steering_finish
 from harborage.runtime.steering.state import Cancelling, OpenPause, RunState
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = Quadruple("t", "u", "s", "r")
@@ -65,7 +66,7 @@ def wanted(
     return next(answer for holds, answer in table if holds)
 
 
-@pytest.mark.parametrize("case", EVERY, ids=lambda case: "-".join(map(_word, case)))
+@each_row("case", EVERY)
 def test_every_state_has_one_answer(case: tuple[object, ...]) -> None:
     """An end outranks a wait, a wait outranks a step, and a run without steps left ends loud."""
     answer = wanted(*case)
@@ -76,11 +77,7 @@ def test_every_state_has_one_answer(case: tuple[object, ...]) -> None:
         assert gate(state(*case)) == answer
 
 
-def _word(value: object) -> str:
-    return "finish" if value is OWN else "pause" if isinstance(value, OpenPause) else str(value)
-
-
-@pytest.mark.parametrize("case", EVERY[:12], ids=range(12))
+@each_row("case", EVERY[:12])
 def test_asking_changes_nothing(case: tuple[object, ...]) -> None:
     """The answer is the same a second time."""
     run = state(*case)

@@ -21,6 +21,7 @@ from harborage.runtime.steering import (
     PayloadInvalidError,
 )
 from harborage.runtime.steering.history import MAX_CONTROL_SESSIONS
+from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OWN = Identity("t", "u", "s")
@@ -66,7 +67,7 @@ def test_the_newest_lines_win(limit: int, count: int) -> None:
     assert runs(history.of("s")) == [str(n) for n in range(count)][-limit:]
 
 
-@pytest.mark.parametrize("limit", [None, 0, -1])
+@each_row("limit", [None, 0, -1])
 def test_the_default_is_256_lines(limit: int | None) -> None:
     """Without a limit, or with one that is not positive, the newest 256 are kept."""
     history = ControlHistory() if limit is None else ControlHistory(limit)

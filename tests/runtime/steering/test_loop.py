@@ -27,6 +27,7 @@ from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interru
 from harborage.runtime.steering.loop import run_loop
 from harborage.runtime.steering.state import OpenPause, Planned, RunState, Steered, SteerRequest
 from harborage.testing.clock import FakeClock
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,7 @@ async def test_a_turn_drains_plans_acts_and_remembers() -> None:
     assert (step.action, step.observation, step.llm_observation) == (CALL, {"of": "CallTool"}, "short")
 
 
-@pytest.mark.parametrize("decision", [CALL, CallParallel((CALL,)), SpawnTask(), AwaitTask("t")], ids=decision_kind)
+@each_row("decision", [CALL, CallParallel((CALL,)), SpawnTask(), AwaitTask("t")], ids=decision_kind)
 async def test_every_decision_to_act_is_dispatched_and_remembered(decision: Any) -> None:
     """Each leaves one step in the history."""
     script = Script([decision, GOAL])
@@ -193,8 +194,8 @@ async def test_a_pause_settled_against_the_run_ends_it(woken: Woken, reason: Fin
     assert "pause.abandon" not in script.asked
 
 
-@pytest.mark.parametrize(
-    ("drains", "waits", "why"),
+@each_row(
+    "drains, waits, why",
     [
         ([NOTHING, arrives(control("CANCEL"))], [], "cancel_while_paused"),
         ([NOTHING, arrives(control("CANCEL", {"hard": True}))], [], "hard_cancel"),

@@ -22,6 +22,7 @@ from harborage.runtime.steering import (
     UnsupportedPayloadValueError,
     validate_payload,
 )
+from tests.kit.tables import each_row
 
 
 def nested(levels: int, leaf: Any = 1) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_the_bounds_are_these() -> None:
     ) == (6, 64, 50, 4096, 16384)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         pytest.param(None, id="none"),
@@ -77,8 +78,8 @@ def test_a_payload_within_its_bounds_is_accepted(payload: dict[str, Any] | None)
     assert payload == before
 
 
-@pytest.mark.parametrize(
-    ("payload", "bound", "limit", "actual"),
+@each_row(
+    "payload, bound, limit, actual",
     [
         pytest.param(nested(7), "depth", 6, 7, id="seven levels"),
         pytest.param(nested(6, leaf=[]), "depth", 6, 7, id="an empty list at level seven"),
@@ -102,7 +103,7 @@ def test_one_step_past_a_bound_is_refused(payload: dict[str, Any], bound: str, l
     assert payload == before
 
 
-@pytest.mark.parametrize("mark", ["<", ">", "&", "\u2028", "\u2029"])
+@each_row("mark", ["<", ">", "&", "\u2028", "\u2029"])
 def test_escaped_characters_count_six_bytes(mark: str) -> None:
     """The total is that of the canonical form, in which these five are written as `\\uXXXX`."""
     room = MAX_PAYLOAD_TOTAL_BYTES - len('{"x":""}')
@@ -137,7 +138,7 @@ def cyclic() -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         pytest.param({"x": {1, 2}}, id="set"),

@@ -27,6 +27,7 @@ from harborage.runtime.steering import (
     emit_rejection,
     rejection_reason,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -40,8 +41,8 @@ def caused(cause: Exception) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
+@each_row(
+    "error, reason",
     [
         (UnknownControlTypeError(), "unknown_type"),
         (ScopeMismatchError(), "scope_mismatch"),

@@ -33,6 +33,7 @@ from harborage.runtime.steering import (
 from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskKind
 from harborage.testing.clock import settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -353,8 +354,8 @@ async def test_a_rejected_run_ends(bench: Any) -> None:
     assert (settled.decision, settled.payload) == ("reject", {"q": 1, "reason": "no", "rejected": True})
 
 
-@pytest.mark.parametrize(
-    ("decision", "reason"),
+@each_row(
+    "decision, reason",
     [
         (PauseDecision.APPROVE, FinishReason.GOAL),
         (PauseDecision.RESUME, FinishReason.GOAL),
@@ -362,7 +363,7 @@ async def test_a_rejected_run_ends(bench: Any) -> None:
         (PauseDecision.TIMEOUT, FinishReason.DEADLINE_EXCEEDED),
     ],
 )
-@pytest.mark.parametrize("way", ["told", "deaf", "deaf and without a bus"])
+@each_row("way", ["told", "deaf", "deaf and without a bus"])
 async def test_a_pause_settled_elsewhere_moves_the_run(
     benches: Benches, decision: PauseDecision, reason: FinishReason, way: str
 ) -> None:
@@ -471,7 +472,7 @@ async def test_an_answer_without_a_question_ends_the_run(bench: Any, type: str) 
     assert bench.history == [("USER_MESSAGE", ""), (type, "NoOutstandingPauseError")]
 
 
-@pytest.mark.parametrize("type", ["RESUME", "APPROVE", "REJECT"])
+@each_row("type", ["RESUME", "APPROVE", "REJECT"])
 async def test_an_answer_without_a_question_may_be_rejected_alone(benches: Benches, type: str) -> None:
     """The rest of its batch and the run go on."""
     bench = benches(control_errors="reject")
@@ -498,7 +499,7 @@ async def test_a_run_that_a_bad_control_ends_gives_up_its_pause(bench: Any) -> N
     assert (await bench.pauses.status(pause.token, who=bench.who())).decision == "reject"
 
 
-@pytest.mark.parametrize("priority", [900, 900.0, 0, -1000])
+@each_row("priority", [900, 900.0, 0, -1000])
 async def test_prioritize_reaches_the_task(benches: Benches, priority: float) -> None:
     """Whole numbers, however they are written; the last of a batch stands."""
     bus = MemoryEventBus()
@@ -520,7 +521,7 @@ async def test_prioritize_reaches_the_task(benches: Benches, priority: float) ->
     await bus.aclose()
 
 
-@pytest.mark.parametrize("payload", [None, {}, {"priority": 1.5}, {"priority": "9"}, {"priority": True}, {"prio": 9}])
+@each_row("payload", [None, {}, {"priority": 1.5}, {"priority": "9"}, {"priority": True}, {"prio": 9}])
 async def test_prioritize_needs_a_whole_number(benches: Benches, payload: Any) -> None:
     """Anything else ends the run, and names what is missing."""
     bus = MemoryEventBus()
@@ -536,8 +537,8 @@ async def test_prioritize_needs_a_whole_number(benches: Benches, payload: Any) -
     await bus.aclose()
 
 
-@pytest.mark.parametrize(
-    ("has_tasks", "task_id", "error", "code"),
+@each_row(
+    "has_tasks, task_id, error, code",
     [
         (False, "t", RunLoopMisconfiguredError, "misconfigured"),
         (True, "", PayloadInvalidError, "payload_invalid"),

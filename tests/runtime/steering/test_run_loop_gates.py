@@ -18,6 +18,7 @@ from harborage.runtime.steering import InboxRegistry, RunLoop, RunLoopMisconfigu
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import ToolCatalog, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -241,7 +242,7 @@ class Telling(Wrapping):
     tool_names = ("spend", "look")
 
 
-@pytest.mark.parametrize("kind", [CatalogToolExecutor, Derived, Wrapping, Telling])
+@each_row("kind", [CatalogToolExecutor, Derived, Wrapping, Telling])
 async def test_a_gate_for_a_tool_that_is_not_there_refuses_the_run(benches: Benches, kind: Any) -> None:
     """A misspelt name would let the real tool run unasked, also where an embedder's executor stands before it."""
     till = Till(benches, is_own=False, gated=("pya",))

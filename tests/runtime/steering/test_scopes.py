@@ -16,6 +16,7 @@ from harborage.runtime.steering import (
     check_scope,
     required_scope,
 )
+from tests.kit.tables import each_row
 
 RUN = Quadruple("t", "u", "s", "r")
 
@@ -37,13 +38,13 @@ def test_every_control_has_a_least_scope() -> None:
     assert {each.value: str(required_scope(each)) for each in ControlType} == LEAST
 
 
-@pytest.mark.parametrize("unknown", ["", "cancel", "STOP"])
+@each_row("unknown", ["", "cancel", "STOP"])
 def test_an_unknown_control_has_no_scope(unknown: str) -> None:
     """A type that is not one of the nine has no least scope; case matters."""
     assert required_scope(unknown) is None
 
 
-@pytest.mark.parametrize(("type", "scope"), list(itertools.product(ControlType, Scope)))
+@each_row("type, scope", list(itertools.product(ControlType, Scope)))
 def test_a_control_is_open_to_its_least_scope_and_those_above(type: ControlType, scope: Scope) -> None:
     """In its own tenant a caller may send what its scope reaches, and nothing more."""
     if scope >= Scope(LEAST[type]):
@@ -56,8 +57,8 @@ def test_a_control_is_open_to_its_least_scope_and_those_above(type: ControlType,
     assert LEAST[type] in str(caught.value)
 
 
-@pytest.mark.parametrize("tenant", ["other", "", "T"])
-@pytest.mark.parametrize(("type", "scope"), list(itertools.product(ControlType, Scope)))
+@each_row("tenant", ["other", "", "T"])
+@each_row("type, scope", list(itertools.product(ControlType, Scope)))
 def test_another_tenant_takes_an_admin(type: ControlType, scope: Scope, tenant: str) -> None:
     """Any tenant but the run's own, the empty one too, may steer it as an administrator only."""
     if scope is Scope.ADMIN:
@@ -75,7 +76,7 @@ def test_the_type_is_judged_before_the_scope() -> None:
         check_scope("STOP", "root", "other", RUN)
 
 
-@pytest.mark.parametrize("scope", ["", "root", "Admin", "ADMIN"])
+@each_row("scope", ["", "root", "Admin", "ADMIN"])
 def test_an_invalid_scope_is_not_taken_for_a_weak_one(scope: str) -> None:
     """A scope that is not one of the three is refused before tenants are compared."""
     with pytest.raises(InvalidScopeError):
