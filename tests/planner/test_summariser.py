@@ -53,7 +53,7 @@ from harborage.planner import (
     TrajectorySummariser,
     TrajectorySummary,
 )
-from harborage.planner.summariser import PROMPT_VERSION, digest, parse_summary
+from harborage.planner.summariser import PROMPT_VERSION, parse_summary, render_digest
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, says, user_text
@@ -349,7 +349,7 @@ ROOMY = 1_000_000
 
 def told(trajectory: Trajectory, *, goal: str = "", limit: int = ROOMY) -> str:
     """The digest as one text."""
-    return "\n".join(digest(trajectory, goal=goal, limit_bytes=limit))
+    return "\n".join(render_digest(trajectory, goal=goal, limit_bytes=limit))
 
 
 def calls(count: int, size: int = 10) -> Trajectory:

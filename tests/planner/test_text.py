@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.llm import Content
-from harborage.planner.text import clipped, cut, one_line, render_result, shown_name, text_content
+from harborage.planner.text import clip, one_line, printable_name, render_value, to_content, truncate
 from tests.kit.tables import each_row
 
 
@@ -39,12 +39,12 @@ def test_one_line():
 )
 def test_any_value(value, text):
     """Text keeps its lines, bytes show only their length, JSON is compact and sorted, and nothing fails."""
-    assert render_result(value) == text
+    assert render_value(value) == text
 
 
 def test_a_short_text_is_a_text():
     """Nothing is split that need not be."""
-    assert text_content("a\n" * 4_000) == Content(text="a\n" * 4_000)
+    assert to_content("a\n" * 4_000) == Content(text="a\n" * 4_000)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_short_text_is_a_text():
 )
 def test_a_long_text_in_parts(text):
     """The parts are the text, none is long, and each ends with a line where one ends near."""
-    parts = text_content(text).parts
+    parts = to_content(text).parts
     assert "".join(part.text for part in parts) == text
     assert all(0 < len(part.text) <= 8_000 for part in parts)
     if "\n" in text[4_000:7_000]:
@@ -61,32 +61,32 @@ def test_a_long_text_in_parts(text):
 
 def test_a_part_shows_something():
     """A stretch of blanks would be refused, and nobody misses it."""
-    parts = text_content("x" * 8_000 + " " * 8_000 + "y").parts
+    parts = to_content("x" * 8_000 + " " * 8_000 + "y").parts
     assert [part.text[0] for part in parts] == ["x", "y"]
 
 
 @given(st.text(), st.integers(3, 300))
 def test_clipped_text_fits(text, limit):
     """Clipped text never exceeds its limit in bytes, and short text is left alone."""
-    cut = clipped(text, limit)
-    assert len(cut.encode()) <= limit
+    truncate = clip(text, limit)
+    assert len(truncate.encode()) <= limit
     if len(text.encode()) <= limit:
-        assert cut == text
+        assert truncate == text
     else:
-        assert cut.endswith("...")
-        assert text.startswith(cut[:-3])
+        assert truncate.endswith("...")
+        assert text.startswith(truncate[:-3])
 
 
 def test_clipping_takes_any_text():
     """Text that is no valid Unicode is clipped too."""
-    assert clipped("\ud800x") == "?x"
+    assert clip("\ud800x") == "?x"
 
 
 def test_cutting():
     """What is longer than the limit ends in an ellipsis, never inside a character."""
-    assert cut("abcd", 4) == "abcd"
-    assert cut("abcde", 4) == "abcd…"
-    assert cut("aüüü", 4) == "aü…"
+    assert truncate("abcd", 4) == "abcd"
+    assert truncate("abcde", 4) == "abcd…"
+    assert truncate("aüüü", 4) == "aü…"
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_cutting():
 )
 def test_names(name, shown):
     """A name is shown on one line, in at most 64 bytes, and never as nothing."""
-    assert shown_name(name) == shown
+    assert printable_name(name) == shown

@@ -141,7 +141,7 @@ async def test_a_tool_gets_what_the_framework_injects(brain_model: Any) -> None:
     await outcome(adapted)
     who, peeked = shown(brain.seen[1].messages, Role.TOOL)
     assert who == "user c1 c1"
-    assert "the graph's state is not there" in peeked
+    assert "the graph's state, which the runtime does not have" in peeked
 
 
 async def test_what_a_tool_says_went_wrong_is_a_failure(brain_model: Any) -> None:

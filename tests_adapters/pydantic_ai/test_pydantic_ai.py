@@ -193,7 +193,7 @@ async def test_a_whole_toolset_that_asks_for_approval_is_held() -> None:
 
 @pytest.mark.parametrize(
     ("raised", "told"),
-    [(ModelRetry("try a smaller one"), "try a smaller one"), (CallDeferred(), "left to somebody else")],
+    [(ModelRetry("try a smaller one"), "try a smaller one"), (CallDeferred(), "left to another system")],
 )
 async def test_what_a_tool_asks_of_its_framework_is_told(raised: Exception, told: str) -> None:
     """A retry that a tool asks for goes to the model at once; what only the framework can do is an error."""

@@ -18,7 +18,7 @@ from harborage.events import EventType, TrajectoryCompressedPayload, TrajectoryC
 from harborage.planner.context import publish, raise_if_cancelled, require_identity
 from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, SpawnTask, decision_kind
 from harborage.planner.errors import EmptySummaryError, InvalidConfigError, NilTrajectoryError
-from harborage.planner.text import clipped
+from harborage.planner.text import clip
 from harborage.planner.trajectory import Step, Trajectory, TrajectorySummary
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ __all__ = [
     "CompressionRunner",
     "Summariser",
     "TokenEstimator",
+    "apply_summary",
     "default_token_estimator",
     "mechanical_fold",
-    "stamp",
 ]
 
 TokenEstimator: TypeAlias = Callable[[Trajectory | None], int]
@@ -110,7 +110,7 @@ class CompressionRunner:
         await self._compress(run, known, self._estimate(run, known))
 
     async def _compress(self, run: RunContext, trajectory: Trajectory, estimate: int) -> None:
-        stamp(run, trajectory, await self._summarise(run, trajectory, estimate), estimate)
+        apply_summary(run, trajectory, await self._summarise(run, trajectory, estimate), estimate)
 
     def _estimate(self, run: RunContext, trajectory: Trajectory) -> int:
         """The tokens of the history, or of what came after its summary."""
@@ -139,7 +139,7 @@ class CompressionRunner:
         return summary
 
 
-def stamp(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, estimate: int) -> None:
+def apply_summary(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, estimate: int) -> None:
     """Let `summary` stand for all steps so far, and tell of it. `estimate` is the size that the history had."""
     before = len(trajectory.steps)
     trajectory.summarise(summary)
@@ -167,7 +167,7 @@ def _tell_failure(run: RunContext, trajectory: Trajectory, estimate: int, code: 
         steps_observed=len(trajectory.steps),
         token_estimate=estimate,
         error_code=code,
-        error_message=clipped(message),
+        error_message=clip(message),
         occurred_at=run.now(),
     )
     publish(run, EventType.TRAJECTORY_COMPRESSION_FAILED, failed)

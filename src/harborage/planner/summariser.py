@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from harborage.planner.context import RunContext
     from harborage.planner.trajectory import SteeringInjection, Step
 
-from harborage.planner.text import cut
+from harborage.planner.text import truncate
 
 __all__ = [
     "PROMPT_VERSION",
     "TrajectorySummariser",
-    "digest",
     "parse_summary",
+    "render_digest",
 ]
 
 PROMPT_VERSION: Final = "v1"
@@ -126,10 +126,10 @@ class TrajectorySummariser:
         return await self._client.complete(self._request(run, trajectory, limit))
 
     def _request(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteRequest:
-        told = chunk_lines(digest(trajectory, goal=run.goal, limit_bytes=limit))
+        history = chunk_lines(render_digest(trajectory, goal=run.goal, limit_bytes=limit))
         return CompleteRequest(
             model=self._model,
-            messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, told)),
+            messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, history)),
             response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, _SCHEMA),
             validator=_check,
             deadline=run.budget.deadline,
@@ -214,7 +214,7 @@ _LEAST_BYTES: Final = 1_000
 _NOTHING: Final = "(nothing)"
 
 
-def digest(trajectory: Trajectory, *, goal: str = "", limit_bytes: int) -> list[str]:
+def render_digest(trajectory: Trajectory, *, goal: str = "", limit_bytes: int) -> list[str]:
     """The lines that tell a history in about `limit_bytes`, at least in about a thousand.
 
     Where `trajectory.summary` is set it stands for the steps before `steps_summarised`, which are left out. When the
@@ -252,10 +252,10 @@ def _fitted(entries: Sequence[_Entry], limit: int) -> list[str]:
 def _goal_lines(trajectory: Trajectory, goal: str) -> Iterator[str]:
     wanted = goal or trajectory.query
     yield "[Goal]"
-    yield cut(wanted, _GOAL_BYTES) or "(none)"
+    yield truncate(wanted, _GOAL_BYTES) or "(none)"
     if trajectory.query and trajectory.query != wanted:
         yield "[First request]"
-        yield cut(trajectory.query, _GOAL_BYTES)
+        yield truncate(trajectory.query, _GOAL_BYTES)
 
 
 def _summary_lines(summary: TrajectorySummary | None, steps: int) -> Iterator[str]:
@@ -263,11 +263,11 @@ def _summary_lines(summary: TrajectorySummary | None, steps: int) -> Iterator[st
         return
     yield f"[Summary of the first {steps} steps]"
     for name in ("goals", "facts", "pending"):
-        yield from (f"{name}: {cut(line, _SUMMARY_LINE_BYTES)}" for line in getattr(summary, name))
+        yield from (f"{name}: {truncate(line, _SUMMARY_LINE_BYTES)}" for line in getattr(summary, name))
     for name in ("last_output_digest", "note"):
         text = getattr(summary, name)
         if text:
-            yield f"{name}: {cut(text, _SUMMARY_LINE_BYTES)}"
+            yield f"{name}: {truncate(text, _SUMMARY_LINE_BYTES)}"
 
 
 def _entries(trajectory: Trajectory, first: int) -> Iterator[_Entry]:
@@ -291,15 +291,17 @@ def _steered(injection: SteeringInjection) -> _Entry:
             told = f"the goal became: {goal}"
         case _:
             told = f"context was added: {_rendered(injection.payload)}"
-    return _Entry(cut(told, _INPUT_BYTES), cut(told, 2 * _SHORT_BYTES))
+    return _Entry(truncate(told, _INPUT_BYTES), truncate(told, 2 * _SHORT_BYTES))
 
 
 def _step(step: Step, number: int) -> _Entry:
     deeds, outcomes = _deeds(step.action), _outcomes(step)
     bound = max(_SHORT_BYTES, 2 * _OUTCOME_BYTES // (len(outcomes) + 1))
-    full = f"step {number}: {cut(deeds, _ARGS_BYTES)}" + "".join(f"\n  -> {cut(one, bound)}" for one in outcomes)
-    seen = cut(" | ".join(outcomes), _SHORT_BYTES)
-    return _Entry(full, f"step {number}: {cut(deeds, _SHORT_BYTES)} -> {seen}")
+    full = f"step {number}: {truncate(deeds, _ARGS_BYTES)}" + "".join(
+        f"\n  -> {truncate(one, bound)}" for one in outcomes
+    )
+    seen = truncate(" | ".join(outcomes), _SHORT_BYTES)
+    return _Entry(full, f"step {number}: {truncate(deeds, _SHORT_BYTES)} -> {seen}")
 
 
 def _deeds(action: Any) -> str:

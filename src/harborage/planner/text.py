@@ -10,13 +10,13 @@ import msgspec
 from harborage import codec
 from harborage.llm import Content, TextPart
 
-__all__ = ["as_object", "clipped", "cut", "one_line", "render_result", "shown_name", "text_content"]
+__all__ = ["clip", "one_line", "printable_name", "render_value", "to_content", "to_object", "truncate"]
 
 _PIECE_CHARS: Final = 8_000
 _NAME_BYTES: Final = 64
 
 
-def text_content(text: str) -> Content:
+def to_content(text: str) -> Content:
     """`text` as a message's content; a long one in several parts.
 
     One heavy text would be refused as raw content that leaked into the prompt. This is for what is meant to be there.
@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\r", " ").strip()
 
 
-def render_result(value: Any) -> str:
+def render_value(value: Any) -> str:
     """`value` as a tool's answer: text as it is, bytes by their length alone, everything else as compact JSON."""
     match value:
         case None:
@@ -59,7 +59,7 @@ def render_result(value: Any) -> str:
             return _as_json(value)
 
 
-def as_object(value: Any) -> dict[str, Any] | None:
+def to_object(value: Any) -> dict[str, Any] | None:
     """The JSON object that `value` is, spells or converts to; None for anything else."""
     if value is None or isinstance(value, dict):
         return value
@@ -79,7 +79,7 @@ def _as_json(value: Any) -> str:
         return f"({type(value).__name__} without a JSON form)"
 
 
-def clipped(text: str, limit: int = 256) -> str:
+def clip(text: str, limit: int = 256) -> str:
     """`text` in at most `limit` bytes of UTF-8; what is longer loses its end to `...`, never half a character."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit:
@@ -87,13 +87,13 @@ def clipped(text: str, limit: int = 256) -> str:
     return encoded[: limit - 3].decode("utf-8", "ignore") + "..."
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """`text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
     encoded = text.encode("utf-8", "replace")
     return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
 
-def shown_name(tool: str) -> str:
+def printable_name(tool: str) -> str:
     """A tool's name as the model wrote it, made safe for one line of a message."""
     plain = "".join(character if character.isprintable() else " " for character in tool)
-    return cut(plain, _NAME_BYTES) if plain.strip() else "<empty>"
+    return truncate(plain, _NAME_BYTES) if plain.strip() else "<empty>"

@@ -115,9 +115,9 @@ def test_sections_about_native_calls_are_dropped() -> None:
 
 def test_the_prompt_of_the_planner_leaves_nothing() -> None:
     """Every fixed section of the built-in prompt is one that is dropped."""
-    from harborage.planner.react.prompt import default_sections
+    from harborage.planner.react.prompt import render_default_sections
 
-    assert compacted("\n\n".join(default_sections("2026-01-31")), 999) == ""
+    assert compacted("\n\n".join(render_default_sections("2026-01-31")), 999) == ""
 
 
 def test_notes_are_what_the_system_messages_say() -> None:

@@ -36,8 +36,17 @@ from harborage.planner.adapters import (
     adapt_openai_agents,
     adapt_pydantic_ai,
 )
-from harborage.planner.adapters.base import Chunks, OneTurnPlanner, Turn, Used, adapted, always_ask, answered, framework
-from harborage.planner.adapters.messages import last_results, results
+from harborage.planner.adapters.base import (
+    ChunkStream,
+    OneTurnPlanner,
+    Turn,
+    TurnUsage,
+    always_ask,
+    import_framework,
+    make_adapted,
+    make_finish,
+)
+from harborage.planner.adapters.messages import iter_results, list_last_results
 from harborage.planner.conformance import Capabilities, Harness, run_conformance
 from harborage.planner.finish import FinishPlanner
 from harborage.tools import CallContext, SideEffect, Tool, ToolResult
@@ -78,12 +87,12 @@ def test_what_a_framework_lacks_is_its_own_error(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "framework_that_is_broken.py").write_text("import no_such_module_anywhere")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
-        framework("framework_that_is_broken", "extra", "this test")
+        import_framework("framework_that_is_broken", "extra")
 
 
 async def test_a_gated_tool_refuses_until_its_approvals_are_taken() -> None:
     """Forgetting the approvals opens nothing; reading them hands them over."""
-    made = adapted(FinishPlanner(), [(Tool("pay"), pay), (Tool("look"), pay)], {"pay": always_ask}, None)
+    made = make_adapted(FinishPlanner(), [(Tool("pay"), pay), (Tool("look"), pay)], {"pay": always_ask}, None)
     gated, free = made.tools
     with pytest.raises(ApprovalsNotTakenError, match=r"approvals=adapted\.approvals"):
         await gated.body(b"{}", PAY_CALL)
@@ -95,7 +104,7 @@ async def test_a_gated_tool_refuses_until_its_approvals_are_taken() -> None:
 def test_calls_are_not_repeated_unless_somebody_says_so() -> None:
     """Like its framework, an adapted tool is tried once; what the program says of a tool wins."""
     options: Any = {"pay": {"side_effects": SideEffect.WRITE, "tags": ("money",)}}
-    (tool,) = adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, options).tools
+    (tool,) = make_adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, options).tools
     assert (tool.tool.side_effects, tool.tool.tags) == (SideEffect.WRITE, ("money",))
     assert tool.policy.max_retries == 0
 
@@ -103,7 +112,7 @@ def test_calls_are_not_repeated_unless_somebody_says_so() -> None:
 def test_options_for_an_unknown_tool_are_refused() -> None:
     """A slip in a name is an error, because a tool would run without what was said about it."""
     with pytest.raises(InvalidConfigError, match="pya"):
-        adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, {"pya": {}})
+        make_adapted(FinishPlanner(), [(Tool("pay"), pay)], {}, {"pya": {}})
 
 
 def test_a_refusal_names_the_part_and_the_reason() -> None:
@@ -120,8 +129,8 @@ CALL = CallTool("look", b"{}", "c1")
 def giving(turn: Turn) -> OneTurnPlanner:
     """A planner whose framework takes this turn."""
 
-    async def take(run: RunContext, chunks: Chunks) -> Turn:
-        chunks.say("said")
+    async def take(run: RunContext, chunks: ChunkStream) -> Turn:
+        chunks.add_text("said")
         return turn
 
     return OneTurnPlanner("test", take)
@@ -130,7 +139,7 @@ def giving(turn: Turn) -> OneTurnPlanner:
 def never() -> OneTurnPlanner:
     """A planner whose framework must not be asked."""
 
-    async def take(run: RunContext, chunks: Chunks) -> Turn:
+    async def take(run: RunContext, chunks: ChunkStream) -> Turn:
         raise AssertionError("the model was asked")
 
     return OneTurnPlanner("test", take)
@@ -141,7 +150,7 @@ async def test_a_turn_is_one_decision() -> None:
     run = RunContext(quadruple=WHO)
     assert await giving(Turn(calls=[CALL])).next(run) == CALL
     assert await giving(Turn(calls=[CALL, CALL])).next(run) == CallParallel((CALL, CALL))
-    finish = answered("done", "test")
+    finish = make_finish("done", "test")
     assert await giving(Turn(finish=finish)).next(run) is finish
 
 
@@ -165,13 +174,13 @@ async def test_what_came_beside_the_decision_is_handed_on() -> None:
     events: list[Any] = []
     run = RunContext(
         quadruple=WHO,
-        on_reasoning=lambda text: noted.update(thought=text),
-        on_assistant_content=lambda text: noted.update(said=text),
+        on_reasoning=lambda text: noted.update(reasoning=text),
+        on_assistant_content=lambda text: noted.update(text=text),
         emit=events.append,
     )
-    turn = Turn(calls=[CALL], said="let me see", thought="hm", used=[Used("m", 3, 4, 1, 0.5), Used("m")])
+    turn = Turn(calls=[CALL], text="let me see", reasoning="hm", usage=[TurnUsage("m", 3, 4, 1, 0.5), TurnUsage("m")])
     await giving(turn).next(run)
-    assert noted == {"thought": "hm", "said": "let me see"}
+    assert noted == {"reasoning": "hm", "text": "let me see"}
     assert [event.type for event in events] == [EventType.LLM_COST_RECORDED] * 2
     first = events[0].payload
     assert (first.usage.total_tokens, first.usage.reasoning_tokens, first.cost.total_cost) == (7, 1, 0.5)
@@ -181,8 +190,8 @@ async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
     """Whoever listens hears the end exactly once."""
     heard: list[tuple[str, bool, ChunkKind]] = []
 
-    async def take(run: RunContext, chunks: Chunks) -> Turn:
-        chunks.think("hm")
+    async def take(run: RunContext, chunks: ChunkStream) -> Turn:
+        chunks.add_reasoning("hm")
         raise ConnectionError("gone")
 
     run = RunContext(quadruple=WHO, on_chunk=lambda *chunk: heard.append(chunk))
@@ -194,12 +203,12 @@ async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
 def test_a_restart_voids_only_what_was_streamed() -> None:
     """Asking again is told when something had been passed on, and only then."""
     heard: list[tuple[str, bool, ChunkKind]] = []
-    chunks = Chunks(lambda *chunk: heard.append(chunk))
+    chunks = ChunkStream(lambda *chunk: heard.append(chunk))
     chunks.restart()
-    chunks.say("")
+    chunks.add_text("")
     chunks.restart()
     assert heard == []
-    chunks.say("x")
+    chunks.add_text("x")
     chunks.restart()
     chunks.restart()
     assert heard == [("x", False, "content"), ("", False, "reset")]
@@ -207,8 +216,8 @@ def test_a_restart_voids_only_what_was_streamed() -> None:
 
 def test_without_a_listener_nothing_is_streamed() -> None:
     """A run that nobody watches costs no streaming."""
-    chunks = Chunks(None)
-    chunks.say("x")
+    chunks = ChunkStream(None)
+    chunks.add_text("x")
     chunks.restart()
     chunks.close()
     assert not chunks
@@ -217,17 +226,17 @@ def test_without_a_listener_nothing_is_streamed() -> None:
 @pytest.mark.parametrize("payload", [None, ""])
 def test_an_answer_that_says_nothing_is_no_path(payload: Any) -> None:
     """An empty answer is not success; anything else is, an empty object too."""
-    assert answered(payload, "test").reason is FinishReason.NO_PATH
-    assert answered({}, "test").reason is FinishReason.GOAL
-    assert answered(0, "test").payload == 0
+    assert make_finish(payload, "test").reason is FinishReason.NO_PATH
+    assert make_finish({}, "test").reason is FinishReason.GOAL
+    assert make_finish(0, "test").payload == 0
 
 
 def test_results_are_told_by_tool() -> None:
     """Failed calls and failed branches give nothing; branches come in their order."""
     failed = Step(action=CALL, observation={"error": "no"})
-    assert list(results(failed)) == []
-    assert list(results(Step(action=CALL, error="no", observation=1))) == []
-    assert list(results(Step(action=CALL, observation={"error": "no", "more": 1}))) == [
+    assert list(iter_results(failed)) == []
+    assert list(iter_results(Step(action=CALL, error="no", observation=1))) == []
+    assert list(iter_results(Step(action=CALL, observation={"error": "no", "more": 1}))) == [
         ("look", {"error": "no", "more": 1})
     ]
     joined = ParallelObservation(
@@ -238,22 +247,22 @@ def test_results_are_told_by_tool() -> None:
         )
     )
     parallel = CallParallel((CallTool("one"), CallTool("two"), CallTool("three")))
-    assert list(results(Step(action=parallel, observation=joined))) == [("one", "a"), ("three", "c")]
-    assert list(results(Step(action=Finish(FinishReason.GOAL)))) == []
+    assert list(iter_results(Step(action=parallel, observation=joined))) == [("one", "a"), ("three", "c")]
+    assert list(iter_results(Step(action=Finish(FinishReason.GOAL)))) == []
 
 
 def test_last_results_are_void_once_somebody_spoke() -> None:
     """What a person said after the last step is answered by the model, not by a tool's result."""
     trajectory = Trajectory(steps=[Step(action=CALL, observation="seen")])
-    assert last_results(trajectory) == [("look", "seen")]
-    assert last_results(None) == last_results(Trajectory()) == []
+    assert list_last_results(trajectory) == [("look", "seen")]
+    assert list_last_results(None) == list_last_results(Trajectory()) == []
     trajectory.steering_inputs.append(SteeringInjection(kind="user_message", payload={"message": "hi"}, at_step=1))
-    assert last_results(trajectory) == []
+    assert list_last_results(trajectory) == []
 
 
 async def test_it_conforms_as_a_planner() -> None:
     """The pack of every planner passes."""
-    planner = giving(Turn(finish=answered("done", "test")))
+    planner = giving(Turn(finish=make_finish("done", "test")))
     report = await run_conformance(
         Harness(planner=lambda: planner, wake_mode=WakeMode.PUSH, capabilities=Capabilities.HONOURS_CANCEL_CONTROL)
     )

@@ -19,14 +19,14 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.planner.adapters.messages import conversation, has_media, plain_text, stub_text
+from harborage.planner.adapters.messages import build_messages, has_media, render_stub, render_text
 
 WHO = Quadruple("tenant", "user", "session", "run")
 
 
 def seen(run: RunContext) -> list[tuple[str, str]]:
     """The conversation as roles and texts."""
-    return [(str(message.role), plain_text(message)) for message in conversation(run)]
+    return [(str(message.role), render_text(message)) for message in build_messages(run)]
 
 
 def a_run(trajectory: Trajectory | None = None, **fields: object) -> RunContext:
@@ -95,18 +95,18 @@ def test_background_results_and_context_are_told() -> None:
 def test_attachments_come_with_the_request() -> None:
     """Pictures are media; everything else is a stub in words."""
     picture = InputArtifactView(id="a1", mime="image/png", bytes=b"\x89PNG")
-    (first,) = conversation(a_run(Trajectory(), input_artifacts=[picture]))
+    (first,) = build_messages(a_run(Trajectory(), input_artifacts=[picture]))
     assert has_media(first)
     paper = InputArtifactView(id="a2", mime="text/csv", filename="t.csv")
-    (second,) = conversation(a_run(Trajectory(), input_artifacts=[paper]))
+    (second,) = build_messages(a_run(Trajectory(), input_artifacts=[paper]))
     assert not has_media(second)
-    assert "t.csv" in plain_text(second)
+    assert "t.csv" in render_text(second)
 
 
 def test_text_in_pieces_is_one_text() -> None:
     """A long text that was cut into pieces reads as before."""
     message = ChatMessage(Role.USER, Content(parts=(TextPart("one "), TextPart("text"))))
-    assert (plain_text(message), has_media(message)) == ("one text", False)
+    assert (render_text(message), has_media(message)) == ("one text", False)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_text_in_pieces_is_one_text() -> None:
 )
 def test_a_part_in_words(part: object, text: str) -> None:
     """What cannot be sent as a medium is named, never dropped."""
-    assert stub_text(part) == text
+    assert render_stub(part) == text

@@ -27,7 +27,7 @@ from harborage.planner.deterministic import (
     SpawnAndAwaitStep,
     WatchGroupStep,
 )
-from harborage.planner.deterministic.groups import RunMemory
+from harborage.planner.deterministic.groups import RunStates
 from harborage.planner.spawning import SpawnDepthExceededError, spawn_request
 from harborage.tasks import (
     GroupNotFoundError,
@@ -686,7 +686,7 @@ class Listening:
 
 def test_a_run_finds_what_was_remembered():
     """A run gets the same value every time, and another run another one."""
-    memory = RunMemory(Listening(), list)
+    memory = RunStates(Listening(), list)
     memory.of(RUN).append(1)
     assert memory.of(RUN) == [1]
     for other in (
@@ -701,7 +701,7 @@ def test_a_run_finds_what_was_remembered():
 
 def test_a_forgotten_run_begins_anew():
     """After it was forgotten a run finds nothing; forgetting it again changes nothing."""
-    memory = RunMemory(Listening(), list)
+    memory = RunStates(Listening(), list)
     memory.of(RUN).append(1)
     memory.forget(RUN)
     memory.forget(RUN)
@@ -712,7 +712,7 @@ def test_a_forgotten_run_begins_anew():
 def test_it_listens_only_while_it_remembers():
     """There is one listener while any run is remembered, and none otherwise, so that nothing keeps the memory alive."""
     registry = Listening()
-    memory = RunMemory(registry, list)
+    memory = RunStates(registry, list)
     assert not registry.listeners
     memory.of(RUN)
     memory.of(Quadruple("t", "u", "s", "r-2"))
@@ -730,7 +730,7 @@ async def test_a_run_whose_task_ends_is_forgotten(end, registry):
     """However the run's own task ends, the run is forgotten, and others are not."""
     who = Quadruple("t", "u", "s")
     handle = await registry.spawn(SpawnRequest(identity=who, kind=TaskKind.FOREGROUND))
-    memory = RunMemory(registry, list)
+    memory = RunStates(registry, list)
     memory.of(who.identity.with_run(handle.id))
     memory.of(RUN)
     memory.of(Quadruple("other", "u", "s", handle.id))
@@ -748,7 +748,7 @@ async def test_a_run_whose_task_ends_is_forgotten(end, registry):
 
 async def test_a_closed_registry_is_told(registry):
     """Remembering a first run on a closed registry is an error, not a leak."""
-    memory = RunMemory(registry, list)
+    memory = RunStates(registry, list)
     await registry.aclose()
     with pytest.raises(RegistryClosedError):
         memory.of(RUN)

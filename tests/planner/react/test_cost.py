@@ -18,7 +18,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.react import ReActPlanner
-from harborage.planner.react.replay import Replay
+from harborage.planner.react.transcript import Transcript
 from harborage.planner.trajectory import UNSET_TIME
 from harborage.testing.llm import calls_tools
 
@@ -132,7 +132,7 @@ async def test_what_is_kept_dies_with_the_history(make_run):
     observation = Counted()
     run = make_run(trajectory=Trajectory(steps=[Step(action=CallTool("a"), observation=observation)]))
     await planner.next(run)
-    kept = next(value for value in vars(run.trajectory).values() if isinstance(value, Replay))
+    kept = next(value for value in vars(run.trajectory).values() if isinstance(value, Transcript))
     assert len(kept.messages(run.trajectory)) == 2
     # A trajectory takes no weak reference, so its step's observation stands for it.
     gone = weakref.ref(observation)
@@ -149,5 +149,5 @@ async def test_a_summary_lets_go_of_what_it_stands_for(make_run):
     await planner.next(run)
     trajectory.summarise(TrajectorySummary(note="n"))
     await planner.next(run)
-    kept = next(value for value in vars(trajectory).values() if isinstance(value, Replay))
+    kept = next(value for value in vars(trajectory).values() if isinstance(value, Transcript))
     assert kept.messages(trajectory) == []

@@ -23,7 +23,7 @@ from harborage.planner import (
     resolve,
 )
 from harborage.planner.react import DefaultPromptBuilder, ReActPlanner
-from harborage.planner.react.prompt import planning_constraints
+from harborage.planner.react.prompt import render_planning_constraints
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.tools import Tool, ToolExample, Transport
 
@@ -123,11 +123,11 @@ async def test_every_hint_and_nudge_has_an_effect(make_run, catalog):
     }
     assert sorted(hints) == sorted(PlanningHints.__struct_fields__)
     for name, value in hints.items():
-        assert planning_constraints(PlanningHints(**{name: value})), name
+        assert render_planning_constraints(PlanningHints(**{name: value})), name
     budget = {"max_steps": 3, "max_cost_usd": 1.0, "max_latency_ms": 10}
     assert sorted(budget) == sorted(BudgetHints.__struct_fields__)
     for name, value in budget.items():
-        assert planning_constraints(PlanningHints(budget=BudgetHints(**{name: value}))), name
+        assert render_planning_constraints(PlanningHints(budget=BudgetHints(**{name: value}))), name
     nudges = {"max_parallel": 1, "prefer_transport": "mcp"}
     assert sorted(nudges) == sorted(PlanningNudges.__struct_fields__)
     for name, value in nudges.items():

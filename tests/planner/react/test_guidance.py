@@ -21,9 +21,9 @@ from harborage.planner import (
 )
 from harborage.planner.react import RepairTier, repair_tier
 from harborage.planner.react.guidance import (
-    apply_declarative_outcome,
-    dispatches_declarative_action,
-    guidance_lines,
+    count_declarative_outcome,
+    is_declarative_action,
+    select_guidance,
     update_counters,
 )
 from harborage.planner.repair import RepairSignals
@@ -60,7 +60,7 @@ def test_no_text_is_used_twice():
 
 def test_lines_come_in_a_fixed_order():
     """Each counter that is up has one line: how to end, arguments, several actions."""
-    lines = guidance_lines(RepairCounters(finish_repair=3, args_repair=1, multi_action=2))
+    lines = select_guidance(RepairCounters(finish_repair=3, args_repair=1, multi_action=2))
     assert [(line.counter, line.tier, line.count) for line in lines] == [
         ("finish", "critical", 3),
         ("args", "reminder", 1),
@@ -77,7 +77,7 @@ def test_every_combination_has_its_texts():
     """Whatever the counters, there is one line for each that is up, and reading them changes nothing."""
     for counts in itertools.product(range(5), repeat=3):
         counters = RepairCounters(*counts)
-        lines = guidance_lines(counters)
+        lines = select_guidance(counters)
         assert len(lines) == sum(count > 0 for count in counts)
         assert all(line.text.startswith(f"{line.tier}: ") for line in lines)
         assert counters == RepairCounters(*counts)
@@ -85,7 +85,7 @@ def test_every_combination_has_its_texts():
 
 def test_no_counters_no_guidance():
     """A run without counters gets none."""
-    assert guidance_lines(None) == []
+    assert select_guidance(None) == []
 
 
 ESCAPE = CallTool("declarative_action")
@@ -161,7 +161,7 @@ def test_a_declarative_outcome(make_run, name, slot):
     """Each flag of the last step's outcome counts once, in whatever form; what cannot be read counts nothing."""
     observed, counts = OUTCOMES[name]
     run = make_run(trajectory=Trajectory(steps=[Step(action=ESCAPE, **{slot: observed})]))
-    assert apply_declarative_outcome(run) is any(counts)
+    assert count_declarative_outcome(run) is any(counts)
     counters = run.repair_counters
     assert (counters.finish_repair, counters.args_repair, counters.multi_action) == counts
 
@@ -171,7 +171,7 @@ def test_what_the_model_was_shown_wins(make_run):
     bad, clean = {"repair_outcome": {"args_repaired": True}}, {"repair_outcome": {}}
     for shown, expected in ((clean, False), ("a cut text", True), (None, True)):
         step = Step(action=ESCAPE, observation=bad, llm_observation=shown)
-        assert apply_declarative_outcome(make_run(trajectory=Trajectory(steps=[step]))) is expected
+        assert count_declarative_outcome(make_run(trajectory=Trajectory(steps=[step]))) is expected
 
 
 def test_only_the_last_step_and_only_that_tool(make_run):
@@ -185,9 +185,9 @@ def test_only_the_last_step_and_only_that_tool(make_run):
         Trajectory(steps=[Step(action=CallParallel((ESCAPE,)), observation=bad)]),
         Trajectory(steps=[Step(action=None, observation=bad)]),
     ):
-        assert not apply_declarative_outcome(make_run(trajectory=trajectory))
+        assert not count_declarative_outcome(make_run(trajectory=trajectory))
     step = Step(action=ESCAPE, observation=bad)
-    assert not apply_declarative_outcome(make_run(repair_counters=None, trajectory=Trajectory(steps=[step])))
+    assert not count_declarative_outcome(make_run(repair_counters=None, trajectory=Trajectory(steps=[step])))
 
 
 def test_a_history_that_was_read_back(make_run):
@@ -195,7 +195,7 @@ def test_a_history_that_was_read_back(make_run):
     bad = {"repair_outcome": {"args_repaired": True}}
     trajectory = Trajectory(steps=[Step(action=ESCAPE, observation=bad)])
     again = Trajectory.deserialize(codec.encode(trajectory))
-    assert apply_declarative_outcome(make_run(trajectory=again))
+    assert count_declarative_outcome(make_run(trajectory=again))
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_a_history_that_was_read_back(make_run):
 )
 def test_dispatching_the_declarative_action(decision, expected):
     """It is dispatched alone or in any branch."""
-    assert dispatches_declarative_action(decision) is expected
+    assert is_declarative_action(decision) is expected

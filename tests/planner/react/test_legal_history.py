@@ -93,7 +93,7 @@ moments = st.lists(steps | inputs | st.just("summarise") | st.just("look"), max_
 @pytest.fixture(autouse=True, scope="module")
 def _quiet():
     """Missing observations are many here, and their warnings are tested elsewhere."""
-    logger = logging.getLogger("harborage.planner.react.replay")
+    logger = logging.getLogger("harborage.planner.react.transcript")
     before = logger.level
     logger.setLevel(logging.ERROR)
     yield

@@ -6,8 +6,14 @@ import pytest
 
 from harborage.llm import ArtifactStub
 from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation, ParallelObservation, Step
-from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, fetch_call, heavy_text, observation_body
-from harborage.planner.text import render_result
+from harborage.planner.react.observations import (
+    PLACEHOLDER,
+    render_branches,
+    render_fetch_call,
+    render_heavy_result,
+    render_observation,
+)
+from harborage.planner.text import render_value
 from tests.kit.tables import each_row
 
 REF = 'artifact_fetch(ref="art-1")'
@@ -55,13 +61,13 @@ HEAVY = {
 def test_heavy_results(name):
     """A heavy result shows its excerpt and the call that reads the rest; the wrapper itself is not shown."""
     value, text = HEAVY[name]
-    assert heavy_text(value) == text
+    assert render_heavy_result(value) == text
 
 
 def test_fields_that_were_left_out():
     """Where fields were cut, the excerpt stays as it is and the footer, behind a blank line, speaks of fields."""
     preview = '{"body":"[omitted: 9000 bytes]","n":1}'
-    shown = heavy_text(wrapper(preview=preview))
+    shown = render_heavy_result(wrapper(preview=preview))
     excerpt, footer = shown.split("\n\n")
     assert excerpt == preview
     assert REF in footer
@@ -84,38 +90,38 @@ def test_fields_that_were_left_out():
 )
 def test_what_is_not_heavy(value):
     """A tool's own result is not mistaken for a wrapper, though it may have a preview of its own."""
-    assert heavy_text(value) is None
+    assert render_heavy_result(value) is None
 
 
 def test_references_are_quoted():
     """A reference is written as a model has to write it."""
-    assert fetch_call('a"b') == 'artifact_fetch(ref="a\\"b")'
+    assert render_fetch_call('a"b') == 'artifact_fetch(ref="a\\"b")'
 
 
 def test_the_order_of_outcomes():
     """A failure is shown before an error, an error before what was observed, and heavy forms before plain ones."""
     failure = FailureRecord(code="boom", message="it\nbroke", attempts=2)
     heavy, plain = wrapper(), {"n": 1}
-    assert observation_body(Step(failure=failure, error="e", observation=plain)) == "error: boom: it broke"
-    assert observation_body(Step(failure=FailureRecord(code="boom"))) == "error: boom"
-    assert observation_body(Step(error="a\nb", llm_observation=plain)) == "error: a b"
-    assert observation_body(Step(llm_observation=heavy, observation=plain)).startswith("begin ")
-    assert observation_body(Step(llm_observation=plain, observation=heavy)).startswith("begin ")
-    assert observation_body(Step(llm_observation={"shown": 1}, observation={"hidden": 1})) == '{"shown":1}'
-    assert observation_body(Step(observation=plain)) == '{"n":1}'
+    assert render_observation(Step(failure=failure, error="e", observation=plain)) == "error: boom: it broke"
+    assert render_observation(Step(failure=FailureRecord(code="boom"))) == "error: boom"
+    assert render_observation(Step(error="a\nb", llm_observation=plain)) == "error: a b"
+    assert render_observation(Step(llm_observation=heavy, observation=plain)).startswith("begin ")
+    assert render_observation(Step(llm_observation=plain, observation=heavy)).startswith("begin ")
+    assert render_observation(Step(llm_observation={"shown": 1}, observation={"hidden": 1})) == '{"shown":1}'
+    assert render_observation(Step(observation=plain)) == '{"n":1}'
 
 
 @pytest.mark.parametrize("step", [Step(), Step(observation=""), Step(observation=" \n"), Step(llm_observation="")])
 def test_nothing_becomes_the_placeholder(step):
     """An outcome that is missing or empty has a text all the same."""
-    assert observation_body(step) == PLACEHOLDER
+    assert render_observation(step) == PLACEHOLDER
     assert PLACEHOLDER.strip()
 
 
 @pytest.mark.parametrize("value", [0, False, {}, []])
 def test_falsy_is_not_nothing(value):
     """A zero, a no, and an empty list are results."""
-    assert observation_body(Step(observation=value)) == render_result(value)
+    assert render_observation(Step(observation=value)) == render_value(value)
 
 
 def outcome(index: int, **fields) -> ParallelBranchObservation:
@@ -126,7 +132,7 @@ def outcome(index: int, **fields) -> ParallelBranchObservation:
 def test_branches_are_matched_by_index():
     """Each branch has its own outcome, in whatever order they are; one that is missing has the placeholder."""
     seen = ParallelObservation([outcome(2, value=wrapper()), outcome(0, error="no\nway"), outcome(1, value={"n": 1})])
-    bodies = branch_bodies(Step(observation=ParallelObservation(), llm_observation=seen), 4)
+    bodies = render_branches(Step(observation=ParallelObservation(), llm_observation=seen), 4)
     assert bodies[:2] == ["error: no way", '{"n":1}']
     assert bodies[2].startswith("begin ")
     assert bodies[3] == PLACEHOLDER
@@ -135,7 +141,7 @@ def test_branches_are_matched_by_index():
 def test_branches_that_were_read_back():
     """After a restart the aggregate is plain JSON, and means the same."""
     seen = {"branches": [{"index": 1, "value": "b"}, {"index": 0, "tool": "t", "value": "a"}]}
-    assert branch_bodies(Step(observation=seen), 2) == ["a", "b"]
+    assert render_branches(Step(observation=seen), 2) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -149,21 +155,21 @@ def test_branches_that_were_read_back():
 )
 def test_a_parallel_call_that_was_aborted(step, body):
     """Without outcomes of its branches, each of them is told what became of the whole."""
-    assert branch_bodies(step, 3) == [body] * 3
+    assert render_branches(step, 3) == [body] * 3
 
 
 def test_the_whole_aggregate_is_used_where_the_reduced_one_is_none():
     """An aggregate is found in either slot, the one for the model first."""
     whole = ParallelObservation([outcome(0, value="whole")])
-    assert branch_bodies(Step(action=CallTool("x"), observation=whole), 1) == ["whole"]
+    assert render_branches(Step(action=CallTool("x"), observation=whole), 1) == ["whole"]
     seen = ParallelObservation([outcome(0, value="seen")])
-    assert branch_bodies(Step(observation=whole, llm_observation=seen), 1) == ["seen"]
+    assert render_branches(Step(observation=whole, llm_observation=seen), 1) == ["seen"]
 
 
 def test_an_error_is_short():
     """An error that quotes a whole page is cut."""
-    body = observation_body(Step(error="x" * 50_000))
+    body = render_observation(Step(error="x" * 50_000))
     assert body.startswith("error: xxx")
     assert len(body) < 9_000
     assert body.endswith("…")
-    assert branch_bodies(Step(observation=ParallelObservation([outcome(0, error="y" * 50_000)])), 1)[0].endswith("…")
+    assert render_branches(Step(observation=ParallelObservation([outcome(0, error="y" * 50_000)])), 1)[0].endswith("…")

@@ -28,8 +28,8 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder, PromptBuilder
-from harborage.planner.react.guidance import guidance_lines
-from harborage.planner.react.prompt import planning_constraints
+from harborage.planner.react.guidance import select_guidance
+from harborage.planner.react.prompt import render_planning_constraints
 from harborage.testing.provider_rules import check_request
 from harborage.tools import Tool
 from tests.kit.tables import each_row
@@ -404,7 +404,7 @@ def test_an_empty_prompt_is_the_default(make_run):
 def test_guidance(make_run):
     """The operator's words come first, then a blank line, then one line for each slip."""
     counters = RepairCounters(args_repair=1, finish_repair=2)
-    lines = "\n".join(line.text for line in guidance_lines(counters))
+    lines = "\n".join(line.text for line in select_guidance(counters))
     run = make_run(repair_counters=counters)
     assert body(main_text(run, extra="  Be kind.\n"), "additional_guidance") == f"Be kind.\n\n{lines}"
     assert body(main_text(run), "additional_guidance") == lines
@@ -440,7 +440,7 @@ def test_all_constraints():
         preferred_tools=("p",),
         budget=BudgetHints(max_steps=5, max_cost_usd=1.5, max_latency_ms=900),
     )
-    assert planning_constraints(hints).split("\n") == [
+    assert render_planning_constraints(hints).split("\n") == [
         "Constraints: stay here",
         "Preferred tool order: a -> b",
         "Tools that may be called in the same turn:",
@@ -471,16 +471,19 @@ def test_all_constraints():
 )
 def test_no_constraints(make_run, hints):
     """Hints that say nothing are no section."""
-    assert planning_constraints(hints) == ""
+    assert render_planning_constraints(hints) == ""
     assert "planning_constraints" not in main_text(make_run(planning_hints=hints))
 
 
 @each_row("cost, shown", [(2.0, "2"), (100.0, "100"), (0.1, "0.1"), (1e-7, "0.0000001"), (0.0, "0"), (12.5, "12.5")])
 def test_costs_are_short_decimals(cost, shown):
     """A cost is written with as few digits as it needs, never with an exponent."""
-    assert planning_constraints(PlanningHints(budget=BudgetHints(max_cost_usd=cost))) == f"Spend at most ${shown} USD."
+    assert (
+        render_planning_constraints(PlanningHints(budget=BudgetHints(max_cost_usd=cost)))
+        == f"Spend at most ${shown} USD."
+    )
 
 
 def test_a_zero_is_set():
     """A budget of zero is told; only what is not set is left out."""
-    assert planning_constraints(PlanningHints(budget=BudgetHints(max_steps=0))) == "Use at most 0 steps."
+    assert render_planning_constraints(PlanningHints(budget=BudgetHints(max_steps=0))) == "Use at most 0 steps."

@@ -14,7 +14,7 @@ from harborage.planner import (
     Step,
     Trajectory,
 )
-from harborage.planner.react.tools import NO_TOOLS, declared_tools, discovered_tools, listed_tools
+from harborage.planner.react.tools import NO_TOOLS, declare_tools, find_discovered_tools, list_tools
 from harborage.tools import Tool, ToolExample, Transport
 
 CONTROLS = ["_spawn_task", "_await_task"]
@@ -23,13 +23,13 @@ SEARCH = CallTool("tool_search", b'{"query":"x"}')
 
 def names(run) -> list[str]:
     """The names of the declared tools."""
-    return [tool.name for tool in declared_tools(run)]
+    return [tool.name for tool in declare_tools(run)]
 
 
 def test_without_a_catalog_nothing_is_declared(make_run):
     """Not even the controls; the list says that there are no tools."""
-    assert declared_tools(make_run()) == ()
-    assert listed_tools(make_run()) == NO_TOOLS
+    assert declare_tools(make_run()) == ()
+    assert list_tools(make_run()) == NO_TOOLS
 
 
 def test_the_order(make_run, catalog):
@@ -38,7 +38,7 @@ def test_the_order(make_run, catalog):
         catalog=catalog(Tool("b"), Tool("a"), hidden=(Tool("z"), Tool("y"))), discovered_tools=("z", "gone", "y")
     )
     assert names(run) == [*CONTROLS, "b", "a", "z", "y"]
-    assert listed_tools(run) == "- b\n\n- a\n\n- z\n\n- y"
+    assert list_tools(run) == "- b\n\n- a\n\n- z\n\n- y"
 
 
 def test_each_name_once(make_run, catalog):
@@ -48,7 +48,7 @@ def test_each_name_once(make_run, catalog):
         catalog=catalog(first, Tool("a", "second"), Tool(""), Tool("_spawn_task", "mine")), discovered_tools=("a",)
     )
     assert names(run) == [*CONTROLS, "a"]
-    assert declared_tools(run)[-1].description == "first"
+    assert declare_tools(run)[-1].description == "first"
 
 
 def test_finish_is_not_declared(make_run, catalog):
@@ -62,26 +62,26 @@ def test_a_tool_cannot_take_a_reserved_name(make_run, catalog, name):
     for shelf in (catalog(Tool(name, "mine")), catalog(hidden=(Tool(name, "mine"),))):
         run = make_run(catalog=shelf, discovered_tools=(name,))
         assert names(run) == CONTROLS
-        assert all(tool.description != "mine" for tool in declared_tools(run))
-        assert listed_tools(run) == NO_TOOLS
+        assert all(tool.description != "mine" for tool in declare_tools(run))
+        assert list_tools(run) == NO_TOOLS
 
 
 def test_a_declaration(make_run, catalog):
     """A tool is declared with its name, its whole description and its schema."""
     schema = {"type": "object", "properties": {"q": {"type": "string"}}}
-    (declared,) = declared_tools(make_run(catalog=catalog(Tool("a", "does\nit", schema))))[2:]
+    (declared,) = declare_tools(make_run(catalog=catalog(Tool("a", "does\nit", schema))))[2:]
     assert (declared.name, declared.description, declared.schema) == ("a", "does\nit", schema)
 
 
 def test_a_tool_without_arguments(make_run, catalog):
     """Its schema is that of an empty object: providers refuse one that is none."""
-    (declared,) = declared_tools(make_run(catalog=catalog(Tool("a"))))[2:]
+    (declared,) = declare_tools(make_run(catalog=catalog(Tool("a"))))[2:]
     assert declared.schema == {"type": "object", "properties": {}}
 
 
 def test_the_controls(make_run, catalog):
     """They say that they are controls, and their schemas are closed."""
-    spawn, wait = declared_tools(make_run(catalog=catalog()))
+    spawn, wait = declare_tools(make_run(catalog=catalog()))
     for control in (spawn, wait):
         assert "not a data tool" in control.description
         assert control.schema["additionalProperties"] is False
@@ -94,8 +94,8 @@ def test_the_controls(make_run, catalog):
 def test_the_list(make_run, catalog):
     """An entry has a name and a description on one line, and nothing of schemas or side effects."""
     run = make_run(catalog=catalog(Tool("a", "does\nit ", {"type": "object", "title": "T"}), Tool("b", " ")))
-    assert listed_tools(run) == "- a: does it\n\n- b"
-    assert listed_tools(make_run(catalog=catalog())) == NO_TOOLS
+    assert list_tools(run) == "- a: does it\n\n- b"
+    assert list_tools(make_run(catalog=catalog())) == NO_TOOLS
 
 
 def test_examples_are_ranked_and_capped(make_run, catalog):
@@ -107,7 +107,7 @@ def test_examples_are_ranked_and_capped(make_run, catalog):
         ToolExample({"q": "least"}, "as little\nas it takes", ("minimal",)),
     )
     run = make_run(catalog=catalog(Tool("a", "does it", examples=examples), Tool("b")))
-    assert listed_tools(run, 9).split("\n") == [
+    assert list_tools(run, 9).split("\n") == [
         "- a: does it",
         '  example: {"q":"least"} (as little as it takes)',
         '  example: {"q":"both"}',
@@ -116,8 +116,8 @@ def test_examples_are_ranked_and_capped(make_run, catalog):
         "",
         "- b",
     ]
-    assert listed_tools(run).count("example:") == 3
-    assert listed_tools(run, 1).count("example:") == 1
+    assert list_tools(run).count("example:") == 3
+    assert list_tools(run, 1).count("example:") == 1
 
 
 def test_tools_of_the_preferred_transport_come_first(make_run, catalog):
@@ -128,20 +128,20 @@ def test_tools_of_the_preferred_transport_come_first(make_run, catalog):
     assert names(run) == [*CONTROLS, "a", "b", "c"]
     run.hints = wish
     assert names(run) == [*CONTROLS, "b", "a", "c"]
-    assert listed_tools(run) == "- b\n\n- a\n\n- c"
+    assert list_tools(run) == "- b\n\n- a\n\n- c"
 
 
 def test_a_new_tool_is_seen(make_run, catalog):
     """What was made of the tools is used again only while they are the same."""
     shelf = catalog(Tool("a"))
     run = make_run(catalog=shelf)
-    before = declared_tools(run)
-    assert declared_tools(run) is before
+    before = declare_tools(run)
+    assert declare_tools(run) is before
     shelf.tools[0] = Tool("a", "changed")
-    assert declared_tools(run)[-1].description == "changed"
+    assert declare_tools(run)[-1].description == "changed"
     shelf.tools.append(Tool("b"))
     assert names(run)[-1] == "b"
-    assert listed_tools(run) == "- a: changed\n\n- b"
+    assert list_tools(run) == "- a: changed\n\n- b"
 
 
 class Found:
@@ -173,13 +173,13 @@ def test_what_a_search_found(make_run, name, slot):
     """The names are read from a result of any form; one that cannot be read has none."""
     result, found = RESULTS[name]
     run = make_run(trajectory=Trajectory(steps=[Step(action=SEARCH, **{slot: result})]))
-    assert discovered_tools(run) == found
+    assert find_discovered_tools(run) == found
 
 
 def test_what_the_model_was_shown_counts(make_run):
     """The reduced observation is read where there is one."""
     step = Step(action=SEARCH, observation={"tools": [{"name": "a"}]}, llm_observation={"tools": []})
-    assert discovered_tools(make_run(trajectory=Trajectory(steps=[step]))) == ()
+    assert find_discovered_tools(make_run(trajectory=Trajectory(steps=[step]))) == ()
 
 
 def test_searches_add_up(make_run):
@@ -187,11 +187,11 @@ def test_searches_add_up(make_run):
     found = [{"tools": [{"name": name} for name in found]} for found in ("ab", "ca", "d")]
     trajectory = Trajectory(steps=[Step(action=SEARCH, observation=found[0])])
     run = make_run(trajectory=trajectory, discovered_tools=("b", "x"))
-    assert discovered_tools(run) == ("b", "x", "a")
+    assert find_discovered_tools(run) == ("b", "x", "a")
     trajectory.steps.append(Step(action=CallTool("other"), observation=found[2]))
     trajectory.steps.append(Step(action=CallParallel((SEARCH, CallTool("other"))), observation=found[2]))
     trajectory.steps.append(Step(action=SEARCH, observation=found[1]))
-    assert discovered_tools(run) == ("b", "x", "a", "c")
+    assert find_discovered_tools(run) == ("b", "x", "a", "c")
 
 
 @pytest.mark.parametrize("slot", ["llm_observation", "observation"])
@@ -208,18 +208,18 @@ def test_searches_side_by_side(make_run, slot):
     step = Step(action=CallParallel((SEARCH, CallTool("other"), SEARCH, SEARCH, SEARCH)), **{slot: observed})
     trajectory = Trajectory(steps=[step])
     for known in (trajectory, Trajectory.deserialize(trajectory.serialize())):
-        assert discovered_tools(make_run(trajectory=known)) == ("a", "b", "c")
+        assert find_discovered_tools(make_run(trajectory=known)) == ("a", "b", "c")
 
 
 def test_discovery_without_a_history(make_run):
     """A run without a trajectory has what it was given, each name once."""
-    assert discovered_tools(make_run(trajectory=None, discovered_tools=["a", "a"])) == ("a",)
+    assert find_discovered_tools(make_run(trajectory=None, discovered_tools=["a", "a"])) == ("a",)
 
 
 def test_discovery_after_a_restart(make_run):
     """A history that was read back, or replaced, is read anew."""
     trajectory = Trajectory(steps=[Step(action=SEARCH, observation={"tools": [{"name": "a"}]})])
     run = make_run(trajectory=Trajectory.deserialize(codec.encode(trajectory)))
-    assert discovered_tools(run) == ("a",)
+    assert find_discovered_tools(run) == ("a",)
     run.trajectory.steps = []
-    assert discovered_tools(run) == ()
+    assert find_discovered_tools(run) == ()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.planner.repair import RepairLimits, RepairSignals, Slip, Slips
+from harborage.planner.repair import Attempts, Mistake, RepairLimits, RepairSignals
 
 
 def test_kinds_are_counted_apart():
     """Failures over arguments and over a finish count for the guard, several actions do not; all are reported."""
-    slips = Slips(RepairLimits(repair_attempts=9, max_consecutive_arg_failures=2))
-    slips.note("mixed", Slip.MULTI_ACTION)
+    slips = Attempts(RepairLimits(repair_attempts=9, max_consecutive_arg_failures=2))
+    slips.note("mixed", Mistake.MULTI_ACTION)
     assert slips.may_ask
     assert slips.signals == RepairSignals(multi_action=True)
-    slips.note("finish", Slip.FINISH)
+    slips.note("finish", Mistake.FINISH)
     assert slips.may_ask
     slips.note("args")
     assert not slips.may_ask
@@ -22,7 +22,7 @@ def test_kinds_are_counted_apart():
 
 def test_attempts_are_a_limit_of_their_own():
     """When the attempts are used up the step asks no more, whatever failed."""
-    slips = Slips(RepairLimits(repair_attempts=2, max_consecutive_arg_failures=9))
+    slips = Attempts(RepairLimits(repair_attempts=2, max_consecutive_arg_failures=9))
     for _ in range(2):
         assert slips.may_ask
         slips.attempts += 1

@@ -13,7 +13,7 @@ from harborage.identity import IdentityRequiredError, Quadruple
 from harborage.planner import RepairCounters, RunContext, Step, Trajectory
 from harborage.planner.decisions import CallTool
 from harborage.planner.react import tools
-from harborage.planner.react.guidance import apply_declarative_outcome
+from harborage.planner.react.guidance import count_declarative_outcome
 from harborage.planner.repair.declarative import DECLARATIVE_ACTION, declarative_action
 from harborage.tools import (
     CallContext,
@@ -271,5 +271,5 @@ async def test_the_planner_counts_what_the_action_reports(bench: Bench, call: Ca
     observed = await bench.act(call, body="nothing to see")
     step = Step(action=CallTool(DECLARATIVE_ACTION), observation=observed)
     run = RunContext(quadruple=call.who, trajectory=Trajectory(steps=[step]), repair_counters=counters)
-    assert apply_declarative_outcome(run) is True
+    assert count_declarative_outcome(run) is True
     assert counters.args_repair == 1

@@ -29,26 +29,26 @@ __all__ = [
     "AdapterError",
     "AdapterToolError",
     "AdapterUnsupportedError",
+    "ApprovalGates",
     "ApprovalsNotTakenError",
-    "Chunks",
+    "ChunkStream",
     "GatePolicy",
-    "Gates",
     "OneTurnPlanner",
     "TakeTurn",
     "Turn",
-    "Used",
-    "adapted",
+    "TurnUsage",
     "always_ask",
-    "answered",
-    "framework",
+    "import_framework",
+    "make_adapted",
+    "make_finish",
 ]
 
 GatePolicy: TypeAlias = Callable[[Any], bool | tuple[bool, str] | Awaitable[bool | tuple[bool, str]]]
-"""Answers for one call whether it needs a person's approval; takes what approval gates ask with (`tool`, `args`, …)."""
+"""Returns whether one call needs a person's approval; takes the request of an approval gate (`tool`, `args`, …)."""
 
 
 _ONCE: Final = ToolPolicy(max_retries=0)
-"""What frameworks do with a call that fails: they show it to the model and repeat nothing by themselves."""
+"""Frameworks show a failed call to the model and repeat nothing by themselves."""
 
 
 class AdapterError(PlannerError):
@@ -78,20 +78,20 @@ class ApprovalsNotTakenError(AdapterToolError):
     def __init__(self, tool: str = "") -> None:
         self.tool = tool
         super().__init__(
-            f"tool {tool!r} asks for approval in its framework, and nobody holds it here: "
-            "give the runtime approvals=adapted.approvals"
+            f"tool {tool!r} asks for approval in its framework, and this runtime has no policy for it; "
+            "pass approvals=adapted.approvals to the runtime"
         )
 
 
-class Gates:
-    """The approvals that an agent's own tools ask for, and whether a program has taken them over."""
+class ApprovalGates:
+    """The approval policies of an agent's own tools, and whether a program has taken them over."""
 
     def __init__(self, policies: Mapping[str, GatePolicy]) -> None:
         self.policies = dict(policies)
         self.are_taken = False
 
-    def guarded(self, name: str, body: ToolBody) -> ToolBody:
-        """`body`, which refuses to run while nobody has taken over the approvals it needs."""
+    def guard(self, name: str, body: ToolBody) -> ToolBody:
+        """Return `body`, made to refuse its call until a program has taken over the approvals that it needs."""
         if name not in self.policies:
             return body
 
@@ -109,7 +109,7 @@ class Adapted:
     `planner` serves any number of runs at once. `tools` are the agent's own tools; add others beside them as you like.
     """
 
-    def __init__(self, planner: Planner, tools: Sequence[ToolDescriptor], gates: Gates) -> None:
+    def __init__(self, planner: Planner, tools: Sequence[ToolDescriptor], gates: ApprovalGates) -> None:
         self.planner = planner
         self.tools = tuple(tools)
         self._gates = gates
@@ -118,46 +118,46 @@ class Adapted:
     def approvals(self) -> dict[str, GatePolicy]:
         """An approval policy for each tool that asks for approval in its framework; empty when none does.
 
-        Give these to the runtime, alone or beside your own. A tool that asks for approval refuses to run as long as
-        nobody has read them, so that forgetting them opens nothing.
+        Give these to the runtime, alone or beside your own. A tool that asks for approval refuses to run until this has
+        been read, so that a program that forgets it opens nothing.
         """
         self._gates.are_taken = True
         return dict(self._gates.policies)
 
 
 def always_ask(request: Any) -> tuple[bool, str]:
-    """The policy of a tool that its framework holds back at every call."""
+    """Require approval of every call: the policy of a tool that its framework always holds back."""
     return True, "the agent's own definition of this tool asks for approval"
 
 
-def adapted(
+def make_adapted(
     planner: Planner,
     tools: Sequence[tuple[Tool, ToolBody]],
     policies: Mapping[str, GatePolicy],
     options: Mapping[str, ToolOptions] | None,
 ) -> Adapted:
-    """What adapting an agent gives: its tools with what the program says about them, behind the approvals they need.
+    """Return an adapted agent: its planner, and its tools with the program's options and behind their approvals.
 
     Raises:
-        InvalidConfigError: `options` speak of a tool that the agent does not have.
+        InvalidConfigError: `options` name a tool that the agent does not have.
     """
-    said = dict(options or {})
-    strange = sorted(said.keys() - {tool.name for tool, _ in tools})
-    if strange:
-        raise InvalidConfigError(f"tool_options name tools that the agent does not have: {', '.join(strange)}")
-    gates = Gates(policies)
+    given = dict(options or {})
+    unknown = sorted(given.keys() - {tool.name for tool, _ in tools})
+    if unknown:
+        raise InvalidConfigError(f"tool_options name tools that the agent does not have: {', '.join(unknown)}")
+    gates = ApprovalGates(policies)
     descriptors = [
         ToolDescriptor(
-            tool=msgspec.structs.replace(tool, **{"policy": _ONCE, **said.get(tool.name, {})}),
-            body=gates.guarded(tool.name, body),
+            tool=msgspec.structs.replace(tool, **{"policy": _ONCE, **given.get(tool.name, {})}),
+            body=gates.guard(tool.name, body),
         )
         for tool, body in tools
     ]
     return Adapted(planner, descriptors, gates)
 
 
-def framework(module: str, extra: str, what: str) -> Any:
-    """The module of a framework, imported now.
+def import_framework(module: str, extra: str) -> Any:
+    """Import and return a module of the framework that `extra` installs.
 
     Raises:
         MissingExtraError: the framework is not installed.
@@ -165,14 +165,14 @@ def framework(module: str, extra: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # What the framework itself lacks is its own error, not a missing extra.
+        # A dependency that the framework itself lacks is its own error, not a missing extra.
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise
-        raise MissingExtraError(extra, what) from error
+        raise MissingExtraError(extra, f"the {extra} adapter") from error
 
 
-class Used(msgspec.Struct, frozen=True):
-    """What the model calls of one turn took; `cost` is in US dollars and None where the framework knows no price."""
+class TurnUsage(msgspec.Struct, frozen=True):
+    """The usage of one turn's model calls; `cost` is in US dollars, None where the framework knows no price."""
 
     model: str = ""
     input_tokens: int = 0
@@ -182,54 +182,54 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One turn of an agent's model: the calls it asks for, or how the run ends. `said` came beside the calls."""
+    """One turn of an agent's model: the calls it asks for, or how the run ends. `text` came beside the calls."""
 
     calls: Sequence[CallTool] = ()
     finish: Finish | None = None
-    said: str = ""
-    thought: str = ""
-    used: Sequence[Used] = ()
+    text: str = ""
+    reasoning: str = ""
+    usage: Sequence[TurnUsage] = ()
 
     def decision(self) -> Decision:
-        """The one decision that this turn means."""
+        """Return the one decision that this turn means."""
         if self.finish is not None:
             return self.finish
         return self.calls[0] if len(self.calls) == 1 else CallParallel(tuple(self.calls))
 
 
-class Chunks:
-    """Passes on what a framework streams, in the terms of a run. Without a listener it does nothing."""
+class ChunkStream:
+    """Passes on to a run's `on_chunk` what a framework streams. Without a callback it does nothing."""
 
-    __slots__ = ("_has_thought", "_is_begun", "_on_chunk")
+    __slots__ = ("_has_reasoning", "_is_begun", "_on_chunk")
 
     def __init__(self, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
         self._is_begun = False
-        self._has_thought = False
+        self._has_reasoning = False
 
     def __bool__(self) -> bool:
         return self._on_chunk is not None
 
-    def say(self, delta: str) -> None:
-        """A piece of the answer's text."""
+    def add_text(self, delta: str) -> None:
+        """Pass on a piece of the answer's text."""
         self._pass_on(delta, ChunkKind.CONTENT)
 
-    def think(self, delta: str) -> None:
-        """A piece of the thinking before it."""
-        self._has_thought = self._has_thought or bool(delta)
+    def add_reasoning(self, delta: str) -> None:
+        """Pass on a piece of the reasoning before it."""
+        self._has_reasoning = self._has_reasoning or bool(delta)
         self._pass_on(delta, ChunkKind.REASONING)
 
     def restart(self) -> None:
-        """The model is asked again within the step: what was streamed so far is void."""
+        """Void what was streamed so far: the model is asked again within the step."""
         if self._on_chunk is not None and self._is_begun:
             self._on_chunk("", False, ChunkKind.RESET)
         self._is_begun = False
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Mark the streams as done."""
         if self._on_chunk is None:
             return
-        if self._has_thought:
+        if self._has_reasoning:
             self._on_chunk("", True, ChunkKind.REASONING)
         self._on_chunk("", True, ChunkKind.CONTENT)
 
@@ -239,8 +239,8 @@ class Chunks:
             self._on_chunk(delta, False, kind)
 
 
-TakeTurn: TypeAlias = Callable[[RunContext, Chunks], Awaitable[Turn]]
-"""How a framework's agent takes one turn on a run's history, without calling any tool."""
+TakeTurn: TypeAlias = Callable[[RunContext, ChunkStream], Awaitable[Turn]]
+"""Lets a framework's agent take one turn on a run's history, without calling any tool."""
 
 
 class OneTurnPlanner:
@@ -255,7 +255,7 @@ class OneTurnPlanner:
         return WakeMode.PUSH
 
     async def next(self, run: RunContext) -> Decision:
-        """The decision for this step.
+        """Return the decision for this step.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled; the model is not called.
@@ -267,7 +267,7 @@ class OneTurnPlanner:
         ended = self._ended(run)
         if ended is not None:
             return ended
-        chunks = Chunks(run.on_chunk)
+        chunks = ChunkStream(run.on_chunk)
         try:
             turn = await self._take_turn(run, chunks)
         finally:
@@ -276,7 +276,7 @@ class OneTurnPlanner:
         return turn.decision()
 
     def _ended(self, run: RunContext) -> Finish | None:
-        """How the run ends without asking the model, if it does."""
+        """Return the finish of a run that ends without asking the model, else None."""
         if run.control.cancelled:
             return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "via": self.name})
         deadline = run.budget.deadline
@@ -286,30 +286,30 @@ class OneTurnPlanner:
 
     def _report(self, run: RunContext, turn: Turn) -> None:
         if run.on_reasoning is not None:
-            run.on_reasoning(turn.thought)
+            run.on_reasoning(turn.reasoning)
         if run.on_assistant_content is not None:
-            run.on_assistant_content(turn.said)
-        for used in turn.used:
-            publish(run, EventType.LLM_COST_RECORDED, _recorded(run, used))
+            run.on_assistant_content(turn.text)
+        for usage in turn.usage:
+            publish(run, EventType.LLM_COST_RECORDED, _cost_payload(run, usage))
 
 
-def answered(payload: Any, via: str, **metadata: Any) -> Finish:
-    """The finish that an agent's final output means; one that says nothing means that there is no path."""
+def make_finish(payload: Any, via: str, **metadata: Any) -> Finish:
+    """Return the finish for an agent's final output; an empty output means that there is no path."""
     if payload is None or payload == "":
         return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": via, **metadata})
     return Finish(FinishReason.GOAL, payload, {"goal_reach": True, "via": via, **metadata})
 
 
-def _recorded(run: RunContext, used: Used) -> LLMCostRecordedPayload:
+def _cost_payload(run: RunContext, usage: TurnUsage) -> LLMCostRecordedPayload:
     return LLMCostRecordedPayload(
         identity=run.quadruple,
-        model=used.model,
-        cost=LLMCost(total_cost=used.cost or 0.0),
+        model=usage.model,
+        cost=LLMCost(total_cost=usage.cost or 0.0),
         usage=LLMUsage(
-            prompt_tokens=used.input_tokens,
-            completion_tokens=used.output_tokens,
-            reasoning_tokens=used.reasoning_tokens,
-            total_tokens=used.input_tokens + used.output_tokens,
+            prompt_tokens=usage.input_tokens,
+            completion_tokens=usage.output_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            total_tokens=usage.input_tokens + usage.output_tokens,
         ),
         occurred_at=run.now(),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage import codec
-from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, framework
+from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, import_framework
 from harborage.tools import CallContext, Tool, ToolBody, ToolInvalidArgsError, ToolResult
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TOOLS",
-    "Calls",
-    "Shape",
+    "AgentTools",
+    "GraphShape",
+    "get_text",
     "read_shape",
-    "text_of",
 ]
 
 TOOLS: Final = "tools"
@@ -35,10 +35,10 @@ _STATE: Final = frozenset(
 )
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph that can be cut: its model node, its tools node if it has tools, and which tools end a run.
+class GraphShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph that can be cut into steps: its model node, its tools node if it has one, and the tools that end a run.
 
-    `needs_all_direct` says that every call of a turn must be of such a tool for the run to end.
+    With `needs_all_direct` a run ends only when every call of a turn is of such a tool.
     """
 
     model: str
@@ -48,20 +48,20 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def by_name(self) -> Mapping[str, Any]:
-        """The tools of the agent."""
+        """The tools of the agent by name."""
         found: Mapping[str, Any] = {} if self.tools is None else self.tools.tools_by_name
         return found
 
 
-def read_shape(graph: Any) -> Shape:
-    """The shape of a prebuilt agent.
+def read_shape(graph: Any) -> GraphShape:
+    """Read the shape of a prebuilt agent.
 
     Raises:
         AdapterUnsupportedError: the graph is no prebuilt agent, or holds a part that cannot be cut into steps.
     """
-    nodes = _nodes(graph)
+    nodes = _read_nodes(graph)
     model = next((name for name in ("model", "agent") if name in nodes), "")
-    prebuilt = framework("langgraph.prebuilt", "langgraph", "the langgraph adapter")
+    prebuilt = import_framework("langgraph.prebuilt", "langgraph")
     tools = nodes[TOOLS].runnable if TOOLS in nodes else None
     if not model or not (tools is None or isinstance(tools, prebuilt.ToolNode)):
         why = "it is no prebuilt agent, so where one decision ends is not known; make it with create_agent"
@@ -72,11 +72,11 @@ def read_shape(graph: Any) -> Shape:
     if tools is not None:
         _check_tools(tools)
     direct = frozenset(name for name, tool in (tools.tools_by_name if tools else {}).items() if tool.return_direct)
-    return Shape(model=model, tools=tools, direct=direct, needs_all_direct=model == "model")
+    return GraphShape(model=model, tools=tools, direct=direct, needs_all_direct=model == "model")
 
 
-def _nodes(graph: Any) -> dict[str, Any]:
-    state = framework("langgraph.graph.state", "langgraph", "the langgraph adapter")
+def _read_nodes(graph: Any) -> dict[str, Any]:
+    state = import_framework("langgraph.graph.state", "langgraph")
     if not isinstance(graph, state.CompiledStateGraph):
         why = f"a {type(graph).__name__} is no compiled StateGraph; give what create_agent returns"
         raise AdapterUnsupportedError(_NAME, "this object", why)
@@ -92,9 +92,7 @@ def _check_node(name: str) -> None:
         why = "it is meant to run once, and a graph is begun anew at each step; use before_model"
         raise AdapterUnsupportedError(_NAME, f"the node {name!r}", why)
     if name not in _HOOKS and not name.endswith(_MIDDLEWARE):
-        why = (
-            "a node beside the model and its tools is work that nobody here can hold, record or repeat; make it a tool"
-        )
+        why = "the runtime cannot hold, record or repeat a node beside the model and its tools; make it a tool"
         raise AdapterUnsupportedError(_NAME, f"the node {name!r}", why)
 
 
@@ -102,9 +100,7 @@ def _check_state(graph: Any) -> None:
     managed = set(getattr(graph.builder, "managed", ()))
     others = sorted(set(graph.builder.channels) - _STATE - managed)
     if others:
-        why = (
-            "a planner keeps nothing, so only messages come back at the next step; keep it in a tool or in the context"
-        )
+        why = "a planner keeps nothing, so only messages come back at the next step; keep it in a tool or the context"
         raise AdapterUnsupportedError(_NAME, f"the state {', '.join(others)}", why)
 
 
@@ -118,40 +114,42 @@ def _check_tools(node: Any) -> None:
             raise AdapterUnsupportedError(_NAME, f"the tool {name!r}", why)
 
 
-class Calls:
+class AgentTools:
     """Calls an agent's tools the way its tools node does."""
 
-    def __init__(self, shape: Shape, context_for: Callable[[Quadruple], Any], config: dict[str, Any]) -> None:
+    def __init__(self, shape: GraphShape, context_for: Callable[[Quadruple], Any], config: dict[str, Any]) -> None:
         self._shape = shape
         self._context_for = context_for
         self._config = config
-        self._prebuilt = framework("langgraph.prebuilt", "langgraph", "the langgraph adapter")
-        self._core = framework("pydantic_core", "langgraph", "the langgraph adapter")
+        self._prebuilt = import_framework("langgraph.prebuilt", "langgraph")
+        self._core = import_framework("pydantic_core", "langgraph")
 
-    def tools(self) -> Sequence[tuple[Tool, ToolBody]]:
-        """Every tool of the agent."""
-        return [(_tool(tool), self._body(tool)) for tool in self._shape.by_name.values()]
+    def list(self) -> Sequence[tuple[Tool, ToolBody]]:
+        """Return every tool of the agent with its body."""
+        return [(_describe_tool(tool), self._body(tool)) for tool in self._shape.by_name.values()]
 
     def _body(self, tool: Any) -> ToolBody:
         async def call(args: bytes, context: CallContext) -> ToolResult:
             config = {**self._config, "configurable": {"thread_id": context.who.run_id}}
-            wanted = {"name": tool.name, "args": _object(args), "id": _id(context), "type": "tool_call"}
+            wanted = {"name": tool.name, "args": _parse_object(args), "id": _call_id(context), "type": "tool_call"}
             try:
-                answer = await tool.ainvoke(self._completed(wanted, context, config, tool), config)
+                answer = await tool.ainvoke(self._inject(wanted, context, config, tool), config)
             except self._core.ValidationError as error:
                 problems = error.errors(include_input=False, include_url=False)
-                raise ToolInvalidArgsError("; ".join(f"{_path(one)}: {one['msg']}" for one in problems)) from error
+                raise ToolInvalidArgsError(
+                    "; ".join(f"{_render_path(one)}: {one['msg']}" for one in problems)
+                ) from error
             return self._result(tool.name, answer)
 
         return call
 
-    def _completed(self, call: dict[str, Any], context: CallContext, config: dict[str, Any], tool: Any) -> Any:
-        """The call with what the framework injects into it; what a model forged of that is taken out."""
+    def _inject(self, call: dict[str, Any], context: CallContext, config: dict[str, Any], tool: Any) -> Any:
+        """Return the call with the arguments that the framework injects, in place of any that the model wrote."""
         runtime = self._prebuilt.ToolRuntime(
             state=_NoState(),
             context=self._context_for(context.who),
             config=config,
-            stream_writer=_unheard,
+            stream_writer=_discard,
             tool_call_id=call["id"],
             store=None,
             tools=list(self._shape.by_name.values()),
@@ -162,40 +160,38 @@ class Calls:
         if getattr(answer, "type", "") != "tool":
             raise AdapterToolError(
                 f"tool {name!r} gave a {type(answer).__name__}, which steers the graph it was written for; "
-                "it has run, and nothing came of it: return a value instead"
+                "it has run, but its result was not used: return a value instead"
             )
-        said = answer.content if isinstance(answer.content, str) else self._core.to_jsonable_python(answer.content)
+        content = answer.content if isinstance(answer.content, str) else self._core.to_jsonable_python(answer.content)
         if answer.status == "error":
-            raise AdapterToolError(text_of(answer) or f"tool {name!r} failed")
+            raise AdapterToolError(get_text(answer) or f"tool {name!r} failed")
         artifact = answer.artifact
-        return ToolResult(said, None if artifact is None else {"artifact": self._core.to_jsonable_python(artifact)})
+        return ToolResult(content, None if artifact is None else {"artifact": self._core.to_jsonable_python(artifact)})
 
 
-def text_of(message: Any) -> str:
-    """The text in a message of the framework."""
+def get_text(message: Any) -> str:
+    """Return the text in a langchain message."""
     if isinstance(message.content, str):
         return message.content
     return "".join(block if isinstance(block, str) else block.get("text", "") for block in message.content)
 
 
 class _NoState(dict[str, Any]):
-    """Stands where a tool expects the graph's state: there is no graph around the tool when the runtime calls it."""
+    """Takes the place of the graph's state, which does not exist when the runtime calls a tool."""
 
     def __missing__(self, key: str) -> Any:
-        raise AdapterToolError(
-            f"the graph's state is not there when the runtime calls a tool; nobody knows its {key!r}"
-        )
+        raise AdapterToolError(f"the tool reads {key!r} of the graph's state, which the runtime does not have")
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key]
 
 
-def _unheard(piece: Any) -> None:
-    """Nobody reads what a tool streams."""
+def _discard(piece: Any) -> None:
+    """Drop what a tool streams."""
 
 
-def _tool(tool: Any) -> Tool:
-    functions = framework("langchain_core.utils.function_calling", "langgraph", "the langgraph adapter")
+def _describe_tool(tool: Any) -> Tool:
+    functions = import_framework("langchain_core.utils.function_calling", "langgraph")
     described = functions.convert_to_openai_tool(tool)["function"]
     return Tool(
         tool.name,
@@ -205,7 +201,7 @@ def _tool(tool: Any) -> Tool:
     )
 
 
-def _object(args: bytes) -> dict[str, Any]:
+def _parse_object(args: bytes) -> dict[str, Any]:
     try:
         given = codec.decode(args) if args.strip() else {}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -215,9 +211,9 @@ def _object(args: bytes) -> dict[str, Any]:
     return given
 
 
-def _id(context: CallContext) -> str:
+def _call_id(context: CallContext) -> str:
     return context.call_id or context.idempotency_key or "call"
 
 
-def _path(problem: Mapping[str, Any]) -> str:
+def _render_path(problem: Mapping[str, Any]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])

@@ -9,62 +9,64 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from harborage import codec
 from harborage.llm import ArtifactStub, ChatMessage, Content, Role
 from harborage.llm.content import Part, TextPart
 from harborage.planner.artifacts import materialize_input_content
 from harborage.planner.context import RunContext, effective_reasoning_replay
 from harborage.planner.decisions import CallParallel, CallTool, parallel_observation
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, resumed
-from harborage.planner.react.replay import Replay
-from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, tool_names
-from harborage.planner.trajectory import memoize_on
+from harborage.planner.react.blocks import (
+    render_changed_artifacts,
+    render_context_blocks,
+)
+from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, get_tool_names
+from harborage.planner.react.transcript import build_history, render_summary
 
 if TYPE_CHECKING:
-    from harborage.planner.trajectory import Step, Trajectory, TrajectorySummary
+    from harborage.planner.trajectory import Step, Trajectory
 
 __all__ = [
-    "conversation",
+    "build_messages",
     "has_media",
-    "last_results",
-    "plain_text",
-    "results",
-    "stub_text",
+    "iter_results",
+    "list_last_results",
+    "render_stub",
+    "render_text",
 ]
 
 
-def conversation(run: RunContext) -> list[ChatMessage]:
-    """The messages before the next decision: context, the user's request, the history. None of them is a system's.
+def build_messages(run: RunContext) -> list[ChatMessage]:
+    """Return the messages before the next decision: context, the user's request, the history; no system message.
 
     Raises:
         MemoryBlockUnserializableError: something meant for the model cannot become JSON.
     """
-    can_fetch = ARTIFACT_FETCH_TOOL_NAME in tool_names(run)
-    messages = [_user(text) for text in context_blocks(run, can_fetch=can_fetch)]
-    messages.append(_request(run))
+    can_fetch = ARTIFACT_FETCH_TOOL_NAME in get_tool_names(run)
+    messages = [_user(text) for text in render_context_blocks(run, can_fetch=can_fetch)]
+    messages.append(_build_request(run))
     if run.trajectory is not None:
-        messages += _history(run, run.trajectory, can_fetch)
-    if changed := changed_artifacts(run, can_fetch=can_fetch):
+        mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
+        messages += build_history(run.trajectory, mode, can_fetch=can_fetch)
+    if changed := render_changed_artifacts(run, can_fetch=can_fetch):
         messages.append(_user(changed))
     return messages
 
 
 def has_media(message: ChatMessage) -> bool:
-    """Whether a message holds anything besides text, which may come in several pieces."""
+    """Whether a message holds anything besides text, which may come in several parts."""
     return any(not isinstance(part, TextPart) for part in message.content.parts or ())
 
 
-def plain_text(message: ChatMessage) -> str:
-    """What a message says, with stubs in place of everything that is no text."""
+def render_text(message: ChatMessage) -> str:
+    """Return the text of a message, with stubs in place of everything that is not text."""
     content = message.content
     if content.parts is None:
         return content.text or ""
-    return "".join(part.text if isinstance(part, TextPart) else f"\n{stub_text(part)}\n" for part in content.parts)
+    return "".join(part.text if isinstance(part, TextPart) else f"\n{render_stub(part)}\n" for part in content.parts)
 
 
-def stub_text(part: Part) -> str:
-    """The words that stand for a part that is sent as no medium: its address, or how to read the stored artifact."""
+def render_stub(part: Part) -> str:
+    """Return the text for a part that is not sent as a medium: its address, or how to read the stored artifact."""
     if isinstance(part, TextPart):
         return part.text
     stub: ArtifactStub | None = part.artifact
@@ -73,51 +75,23 @@ def stub_text(part: Part) -> str:
     return part.url or f"(an attachment of type {part.mime or 'unknown'})"
 
 
-def _request(run: RunContext) -> ChatMessage:
-    """The user's first message. A redirect stands at its own place, unless a summary has swallowed that place."""
+def _build_request(run: RunContext) -> ChatMessage:
+    """Return the user's first message. A redirect comes at its own place, unless that is in the summary."""
     trajectory = run.trajectory
     query = run.query or ("" if trajectory is None else trajectory.query)
     summary = None if trajectory is None else trajectory.summary
-    text = (query or run.goal) if summary is None else "\n\n".join((run.goal or query, _summarised(summary)))
+    text = (query or run.goal) if summary is None else "\n\n".join((run.goal or query, render_summary(summary)))
     return ChatMessage(
         Role.USER, materialize_input_content(text or "(no goal was given)", run.input_artifacts, run.catalog)
     )
-
-
-def _history(run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
-    mode = effective_reasoning_replay(run, ReasoningReplayMode.NEVER)
-    name = f"adapters.replay.{mode}.{can_fetch}"
-    messages = memoize_on(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
-    hint, now = trajectory.resume_hint, len(trajectory.steps)
-    if hint is not None and not any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs):
-        messages.append(_user(resumed(hint.resume_payload)))
-    if trajectory.background:
-        members = [
-            f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
-            for name in sorted(trajectory.background)
-        ]
-        messages.append(_user(background_results(members)))
-    return messages
-
-
-def _summarised(summary: TrajectorySummary) -> str:
-    parts = (
-        ("Goals", "; ".join(summary.goals)),
-        ("Facts", "; ".join(summary.facts)),
-        ("Pending", "; ".join(summary.pending)),
-        ("Last output", summary.last_output_digest),
-        ("Note", summary.note),
-    )
-    lines = [f"{label}: {text}" for label, text in parts if text.strip()]
-    return "\n".join(("What earlier steps of this run came to:", *lines))
 
 
 def _user(text: str) -> ChatMessage:
     return ChatMessage(Role.USER, Content(text=text))
 
 
-def results(step: Step) -> Iterator[tuple[str, Any]]:
-    """What the calls of a step gave, by tool, in their order; failed calls give nothing."""
+def iter_results(step: Step) -> Iterator[tuple[str, Any]]:
+    """Yield tool and result of each call of a step, in order; failed calls are left out."""
     if step.error or step.failure is not None:
         return
     seen = step.observation if step.llm_observation is None else step.llm_observation
@@ -133,11 +107,11 @@ def results(step: Step) -> Iterator[tuple[str, Any]]:
             return
 
 
-def last_results(trajectory: Trajectory | None) -> list[tuple[str, Any]]:
-    """What the last step's calls gave; nothing when somebody has said something to the run since."""
+def list_last_results(trajectory: Trajectory | None) -> list[tuple[str, Any]]:
+    """Return tool and result of each call of the last step; none when a control has arrived since."""
     if trajectory is None or not trajectory.steps:
         return []
     inputs = trajectory.steering_inputs
     if inputs and inputs[-1].at_step >= len(trajectory.steps):
         return []
-    return list(results(trajectory.steps[-1]))
+    return list(iter_results(trajectory.steps[-1]))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.planner.adapters.base import AdapterUnsupportedError, GatePolicy, always_ask, framework
-from harborage.planner.adapters.messages import results
+from harborage.planner.adapters.base import AdapterUnsupportedError, GatePolicy, always_ask, import_framework
+from harborage.planner.adapters.messages import iter_results
 from harborage.tools import CallContext, SideEffect, Tool, ToolBody, ToolInvalidArgsError, ToolResult
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from harborage.planner.views import ToolCatalogView
 
 __all__ = [
-    "Calls",
-    "Roster",
-    "handed_over",
-    "read_roster",
+    "AgentTools",
+    "HandoffGraph",
+    "read_handoff_graph",
+    "render_handoff",
 ]
 
 _NAME = "openai_agents"
 
 
-class Roster(msgspec.Struct, frozen=True, kw_only=True):
-    """The agents that can be reached from `start`: their function tools, and their handoffs with whom they lead to."""
+class HandoffGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The agents that can be reached from `start`: their function tools, and the targets of their handoffs."""
 
     start: Any
     tools: Mapping[str, Any]
@@ -44,33 +44,33 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
     declarations: Mapping[int, tuple[Any, ...]]
 
     def current(self, trajectory: Trajectory | None) -> Any:
-        """The agent that decides after these steps: the one that the last handoff which happened led to."""
+        """Return the agent that decides after these steps: the target of the last handoff that happened."""
         agent = self.start
         for step in () if trajectory is None else trajectory.steps:
-            for name, value in results(step):
+            for name, value in iter_results(step):
                 target = self.targets.get(name)
-                if target is not None and value == handed_over(target):
+                if target is not None and value == render_handoff(target):
                     agent = target
                     break  # of several handoffs in one turn the framework follows the first
         return agent
 
-    def declared(self, agent: Any, catalog: ToolCatalogView | None) -> list[Any]:
-        """What the model of `agent` may call in this run: the agent's own, and what else the run may call."""
+    def declare_tools(self, agent: Any, catalog: ToolCatalogView | None) -> list[Any]:
+        """Return what the model of `agent` may call in this run: the agent's own tools, then the run's others."""
         own = self.declarations[id(agent)]
         if catalog is None:
             return list(own)
-        strangers = (tool for tool in catalog.list() if tool.name not in self.tools and tool.name not in self.handoffs)
+        others = (tool for tool in catalog.list() if tool.name not in self.tools and tool.name not in self.handoffs)
         visible = [tool for tool in own if catalog.resolve(tool.name) is not None]
-        return [*visible, *(_foreign(tool) for tool in strangers)]
+        return [*visible, *(_declare_foreign(tool) for tool in others)]
 
 
-def handed_over(agent: Any) -> dict[str, str]:
-    """What a handoff to `agent` leaves in the history; the framework's own words for it."""
+def render_handoff(agent: Any) -> dict[str, str]:
+    """Return the result of a handoff to `agent`, as the framework words it."""
     return {"assistant": agent.name}
 
 
-def read_roster(start: Any) -> Roster:
-    """Every agent that can be reached from `start`, with its tools and handoffs.
+def read_handoff_graph(start: Any) -> HandoffGraph:
+    """Read every agent that can be reached from `start`, with its tools and handoffs.
 
     Raises:
         MissingExtraError: openai-agents is not installed.
@@ -82,7 +82,7 @@ def read_roster(start: Any) -> Roster:
         agent = waiting.pop()
         if id(agent) not in reader.declarations:
             waiting += reader.read(agent)
-    return Roster(
+    return HandoffGraph(
         start=start,
         tools=reader.tools,
         owners=reader.owners,
@@ -93,10 +93,10 @@ def read_roster(start: Any) -> Roster:
 
 
 class _Reader:
-    """Collects what agents bring, and refuses what cannot be cut."""
+    """Collects the tools and handoffs of agents, and refuses what cannot be cut into steps."""
 
     def __init__(self) -> None:
-        self._agents = framework("agents", "openai-agents", "the openai-agents adapter")
+        self._agents = import_framework("agents", "openai-agents")
         self.tools: dict[str, Any] = {}
         self.owners: dict[str, Any] = {}
         self.handoffs: dict[str, Any] = {}
@@ -104,21 +104,21 @@ class _Reader:
         self.declarations: dict[int, tuple[Any, ...]] = {}
 
     def read(self, agent: Any) -> list[Any]:
-        """Take in one agent; gives the agents it can hand off to."""
+        """Read one agent; return the agents that it can hand off to."""
         self._check_agent(agent)
         declared = []
         for tool in agent.tools:
             self._check_tool(tool, agent)
-            self._note(self.tools, tool.name, tool, agent)
+            self._add(self.tools, tool.name, tool, agent)
             self.owners.setdefault(tool.name, agent)
             declared.append(dataclasses.replace(tool, on_invoke_tool=_never, needs_approval=True))
         targets = []
         for one in agent.handoffs:
             handoff = one if isinstance(one, self._agents.Handoff) else self._agents.handoff(one)
-            target = self._target(handoff, agent)
+            target = self._read_target(handoff, agent)
             if one is handoff:
-                self._note(self.handoffs, handoff.tool_name, handoff, agent)
-            self._note(self.targets, handoff.tool_name, target, agent)
+                self._add(self.handoffs, handoff.tool_name, handoff, agent)
+            self._add(self.targets, handoff.tool_name, target, agent)
             self.handoffs.setdefault(handoff.tool_name, handoff)
             self.owners.setdefault(handoff.tool_name, agent)
             declared.append(self._as_tool(handoff))
@@ -126,7 +126,7 @@ class _Reader:
         self.declarations[id(agent)] = tuple(declared)
         return targets
 
-    def _note(self, known: dict[str, Any], name: str, what: Any, agent: Any) -> None:
+    def _add(self, known: dict[str, Any], name: str, what: Any, agent: Any) -> None:
         if known.setdefault(name, what) is not what or (known is self.tools and name in self.handoffs):
             why = f"another tool or handoff has the name {name!r}, and a runtime knows a tool by its name; rename one"
             raise AdapterUnsupportedError(_NAME, f"the agent {agent.name!r}", why)
@@ -154,21 +154,17 @@ class _Reader:
         inner = getattr(tool, "_agent_instance", None)
         held = [one.name for one in getattr(inner, "tools", ()) if getattr(one, "needs_approval", False)]
         if held:
-            why = (
-                f"inside it {', '.join(held)} would wait for an approval that nobody sees; hold the whole tool instead"
-            )
+            why = f"inside it {', '.join(held)} would wait for an approval that no person sees; hold this tool instead"
             raise AdapterUnsupportedError(_NAME, what, why)
 
-    def _target(self, handoff: Any, agent: Any) -> Any:
+    def _read_target(self, handoff: Any, agent: Any) -> Any:
         what = f"the handoff {handoff.tool_name!r} of the agent {agent.name!r}"
         if handoff.input_filter is not None or handoff.nest_handoff_history:
             raise AdapterUnsupportedError(_NAME, what, "it rewrites the history, and a run's history is its record")
         reference = getattr(handoff, "_agent_ref", None)
         target = None if reference is None else reference()
         if target is None:
-            raise AdapterUnsupportedError(
-                _NAME, what, "whom it leads to is not known before; make it with handoff(agent)"
-            )
+            raise AdapterUnsupportedError(_NAME, what, "its target is not known before; make it with handoff(agent)")
         return target
 
     def _as_tool(self, handoff: Any) -> Any:
@@ -183,9 +179,9 @@ class _Reader:
         )
 
 
-def _foreign(tool: Tool) -> Any:
-    """A tool of the runtime that no agent brought, as the framework declares tools."""
-    return framework("agents", "openai-agents", "the openai-agents adapter").FunctionTool(
+def _declare_foreign(tool: Tool) -> Any:
+    """Declare a tool of the runtime that no agent brought, as the framework declares tools."""
+    return import_framework("agents", "openai-agents").FunctionTool(
         name=tool.name,
         description=tool.description,
         params_json_schema=tool.args_schema or {"type": "object", "properties": {}},
@@ -199,33 +195,35 @@ async def _never(context: Any, args: str) -> Any:
     raise AssertionError("a declared tool is called by the runtime, never by the framework")
 
 
-class Calls:
-    """Calls the functions of a roster's agents the way the framework does."""
+class AgentTools:
+    """Calls the functions of the agents the way the framework does."""
 
-    def __init__(self, roster: Roster, context_for: Callable[[Quadruple], Any]) -> None:
-        self._roster = roster
+    def __init__(self, graph: HandoffGraph, context_for: Callable[[Quadruple], Any]) -> None:
+        self._graph = graph
         self._context_for = context_for
-        self._agents = framework("agents", "openai-agents", "the openai-agents adapter")
-        self._context = framework("agents.tool_context", "openai-agents", "the openai-agents adapter")
-        self._module = framework("agents.tool", "openai-agents", "the openai-agents adapter")
-        self._core = framework("pydantic_core", "openai-agents", "the openai-agents adapter")
+        self._agents = import_framework("agents", "openai-agents")
+        self._context = import_framework("agents.tool_context", "openai-agents")
+        self._module = import_framework("agents.tool", "openai-agents")
+        self._core = import_framework("pydantic_core", "openai-agents")
 
-    def tools(self) -> Sequence[tuple[Tool, ToolBody]]:
-        """Every function tool and every handoff of the roster."""
-        functions = [(_tool(one), self._function(_outspoken(one))) for one in self._roster.tools.values()]
-        handoffs = [(_handoff(one), self._handover(one)) for one in self._roster.handoffs.values()]
+    def list(self) -> Sequence[tuple[Tool, ToolBody]]:
+        """Return every function tool and every handoff with its body."""
+        functions = [
+            (_describe_tool(one), self._function_body(_raise_failures(one))) for one in self._graph.tools.values()
+        ]
+        handoffs = [(_describe_handoff(one), self._handoff_body(one)) for one in self._graph.handoffs.values()]
         return [*functions, *handoffs]
 
     def policies(self) -> dict[str, GatePolicy]:
-        """An approval policy for each tool that asks for approval."""
+        """Return an approval policy for each tool that asks for approval."""
         return {
-            name: self._asking(tool) if callable(tool.needs_approval) else always_ask
-            for name, tool in self._roster.tools.items()
+            name: self._policy(tool) if callable(tool.needs_approval) else always_ask
+            for name, tool in self._graph.tools.items()
             if tool.needs_approval
         }
 
-    def _asking(self, tool: Any) -> GatePolicy:
-        """The tool's own question whether this call needs approval; arguments it cannot read need it always."""
+    def _policy(self, tool: Any) -> GatePolicy:
+        """Return the tool's own check as a policy; a call with arguments that it cannot read always needs approval."""
 
         async def ask(request: Any) -> tuple[bool, str]:
             try:
@@ -239,19 +237,19 @@ class Calls:
 
         return ask
 
-    def _inside(self, name: str, args: bytes, call: CallContext) -> Any:
+    def _tool_context(self, name: str, args: bytes, call: CallContext) -> Any:
         return self._context.ToolContext(
             context=self._context_for(call.who),
             usage=self._agents.Usage(),
             tool_name=name,
             tool_call_id=call.call_id or call.idempotency_key,
             tool_arguments=args.decode("utf-8", "replace"),
-            agent=self._roster.owners[name],
+            agent=self._graph.owners[name],
         )
 
-    def _function(self, tool: Any) -> ToolBody:
+    def _function_body(self, tool: Any) -> ToolBody:
         async def call(args: bytes, context: CallContext) -> ToolResult:
-            inside = self._inside(tool.name, args, context)
+            inside = self._tool_context(tool.name, args, context)
             try:
                 value = await self._module.invoke_function_tool(
                     function_tool=tool, context=inside, arguments=inside.tool_arguments
@@ -262,21 +260,21 @@ class Calls:
 
         return call
 
-    def _handover(self, handoff: Any) -> ToolBody:
+    def _handoff_body(self, handoff: Any) -> ToolBody:
         async def call(args: bytes, context: CallContext) -> ToolResult:
-            inside = self._inside(handoff.tool_name, args, context)
+            inside = self._tool_context(handoff.tool_name, args, context)
             given = inside.tool_arguments if handoff.input_json_schema else ""
             try:
                 target = await handoff.on_invoke_handoff(inside, given)
             except self._agents.ModelBehaviorError as error:
                 raise ToolInvalidArgsError(str(error)) from error
-            return ToolResult(handed_over(target))
+            return ToolResult(render_handoff(target))
 
         return call
 
 
-def _outspoken(tool: Any) -> Any:
-    """The tool with failures that are failures: by default the framework makes them texts that look like results.
+def _raise_failures(tool: Any) -> Any:
+    """Return the tool with failures that raise: by default the framework turns them into texts that look like results.
 
     A text that the tool's author wrote for the model stays.
     """
@@ -288,11 +286,11 @@ def _outspoken(tool: Any) -> Any:
     return dataclasses.replace(tool, **changes)
 
 
-def _tool(tool: Any) -> Tool:
+def _describe_tool(tool: Any) -> Tool:
     return Tool(tool.name, description=tool.description, args_schema=tool.params_json_schema, source=_NAME)
 
 
-def _handoff(handoff: Any) -> Tool:
+def _describe_handoff(handoff: Any) -> Tool:
     return Tool(
         handoff.tool_name,
         description=handoff.tool_description,

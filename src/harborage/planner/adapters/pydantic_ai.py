@@ -14,18 +14,18 @@ from harborage.callables import require_sync
 from harborage.llm import ChatMessage, ImagePart, Role
 from harborage.planner.adapters.base import (
     Adapted,
-    Chunks,
+    ChunkStream,
     GatePolicy,
     OneTurnPlanner,
     Turn,
-    Used,
-    adapted,
+    TurnUsage,
     always_ask,
-    answered,
-    framework,
+    import_framework,
+    make_adapted,
+    make_finish,
 )
-from harborage.planner.adapters.messages import conversation, has_media, plain_text, stub_text
-from harborage.planner.adapters.pydantic_ai_tools import ToolShelf, read_tools
+from harborage.planner.adapters.messages import build_messages, has_media, render_stub, render_text
+from harborage.planner.adapters.pydantic_ai_tools import AgentTools, read_tools
 from harborage.planner.decisions import CallParallel, CallTool
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adapt_pydantic_ai",
-    "as_history",
+    "to_history",
 ]
 
 _NAME: Final = "pydantic_ai"
@@ -50,7 +50,7 @@ def adapt_pydantic_ai(
     usage_limits: Any = None,
     tool_options: Mapping[str, ToolOptions] | None = None,
 ) -> Adapted:
-    """A `pydantic_ai.Agent` as a planner and tools.
+    """Adapt a `pydantic_ai.Agent`.
 
     `deps` are the agent's dependencies, the same for every run; `deps_for` makes them for one run instead. `model`
     stands in for the agent's own. `usage_limits` see the run's requests and tool calls so far, but only the tokens of
@@ -61,53 +61,53 @@ def adapt_pydantic_ai(
         AdapterUnsupportedError: a part of the agent cannot be cut into steps; the message names it.
         InvalidConfigError: `tool_options` name a tool that the agent does not have.
     """
-    framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
+    import_framework("pydantic_ai", "pydantic-ai")
     require_sync(deps_for, "deps_for")
     given = (lambda who: deps) if deps_for is None else deps_for
-    shelf = read_tools(agent, given, deps, model)
-    policies: dict[str, GatePolicy] = dict.fromkeys(shelf.held, always_ask)
-    turns = _Turns(agent, given, model, usage_limits, shelf)
-    return adapted(OneTurnPlanner(_NAME, turns.take), shelf.tools, policies, tool_options)
+    tools = read_tools(agent, given, deps, model)
+    policies: dict[str, GatePolicy] = dict.fromkeys(tools.held, always_ask)
+    turns = _Turns(agent, given, model, usage_limits, tools)
+    return make_adapted(OneTurnPlanner(_NAME, turns.take), tools.bodies, policies, tool_options)
 
 
 class _Turns:
     """Takes turns with one agent."""
 
     def __init__(
-        self, agent: Any, deps_for: Callable[[Quadruple], Any], model: Any, usage_limits: Any, shelf: ToolShelf
+        self, agent: Any, deps_for: Callable[[Quadruple], Any], model: Any, usage_limits: Any, tools: AgentTools
     ) -> None:
         self._agent = agent
         self._deps_for = deps_for
         self._model = model
         self._limits = usage_limits
-        self._own = frozenset(tool.name for tool, _ in shelf.tools)
-        self._ai = framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
-        self._capabilities = framework("pydantic_ai.capabilities", "pydantic-ai", "the pydantic-ai adapter")
+        self._own = frozenset(tool.name for tool, _ in tools.bodies)
+        self._ai = import_framework("pydantic_ai", "pydantic-ai")
+        self._capabilities = import_framework("pydantic_ai.capabilities", "pydantic-ai")
 
-    async def take(self, run: RunContext, chunks: Chunks) -> Turn:
-        used: list[Used] = []
+    async def take(self, run: RunContext, chunks: ChunkStream) -> Turn:
+        usage: list[TurnUsage] = []
         async with self._agent.iter(
-            message_history=as_history(conversation(run)),
+            message_history=to_history(build_messages(run)),
             deps=self._deps_for(run.quadruple),
             model=self._model,
-            usage=self._usage(run),
+            usage=self._count_usage(run),
             usage_limits=self._ai.UsageLimits(request_limit=None) if self._limits is None else self._limits,
-            toolsets=self._others(run),
-            capabilities=[self._capabilities.ReinjectSystemPrompt(), self._visible(run)],
+            toolsets=self._foreign_toolsets(run),
+            capabilities=[self._capabilities.ReinjectSystemPrompt(), self._hide_forbidden(run)],
             infer_name=False,
         ) as graph:
             node = graph.next_node
             while True:
-                node = await self._to_the_answer(graph, node, chunks)
-                used.append(_used(node.model_response))
-                turn = await self._judged(graph, node, used)
+                node = await self._advance_to_answer(graph, node, chunks)
+                usage.append(_read_usage(node.model_response))
+                turn = await self._judge(graph, node, usage)
                 if isinstance(turn, Turn):
                     return turn
                 node = turn
                 chunks.restart()
 
-    async def _to_the_answer(self, graph: Any, node: Any, chunks: Chunks) -> Any:
-        """The node that holds the model's answer, of which nothing has been carried out."""
+    async def _advance_to_answer(self, graph: Any, node: Any, chunks: ChunkStream) -> Any:
+        """Walk to the node that holds the model's answer; none of its calls has been made."""
         while not self._ai.Agent.is_call_tools_node(node):
             if chunks and self._ai.Agent.is_model_request_node(node) and _can_stream(graph.ctx.deps.model):
                 async with node.stream(graph.ctx) as stream:
@@ -116,44 +116,42 @@ class _Turns:
             node = await graph.next(node)
         return node
 
-    async def _judged(self, graph: Any, node: Any, used: Sequence[Used]) -> Any:
-        """The turn that an answer means, or the node that asks the model again for an output that will do.
+    async def _judge(self, graph: Any, node: Any, usage: Sequence[TurnUsage]) -> Any:
+        """Return the turn that an answer means, or the node that asks the model again for a valid output.
 
-        Only output is processed here. Calls of function tools are taken out before the framework could make them.
+        Only output is processed here. Calls of function tools are removed before the framework could make them.
         """
         response = node.model_response
         calls = [part for part in response.tool_calls if not _is_output(graph, part)]
         has_output = len(calls) < len(response.tool_calls)
         asked = Turn(
             calls=[CallTool(call.tool_name, call.args_as_json_str().encode(), call.tool_call_id) for call in calls],
-            said=response.text or "",
-            thought=response.thinking or "",
-            used=tuple(used),
+            text=response.text or "",
+            reasoning=response.thinking or "",
+            usage=tuple(usage),
         )
         if calls:
             # With any other strategy the framework, too, makes the calls that come beside an output.
             if not has_output or self._agent.end_strategy != "early":
                 return asked
-            taken_out = {id(call) for call in calls}
-            node.model_response = replace(
-                response, parts=[part for part in response.parts if id(part) not in taken_out]
-            )
+            removed = {id(call) for call in calls}
+            node.model_response = replace(response, parts=[part for part in response.parts if id(part) not in removed])
         after = await graph.next(node)
         if self._ai.Agent.is_end_node(after):
-            finish = answered(_plain(after.data.output), _NAME)
-            return Turn(finish=finish, said=asked.said, thought=asked.thought, used=asked.used)
+            finish = make_finish(_to_plain(after.data.output), _NAME)
+            return Turn(finish=finish, text=asked.text, reasoning=asked.reasoning, usage=asked.usage)
         return asked if calls else after
 
-    def _usage(self, run: RunContext) -> Any:
-        """What the run's steps so far count as in the framework's limits."""
+    def _count_usage(self, run: RunContext) -> Any:
+        """Return what the run's steps so far count as in the framework's limits."""
         if self._limits is None or run.trajectory is None:
             return None
         steps = run.trajectory.steps
         calls = sum(len(s.action.branches) if isinstance(s.action, CallParallel) else 1 for s in steps)
         return self._ai.RunUsage(requests=len(steps), tool_calls=calls)
 
-    def _others(self, run: RunContext) -> Any:
-        """The tools that this run may call and the agent does not know of."""
+    def _foreign_toolsets(self, run: RunContext) -> Any:
+        """Return the tools that this run may call and the agent does not have."""
         if run.catalog is None:
             return None
         definitions = [
@@ -167,16 +165,16 @@ class _Turns:
         ]
         return [self._ai.ExternalToolset(definitions)] if definitions else None
 
-    def _visible(self, run: RunContext) -> Any:
-        """Keeps from the model those of the agent's tools that this run may not call."""
+    def _hide_forbidden(self, run: RunContext) -> Any:
+        """Return the capability that hides from the model the agent's tools that this run may not call."""
         own, catalog = self._own, run.catalog
 
-        def only_visible(context: Any, definitions: list[Any]) -> list[Any]:
+        def select_visible(context: Any, definitions: list[Any]) -> list[Any]:
             if catalog is None:
                 return definitions
             return [one for one in definitions if one.name not in own or catalog.resolve(one.name) is not None]
 
-        return self._capabilities.PrepareTools(only_visible)
+        return self._capabilities.PrepareTools(select_visible)
 
 
 def _is_output(graph: Any, part: Any) -> bool:
@@ -185,8 +183,8 @@ def _is_output(graph: Any, part: Any) -> bool:
 
 
 def _can_stream(model: Any) -> bool:
-    """Whether a model can stream; the framework's own answer is an error in the middle of the step."""
-    models = framework("pydantic_ai.models", "pydantic-ai", "the pydantic-ai adapter")
+    """Whether a model can stream; the framework itself finds out only by an error in the middle of the step."""
+    models = import_framework("pydantic_ai.models", "pydantic-ai")
     wrapped = getattr(model, "wrapped", None)
     if isinstance(wrapped, models.Model):
         return _can_stream(wrapped)
@@ -196,8 +194,8 @@ def _can_stream(model: Any) -> bool:
     )
 
 
-def _pass_on(event: Any, chunks: Chunks) -> None:
-    """Pass on a streamed piece of text or thinking; pieces of calls are nobody's business before they are whole."""
+def _pass_on(event: Any, chunks: ChunkStream) -> None:
+    """Pass on a streamed piece of text or reasoning; pieces of calls are not passed on."""
     match getattr(event, "event_kind", ""):
         case "part_start":
             piece, kind = getattr(event.part, "content", None), event.part.part_kind
@@ -208,22 +206,22 @@ def _pass_on(event: Any, chunks: Chunks) -> None:
     if not isinstance(piece, str):
         return
     if kind == "text":
-        chunks.say(piece)
+        chunks.add_text(piece)
     elif kind == "thinking":
-        chunks.think(piece)
+        chunks.add_reasoning(piece)
 
 
-def _plain(output: Any) -> Any:
-    """The agent's output as JSON values: what a journal can keep."""
+def _to_plain(output: Any) -> Any:
+    """Return the agent's output as JSON values, which a journal can keep."""
     if isinstance(output, str) or output is None:
         return output
-    return framework("pydantic_core", "pydantic-ai", "the pydantic-ai adapter").to_jsonable_python(output)
+    return import_framework("pydantic_core", "pydantic-ai").to_jsonable_python(output)
 
 
-def _used(response: Any) -> Used:
+def _read_usage(response: Any) -> TurnUsage:
     usage = response.usage
     cost = getattr(usage, "cost", None)
-    return Used(
+    return TurnUsage(
         model=response.model_name or "",
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -232,9 +230,9 @@ def _used(response: Any) -> Used:
     )
 
 
-def as_history(messages: Sequence[ChatMessage]) -> list[Any]:
-    """One message of the framework for each of ours; the framework joins those that belong together."""
-    kinds = framework("pydantic_ai.messages", "pydantic-ai", "the pydantic-ai adapter")
+def to_history(messages: Sequence[ChatMessage]) -> list[Any]:
+    """Return one pydantic-ai message for each chat message; the framework joins those that belong together."""
+    kinds = import_framework("pydantic_ai.messages", "pydantic-ai")
     return [_as_message(message, kinds) for message in messages]
 
 
@@ -244,7 +242,7 @@ def _as_message(message: ChatMessage, kinds: Any) -> Any:
             return _response(message, kinds)
         case Role.TOOL:
             part = kinds.ToolReturnPart(
-                message.name or "", plain_text(message), tool_call_id=message.tool_call_id or ""
+                message.name or "", render_text(message), tool_call_id=message.tool_call_id or ""
             )
             return kinds.ModelRequest(parts=[part])
         case _:
@@ -252,8 +250,8 @@ def _as_message(message: ChatMessage, kinds: Any) -> Any:
 
 
 def _response(message: ChatMessage, kinds: Any) -> Any:
-    said = plain_text(message)
-    parts: list[Any] = [kinds.TextPart(said)] if said else []
+    text = render_text(message)
+    parts: list[Any] = [kinds.TextPart(text)] if text else []
     parts += [
         kinds.ToolCallPart(call.name, call.args.decode("utf-8", "replace"), tool_call_id=call.id)
         for call in message.tool_calls
@@ -263,7 +261,7 @@ def _response(message: ChatMessage, kinds: Any) -> Any:
 
 def _user_content(message: ChatMessage, kinds: Any) -> Any:
     if not has_media(message):
-        return plain_text(message)
+        return render_text(message)
     return [_user_part(part, kinds) for part in message.content.parts or ()]
 
 
@@ -274,4 +272,4 @@ def _user_part(part: Any, kinds: Any) -> Any:
         case ImagePart(url=url) if url:
             return kinds.ImageUrl(url)
         case _:
-            return stub_text(part)
+            return render_stub(part)

@@ -1,7 +1,7 @@
 """The tools of a pydantic-ai agent as tools of this runtime: their schemas, and bodies that call its own code.
 
-The framework validates the arguments and calls the function with its `RunContext`; when, how often and whether is the
-runtime's business.
+The framework validates the arguments and calls the function with its `RunContext`; the runtime decides when, how often
+and whether.
 """
 
 from __future__ import annotations
@@ -12,59 +12,61 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, framework
+from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, import_framework
 from harborage.tools import CallContext, Loading, Tool, ToolBody, ToolInvalidArgsError, ToolResult
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
 
-__all__ = ["ToolShelf", "read_tools"]
+__all__ = ["AgentTools", "read_tools"]
 
 _NAME = "pydantic_ai"
 
 
-class ToolShelf(msgspec.Struct, frozen=True):
-    """What an agent brings: its tools, and the names of those that ask for approval."""
+class AgentTools(msgspec.Struct, frozen=True):
+    """The tools of an agent with their bodies, and the names of those that ask for approval."""
 
-    tools: Sequence[tuple[Tool, ToolBody]] = ()
+    bodies: Sequence[tuple[Tool, ToolBody]] = ()
     held: frozenset[str] = frozenset()
 
 
-def read_tools(agent: Any, deps_for: Callable[[Quadruple], Any], deps: Any, model: Any) -> ToolShelf:
-    """The function tools of an agent.
+def read_tools(agent: Any, deps_for: Callable[[Quadruple], Any], deps: Any, model: Any) -> AgentTools:
+    """Read the function tools of an agent.
 
     Raises:
         AdapterUnsupportedError: a toolset is no set of functions, a tool loads late or is run elsewhere, or the
             provider runs tools of its own.
     """
-    _refuse_native(agent)
+    _refuse_native_tools(agent)
     calls = _Calls(agent, deps_for, model)
     tools: list[tuple[Tool, ToolBody]] = []
     held: set[str] = set()
     for toolset in agent.toolsets:
-        asks = _examined(toolset)
-        for name, found in _listed(toolset, calls.context(deps)).items():
+        asks = _asks_for_approval(toolset)
+        for name, found in _list_tools(toolset, calls.make_context(deps)).items():
             definition = found.tool_def
             _refuse_kind(definition)
-            tools.append((_tool(definition), calls.body(toolset, name)))
+            tools.append((_describe_tool(definition), calls.body(toolset, name)))
             if asks or definition.kind == "unapproved":
                 held.add(name)
-    return ToolShelf(tools, frozenset(held))
+    return AgentTools(tools, frozenset(held))
 
 
-def _refuse_native(agent: Any) -> None:
+def _refuse_native_tools(agent: Any) -> None:
     for native in agent.root_capability.get_native_tools():
         if not getattr(native, "optional", False):
             what = f"the provider's own tool {getattr(native, 'kind', type(native).__name__)!r}"
-            why = (
-                "the provider runs it inside its turn, where nobody can hold, record or repeat it; use a function tool"
-            )
+            why = "the provider runs it, so the runtime cannot hold, record or repeat it; use a function tool"
             raise AdapterUnsupportedError(_NAME, what, why)
 
 
-def _examined(toolset: Any) -> bool:
-    """Whether calls of this toolset ask for approval; refuses what is no set of functions at its bottom."""
-    sets = framework("pydantic_ai.toolsets", "pydantic-ai", "the pydantic-ai adapter")
+def _asks_for_approval(toolset: Any) -> bool:
+    """Whether calls of this toolset ask for approval.
+
+    Raises:
+        AdapterUnsupportedError: it holds something that is no set of functions.
+    """
+    sets = import_framework("pydantic_ai.toolsets", "pydantic-ai")
     leaves: list[Any] = []
     toolset.apply(leaves.append)
     for leaf in leaves:
@@ -78,8 +80,12 @@ def _examined(toolset: Any) -> bool:
     return False
 
 
-def _listed(toolset: Any, context: Any) -> dict[str, Any]:
-    """The tools of a set of functions. Listing them waits for nothing, unless a function that prepares them does."""
+def _list_tools(toolset: Any, context: Any) -> dict[str, Any]:
+    """Return the tools of a set of functions by name.
+
+    Raises:
+        AdapterUnsupportedError: listing them waits, because a function that prepares one of them does.
+    """
     listing: Coroutine[Any, Any, dict[str, Any]] = toolset.get_tools(context)
     try:
         listing.send(None)
@@ -101,7 +107,7 @@ def _refuse_kind(definition: Any) -> None:
         raise AdapterUnsupportedError(_NAME, what, why)
 
 
-def _tool(definition: Any) -> Tool:
+def _describe_tool(definition: Any) -> Tool:
     return Tool(
         definition.name,
         description=definition.description or "",
@@ -117,18 +123,18 @@ class _Calls:
         self._agent = agent
         self._deps_for = deps_for
         self._chosen = model
-        self._ai = framework("pydantic_ai", "pydantic-ai", "the pydantic-ai adapter")
-        self._errors = framework("pydantic_ai.exceptions", "pydantic-ai", "the pydantic-ai adapter")
-        self._core = framework("pydantic_core", "pydantic-ai", "the pydantic-ai adapter")
+        self._ai = import_framework("pydantic_ai", "pydantic-ai")
+        self._errors = import_framework("pydantic_ai.exceptions", "pydantic-ai")
+        self._core = import_framework("pydantic_core", "pydantic-ai")
 
     @functools.cached_property
     def _model(self) -> Any:
-        """The model that a tool may see in its context; a function that never looks at it never needs it."""
-        models = framework("pydantic_ai.models", "pydantic-ai", "the pydantic-ai adapter")
+        """The model that a tool may read in its context, made only when a tool reads it."""
+        models = import_framework("pydantic_ai.models", "pydantic-ai")
         chosen = self._chosen or self._agent.model
         return models.infer_model(chosen) if isinstance(chosen, str) else chosen
 
-    def context(self, deps: Any, *, name: str | None = None, call: CallContext | None = None) -> Any:
+    def make_context(self, deps: Any, *, name: str | None = None, call: CallContext | None = None) -> Any:
         return self._ai.RunContext(
             deps=deps,
             model=None if call is None else self._model,
@@ -142,29 +148,29 @@ class _Calls:
 
     def body(self, toolset: Any, name: str) -> ToolBody:
         async def call(args: bytes, context: CallContext) -> ToolResult:
-            inside = self.context(self._deps_for(context.who), name=name, call=context)
+            inside = self.make_context(self._deps_for(context.who), name=name, call=context)
             tool = (await toolset.get_tools(inside)).get(name)
             if tool is None:
-                raise AdapterToolError(f"tool {name!r} is not there for this run; its agent hides it")
+                raise AdapterToolError(f"tool {name!r} is hidden from this run by its agent")
             try:
-                given = await self._checked(tool, args, inside)
+                given = await self._validate(tool, args, inside)
                 return self._result(await toolset.call_tool(name, given, inside, tool))
             except (self._errors.ModelRetry, self._errors.ToolFailed) as error:
                 raise AdapterToolError(str(error) or type(error).__name__) from error
             except (self._errors.CallDeferred, self._errors.ApprovalRequired) as error:
-                what = "left to somebody else" if isinstance(error, self._errors.CallDeferred) else "held for approval"
+                what = "left to another system" if isinstance(error, self._errors.CallDeferred) else "held for approval"
                 raise AdapterToolError(
-                    f"tool {name!r} asked in mid call to be {what}, which only its own framework does; "
+                    f"tool {name!r} asked in mid call to be {what}, which only its own framework can do; "
                     "declare the tool with requires_approval=True, or pause the run instead"
                 ) from error
 
         return call
 
-    async def _checked(self, tool: Any, args: bytes, context: Any) -> dict[str, Any]:
+    async def _validate(self, tool: Any, args: bytes, context: Any) -> dict[str, Any]:
         try:
             given: dict[str, Any] = tool.args_validator.validate_json(args or b"{}")
         except self._core.ValidationError as error:
-            raise ToolInvalidArgsError(_first_problem(error), _path(error)) from error
+            raise ToolInvalidArgsError(_render_problems(error), _render_path(error)) from error
         if tool.args_validator_func is not None:
             checked = tool.args_validator_func(context, **given)
             if hasattr(checked, "__await__"):
@@ -176,7 +182,7 @@ class _Calls:
             return ToolResult(self._plain(value))
         shown = self._plain(value.return_value)
         if value.content is not None:
-            # The framework shows this beside the result; here a result is all that a model is shown.
+            # The framework shows this beside the result; here the model is shown the result alone.
             shown = {"result": shown, "content": self._plain(value.content)}
         return ToolResult(shown, None if value.metadata is None else {"metadata": self._plain(value.metadata)})
 
@@ -184,11 +190,11 @@ class _Calls:
         return value if isinstance(value, str) else self._core.to_jsonable_python(value)
 
 
-def _first_problem(error: Any) -> str:
+def _render_problems(error: Any) -> str:
     # The input is left out: arguments may hold what a log must not.
     return "; ".join(problem["msg"] for problem in error.errors(include_input=False, include_url=False))
 
 
-def _path(error: Any) -> str:
+def _render_path(error: Any) -> str:
     first = error.errors(include_input=False, include_url=False)[0]["loc"]
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first)

@@ -19,7 +19,7 @@ from harborage import codec
 from harborage.callables import settled
 from harborage.planner.context import RunContext
 from harborage.planner.decisions import AwaitTask, Decision, SpawnSpec, SpawnTask, check_decision
-from harborage.planner.deterministic.steps import SKIPPED, Answer, DecisionTreeStep, Guard, is_for
+from harborage.planner.deterministic.steps import SKIPPED, DecisionTreeStep, Guard, StepResult, is_claimed
 from harborage.planner.errors import InvalidConfigError, InvalidDecisionError
 from harborage.planner.spawning import DEFAULT_SPAWN_DEPTH_CAP, check_spawn_depth, spawn_request
 from harborage.tasks import (
@@ -43,7 +43,7 @@ __all__ = [
     "DEFAULT_STEP_ID",
     "GroupAwareStep",
     "OnResolved",
-    "RunMemory",
+    "RunStates",
     "SpawnAndAwaitStep",
     "WatchGroupStep",
 ]
@@ -51,7 +51,7 @@ __all__ = [
 S = TypeVar("S")
 
 
-class RunMemory(Generic[S]):
+class RunStates(Generic[S]):
     """One value a run, made by `new` at its first visit.
 
     While it holds any it listens to `registry`, and forgets a run whose own task has ended. A run that has no task
@@ -133,7 +133,7 @@ class _GroupStep:
         self.on_resolved = on_resolved
         self.when = when
         self._registry: TaskRegistry | None = None
-        self._memory: RunMemory[_Progress] | None = None
+        self._memory: RunStates[_Progress] | None = None
 
     def attach(self, registry: TaskRegistry | None) -> None:
         """Use this registry; the planner calls it. None only where the registry was a runtime's, which is closed.
@@ -148,14 +148,14 @@ class _GroupStep:
             raise InvalidConfigError(f"{self._label}: the step belongs to another task registry; make a step for each")
         if self._registry is None:
             self._registry = registry
-            self._memory = RunMemory(registry, _Progress)
+            self._memory = RunStates(registry, _Progress)
 
     def forget(self, who: Quadruple) -> None:
         """Remember nothing of this run any more; it has ended."""
         if self._memory is not None:
             self._memory.forget(who)
 
-    async def decide(self, run: RunContext) -> Answer:
+    async def decide(self, run: RunContext) -> StepResult:
         """The next decision on the way to the end of the group; once that was delivered, the call is left to others.
 
         Raises:
@@ -163,7 +163,7 @@ class _GroupStep:
             InvalidDecisionError: `on_resolved` gave no decision.
             TaskError: the registry refused.
         """
-        if not await is_for(self.when, run):
+        if not await is_claimed(self.when, run):
             return SKIPPED
         self._check()
         if self._registry is None or self._memory is None:

@@ -18,22 +18,31 @@ from harborage.planner.decisions import CallTool, Decision, Finish, RequestPause
 from harborage.planner.enums import FinishReason, PauseReason
 from harborage.planner.errors import InvalidConfigError
 
-__all__ = ["SKIPPED", "Answer", "CallToolStep", "DecisionTreeStep", "FinishStep", "Guard", "PauseStep", "is_for"]
+__all__ = [
+    "SKIPPED",
+    "CallToolStep",
+    "DecisionTreeStep",
+    "FinishStep",
+    "Guard",
+    "PauseStep",
+    "StepResult",
+    "is_claimed",
+]
 
 Guard: TypeAlias = Callable[[RunContext], bool | Awaitable[bool]]
 """Says whether a step is for this call; a step without one is for every call. Plain or async, like every builder."""
 
-Answer: TypeAlias = tuple[Decision | None, bool]
+StepResult: TypeAlias = tuple[Decision | None, bool]
 """A decision and True from a step that claims the call; None and False from one that leaves it to the next."""
 
-SKIPPED: Final[Answer] = (None, False)
+SKIPPED: Final[StepResult] = (None, False)
 
 
 @runtime_checkable
 class DecisionTreeStep(Protocol):
     """One step of a decision tree. Never: keeps anything about a run that is not keyed by the whole run."""
 
-    async def decide(self, run: RunContext) -> Answer:
+    async def decide(self, run: RunContext) -> StepResult:
         """`(decision, True)` to claim the call, `(None, False)` to leave it to the next step.
 
         Raises:
@@ -52,13 +61,13 @@ class CallToolStep(msgspec.Struct, frozen=True):
     args_builder: Callable[[RunContext], bytes | dict[str, Any] | Awaitable[bytes | dict[str, Any]]] | None = None
     when: Guard | None = None
 
-    async def decide(self, run: RunContext) -> Answer:
+    async def decide(self, run: RunContext) -> StepResult:
         """The call.
 
         Raises:
             InvalidConfigError: the tool or the builder is missing, or the builder gave something else.
         """
-        if not await is_for(self.when, run):
+        if not await is_claimed(self.when, run):
             return SKIPPED
         if not self.tool:
             raise InvalidConfigError("CallToolStep: tool is empty; name the tool to call")
@@ -75,13 +84,13 @@ class FinishStep(msgspec.Struct, frozen=True):
     metadata_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
-    async def decide(self, run: RunContext) -> Answer:
+    async def decide(self, run: RunContext) -> StepResult:
         """The finish; without builder and run id its metadata is None.
 
         Raises:
             InvalidConfigError: the reason is none of a finish's reasons.
         """
-        if not await is_for(self.when, run):
+        if not await is_claimed(self.when, run):
             return SKIPPED
         if self.reason not in FinishReason:
             raise InvalidConfigError(
@@ -106,13 +115,13 @@ class PauseStep(msgspec.Struct, frozen=True):
     payload_builder: Callable[[RunContext], dict[str, Any] | Awaitable[dict[str, Any]]] | None = None
     when: Guard | None = None
 
-    async def decide(self, run: RunContext) -> Answer:
+    async def decide(self, run: RunContext) -> StepResult:
         """The request.
 
         Raises:
             InvalidConfigError: the reason is none of a pause's reasons.
         """
-        if not await is_for(self.when, run):
+        if not await is_claimed(self.when, run):
             return SKIPPED
         if self.reason not in PauseReason:
             raise InvalidConfigError(
@@ -122,7 +131,7 @@ class PauseStep(msgspec.Struct, frozen=True):
         return RequestPause(PauseReason(self.reason), payload), True
 
 
-async def is_for(when: Guard | None, run: RunContext) -> bool:
+async def is_claimed(when: Guard | None, run: RunContext) -> bool:
     """Whether a step with this guard is for the call."""
     return when is None or bool(await settled(when(run)))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
 from harborage.planner.errors import MemoryBlockUnserializableError
-from harborage.planner.react.observations import fetch_call
+from harborage.planner.react.observations import render_fetch_call
 from harborage.planner.text import one_line
 from harborage.planner.views import ArtifactManifestEntry, MemoryBlocks
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST_ROWS",
-    "background_results",
-    "changed_artifacts",
-    "context_blocks",
-    "injected_context",
-    "near_limit",
-    "resumed",
+    "render_background_results",
+    "render_changed_artifacts",
+    "render_context_blocks",
+    "render_injected_context",
+    "render_limit_warning",
+    "render_resume_answer",
 ]
 
 MANIFEST_ROWS: Final = 20
@@ -111,7 +111,7 @@ _BACKGROUND: Final = _Frame(
 _INJECTED: Final = _Frame("injected_context", "Context that was added while the run was going on.", _CONTEXT_RULES)
 
 
-def context_blocks(run: RunContext, *, can_fetch: bool = True) -> Iterator[str]:
+def render_context_blocks(run: RunContext, *, can_fetch: bool = True) -> Iterator[str]:
     """The texts of the blocks that this run has content for, in their order; `can_fetch`: the model can read artifacts.
 
     Raises:
@@ -131,7 +131,7 @@ def context_blocks(run: RunContext, *, can_fetch: bool = True) -> Iterator[str]:
         yield _CALLER.around_json("llm_context", run.llm_context)
 
 
-def changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
+def render_changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
     """The text for the artifacts that came or went since the run's first step, empty when none did.
 
     It stands behind the history: in the block of all artifacts it would change what the provider has kept.
@@ -151,7 +151,7 @@ def changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
     return frame.around("\n".join(rows), "list")
 
 
-def injected_context(payload: Any) -> str:
+def render_injected_context(payload: Any) -> str:
     """The text for context that a control brought in.
 
     Raises:
@@ -160,7 +160,7 @@ def injected_context(payload: Any) -> str:
     return _INJECTED.around_json("injected_context", payload)
 
 
-def resumed(answer: Any) -> str:
+def render_resume_answer(answer: Any) -> str:
     """The text that tells the model with which answer the run went on after a pause.
 
     Raises:
@@ -169,7 +169,7 @@ def resumed(answer: Any) -> str:
     return f"The run was paused and went on with this answer:\n{_json('resume_hint', answer)}"
 
 
-def background_results(results: Sequence[str]) -> str:
+def render_background_results(results: Sequence[str]) -> str:
     """The text for background groups that have ended; each of `results` is a group's id and result as JSON members."""
     return _BACKGROUND.around(f'{{"background_resolved":{{{",".join(results)}}}}}', "json")
 
@@ -178,7 +178,7 @@ def _rows(entries: Sequence[ArtifactManifestEntry], can_fetch: bool) -> str:
     rows = [_row(entry) for entry in entries[:MANIFEST_ROWS]]
     more = len(entries) - MANIFEST_ROWS
     if more > 0:
-        rows.append(f"+{more} more" + (f"; any of them can be read with {fetch_call('…')}" if can_fetch else ""))
+        rows.append(f"+{more} more" + (f"; any of them can be read with {render_fetch_call('…')}" if can_fetch else ""))
     return "\n".join(rows)
 
 
@@ -205,7 +205,7 @@ _LAST_SECONDS: Final = 60.0
 _MICRO: Final = 1_000_000
 
 
-def near_limit(budget: Budget, now: datetime) -> str:
+def render_limit_warning(budget: Budget, now: datetime) -> str:
     """What is left of each limit that is nearly reached, with what to do about it; empty far from all limits.
 
     Near are the last three steps, the last fifth of tokens, tool calls and cost, and the last minute.

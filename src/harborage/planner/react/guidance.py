@@ -15,7 +15,7 @@ import msgspec
 from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
 from harborage.planner.enums import FinishReason
 from harborage.planner.react.tools import DECLARATIVE_ACTION_TOOL_NAME
-from harborage.planner.text import as_object
+from harborage.planner.text import to_object
 from harborage.planner.trajectory import INVALID_ARGS_CODE, Step
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ __all__ = [
     "WARNING_MULTI_ACTION_GUIDANCE",
     "GuidanceLine",
     "RepairTier",
-    "apply_declarative_outcome",
-    "apply_refused_args",
-    "dispatches_declarative_action",
-    "guidance_lines",
+    "count_declarative_outcome",
+    "count_refused_args",
+    "is_declarative_action",
+    "is_tool_call",
     "repair_tier",
-    "tries_again",
+    "select_guidance",
     "update_counters",
 ]
 
@@ -122,7 +122,7 @@ def repair_tier(count: int) -> RepairTier:
             return RepairTier.NONE
 
 
-def guidance_lines(counters: RepairCounters | None) -> list[GuidanceLine]:
+def select_guidance(counters: RepairCounters | None) -> list[GuidanceLine]:
     """The lines that the counters ask for, in a fixed order; they are read and never changed."""
     return [] if counters is None else list(_lines(counters))
 
@@ -151,7 +151,7 @@ def update_counters(counters: RepairCounters | None, decision: Decision, repaire
         counters.finish_repair += 1
 
 
-def apply_declarative_outcome(run: RunContext) -> bool:
+def count_declarative_outcome(run: RunContext) -> bool:
     """Count what the last step's declarative action reports to have been wrong; whether there was anything.
 
     Only the last step is looked at, and only if it is a lone call of that tool. Never: fails.
@@ -162,14 +162,14 @@ def apply_declarative_outcome(run: RunContext) -> bool:
     step = run.trajectory.steps[-1]
     if not isinstance(step.action, CallTool) or step.action.tool != DECLARATIVE_ACTION_TOOL_NAME:
         return False
-    seen = as_object(step.llm_observation)
+    seen = to_object(step.llm_observation)
     if seen is None:
-        seen = as_object(step.observation) or {}
-    outcome = as_object(seen.get("repair_outcome"))
+        seen = to_object(step.observation) or {}
+    outcome = to_object(seen.get("repair_outcome"))
     return False if outcome is None else _count(counters, outcome)
 
 
-def apply_refused_args(run: RunContext) -> bool:
+def count_refused_args(run: RunContext) -> bool:
     """Count a last step whose call was refused for its arguments; whether it was. One that fits settles the count."""
     counters = run.repair_counters
     if counters is None or run.trajectory is None:
@@ -187,12 +187,12 @@ def _has_refused_args(step: Step) -> bool:
     return step.failure is not None and step.failure.code == INVALID_ARGS_CODE
 
 
-def tries_again(decision: Decision) -> bool:
+def is_tool_call(decision: Decision) -> bool:
     """Whether the decision calls tools, so that what was wrong with the last call is not settled yet."""
     return isinstance(decision, CallTool | CallParallel)
 
 
-def dispatches_declarative_action(decision: Decision) -> bool:
+def is_declarative_action(decision: Decision) -> bool:
     """Whether the decision calls the declarative action, alone or in any branch."""
     match decision:
         case CallTool(tool=tool):

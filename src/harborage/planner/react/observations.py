@@ -15,17 +15,17 @@ from harborage import codec
 from harborage.llm import ArtifactStub
 from harborage.planner.decisions import ParallelBranchObservation, ParallelObservation, parallel_observation
 from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME
-from harborage.planner.text import cut, one_line, render_result
+from harborage.planner.text import one_line, render_value, truncate
 
 if TYPE_CHECKING:
     from harborage.planner.trajectory import Step
 
 __all__ = [
     "PLACEHOLDER",
-    "branch_bodies",
-    "fetch_call",
-    "heavy_text",
-    "observation_body",
+    "render_branches",
+    "render_fetch_call",
+    "render_heavy_result",
+    "render_observation",
 ]
 
 _WRAPPER: Final = frozenset(
@@ -35,7 +35,7 @@ _NO_EXCERPT: Final = "(no excerpt)"
 _OMITTED: Final = '"[omitted:'
 
 
-def heavy_text(value: Any, *, can_fetch: bool = True) -> str | None:
+def render_heavy_result(value: Any, *, can_fetch: bool = True) -> str | None:
     """The excerpt of a heavy result and how to fetch the rest; None when `value` is not one.
 
     Without `can_fetch` the model has no tool to fetch with, so the rest is only named.
@@ -50,7 +50,7 @@ def heavy_text(value: Any, *, can_fetch: bool = True) -> str | None:
             return None
 
 
-def fetch_call(ref: str) -> str:
+def render_fetch_call(ref: str) -> str:
     """The call that reads an artifact, as a model would write it."""
     return f"{ARTIFACT_FETCH_TOOL_NAME}(ref={codec.encode_text(ref)})"
 
@@ -80,7 +80,7 @@ def _footer(ref: str, size: Any, mime: str, can_fetch: bool) -> str:
 
 
 def _field_footer(ref: str, can_fetch: bool) -> str:
-    way = f"read them with {fetch_call(ref)}" if can_fetch else f"they are {_whereabouts(ref, can_fetch)}"
+    way = f"read them with {render_fetch_call(ref)}" if can_fetch else f"they are {_whereabouts(ref, can_fetch)}"
     return (
         f"[fields marked as omitted were cut; {way}. All other fields are complete. "
         "Calling the tool again gives the same result.]"
@@ -88,7 +88,7 @@ def _field_footer(ref: str, can_fetch: bool) -> str:
 
 
 def _whereabouts(ref: str, can_fetch: bool) -> str:
-    return fetch_call(ref) if can_fetch else f"kept as {codec.encode_text(ref)}, which no tool of this run reads"
+    return render_fetch_call(ref) if can_fetch else f"kept as {codec.encode_text(ref)}, which no tool of this run reads"
 
 
 def _has_omitted_fields(excerpt: str) -> bool:
@@ -113,27 +113,27 @@ PLACEHOLDER: Final = "(no observation)"
 _ERROR_BYTES: Final = 8 * 1024
 
 
-def observation_body(step: Step, *, can_fetch: bool = True) -> str:
+def render_observation(step: Step, *, can_fetch: bool = True) -> str:
     """The outcome of a step with one call: its failure, its error, or what was observed; else the placeholder."""
     if step.failure is not None:
         return _error(f"{step.failure.code}: {step.failure.message}" if step.failure.message else step.failure.code)
     if step.error:
         return _error(step.error)
     for seen in (step.llm_observation, step.observation):
-        heavy = heavy_text(seen, can_fetch=can_fetch)
+        heavy = render_heavy_result(seen, can_fetch=can_fetch)
         if heavy is not None:
             return _shown(heavy)
     return _shown_value(step.observation if step.llm_observation is None else step.llm_observation)
 
 
-def branch_bodies(step: Step, branches: int, *, can_fetch: bool = True) -> list[str]:
+def render_branches(step: Step, branches: int, *, can_fetch: bool = True) -> list[str]:
     """The outcome of each branch of a parallel call, by branch.
 
     A call that was aborted as a whole left no outcomes of its branches, so each of them gets that of the step.
     """
     aggregate = _aggregate(step)
     if aggregate is None:
-        return [observation_body(step, can_fetch=can_fetch)] * branches
+        return [render_observation(step, can_fetch=can_fetch)] * branches
     by_index = {outcome.index: outcome for outcome in aggregate.branches}
     return [_branch_body(by_index.get(index), can_fetch) for index in range(branches)]
 
@@ -147,16 +147,16 @@ def _branch_body(outcome: ParallelBranchObservation | None, can_fetch: bool) -> 
         return PLACEHOLDER
     if outcome.error:
         return _error(outcome.error)
-    heavy = heavy_text(outcome.value, can_fetch=can_fetch)
+    heavy = render_heavy_result(outcome.value, can_fetch=can_fetch)
     return _shown_value(outcome.value) if heavy is None else _shown(heavy)
 
 
 def _error(text: str) -> str:
-    return f"error: {cut(one_line(text), _ERROR_BYTES) or 'unknown'}"
+    return f"error: {truncate(one_line(text), _ERROR_BYTES) or 'unknown'}"
 
 
 def _shown_value(value: Any) -> str:
-    return PLACEHOLDER if value is None else _shown(render_result(value))
+    return PLACEHOLDER if value is None else _shown(render_value(value))
 
 
 def _shown(text: str) -> str:

@@ -30,26 +30,26 @@ from harborage.planner.decisions import ABSOLUTE_MAX_PARALLEL, CallTool, Decisio
 from harborage.planner.enums import FinishReason, ReasoningReplayMode, WakeMode
 from harborage.planner.errors import InvalidConfigError
 from harborage.planner.react.guidance import (
-    apply_declarative_outcome,
-    apply_refused_args,
-    dispatches_declarative_action,
-    tries_again,
+    count_declarative_outcome,
+    count_refused_args,
+    is_declarative_action,
+    is_tool_call,
     update_counters,
 )
 from harborage.planner.react.projection import Projected, UnusableCallError, project
 from harborage.planner.react.prompt import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder, PromptBuilder
-from harborage.planner.react.tools import DEFAULT_MAX_TOOL_EXAMPLES, declared_tools, discovered_tools
+from harborage.planner.react.tools import DEFAULT_MAX_TOOL_EXAMPLES, declare_tools, find_discovered_tools
 from harborage.planner.repair import (
     DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
     DEFAULT_REPAIR_ATTEMPTS,
+    Attempts,
     RepairLimits,
     RepairSignals,
-    Slips,
-    ask,
-    corrected,
+    add_correction,
+    call_model,
 )
-from harborage.planner.repair.attempts import streamed, void_stream
-from harborage.planner.text import cut, shown_name, text_content
+from harborage.planner.repair.attempts import reset_stream, with_stream
+from harborage.planner.text import printable_name, to_content, truncate
 
 if TYPE_CHECKING:
     from harborage.planner.config import FactoryDeps, PlannerConfig
@@ -59,11 +59,11 @@ __all__ = [
     "DEFAULT_MAX_STEPS",
     "DRIVER_NAME",
     "ReActPlanner",
-    "answer_only",
-    "has_steps",
+    "finish_at_step_limit",
+    "finish_if_stopped",
+    "has_steps_left",
     "make",
-    "out_of_steps",
-    "stopped",
+    "require_answer",
 ]
 
 DRIVER_NAME: Final = "react"
@@ -170,13 +170,13 @@ class ReActPlanner:
         """
         raise_if_cancelled()
         require_identity(run, "the react planner")
-        if not has_steps(run, self._max_steps):
+        if not has_steps_left(run, self._max_steps):
             return await self._out_of_steps(run)
-        ended = stopped(run)
+        ended = finish_if_stopped(run)
         if ended is not None:
             return ended
-        was_refused = apply_refused_args(run)
-        counted = _Counted(apply_declarative_outcome(run), was_refused)
+        was_refused = count_refused_args(run)
+        counted = _Counted(count_declarative_outcome(run), was_refused)
         decision = self._queued(run, counted) if run.pending_tool_calls else await self._asked(run, counted)
         self._steps_taken += 1
         return decision
@@ -184,10 +184,10 @@ class ReActPlanner:
     async def _out_of_steps(self, run: RunContext) -> Finish:
         """The finish of a run without steps, with what its model has to say at the end; a stopped run is not asked."""
         answer = None
-        if stopped(run) is None:
-            answer = await ask(run, self._client, answer_only(self._request(run)))
+        if finish_if_stopped(run) is None:
+            answer = await call_model(run, self._client, require_answer(self._request(run)))
             _note(run, answer)
-        return out_of_steps(run, self._max_steps, answer)
+        return finish_at_step_limit(run, self._max_steps, answer)
 
     def _queued(self, run: RunContext, counted: _Counted) -> Decision:
         """The call that waits longest, made without asking the model."""
@@ -210,21 +210,21 @@ class ReActPlanner:
         return decision
 
     def _request(self, run: RunContext) -> CompleteRequest:
-        known = discovered_tools(run)
+        known = find_discovered_tools(run)
         shown = run
         if known:
             shown = copy.copy(run)
             shown.discovered_tools = known
         built = self._builder.build(shown, self._system_prompt)
         is_parallel = self._is_parallel and run.hints.max_parallel != 1
-        return streamed(built, run.on_chunk, tools=declared_tools(shown), parallel_tool_calls=is_parallel)
+        return with_stream(built, run.on_chunk, tools=declare_tools(shown), parallel_tool_calls=is_parallel)
 
     async def _answer(self, run: RunContext, request: CompleteRequest) -> _Answer:
         """The model's usable answer. One that means no decision is told to the model and asked for again, in bounds."""
-        slips = Slips(self._limits)
+        slips = Attempts(self._limits)
         asked = request
         while True:
-            response = await ask(run, self._client, asked)
+            response = await call_model(run, self._client, asked)
             slips.attempts += 1
             try:
                 return _Answer(response, self._projected(run, response), slips.signals)
@@ -234,8 +234,8 @@ class ReActPlanner:
                 slips.note(str(error), error.slip)
                 if not slips.may_ask:
                     return _Answer(response, Projected(slips.give_up(run)), slips.signals)
-                asked = corrected(request, response.content, _correction(response, error))
-                void_stream(run)
+                asked = add_correction(request, response.content, _correction(response, error))
+                reset_stream(run)
 
     def _projected(self, run: RunContext, response: CompleteResponse) -> Projected:
         most = run.hints.max_parallel if run.hints.max_parallel > 0 else ABSOLUTE_MAX_PARALLEL
@@ -293,8 +293,8 @@ def _replay_mode(configured: str) -> ReasoningReplayMode:
 
 def _count(run: RunContext, decision: Decision, repaired: RepairSignals, counted: _Counted) -> None:
     # What the last step reported would be forgotten by the very call that tries it again.
-    is_open = counted.declarative and dispatches_declarative_action(decision)
-    if not is_open and not (counted.refused and tries_again(decision)):
+    is_open = counted.declarative and is_declarative_action(decision)
+    if not is_open and not (counted.refused and is_tool_call(decision)):
         update_counters(run.repair_counters, decision, repaired)
 
 
@@ -326,7 +326,7 @@ def _correction(response: CompleteResponse, error: UnusableCallError) -> str:
 
 
 def _shown_call(call: ToolCallStructured) -> str:
-    return f"{shown_name(call.name)} {cut(call.args.decode('utf-8', 'replace'), _ARGS_SHOWN_BYTES)}"
+    return f"{printable_name(call.name)} {truncate(call.args.decode('utf-8', 'replace'), _ARGS_SHOWN_BYTES)}"
 
 
 _ANSWER_NOW: Final = """\
@@ -334,12 +334,12 @@ All steps of this run are used up, and no tool is called any more. Answer now, f
 what is done, and what is still missing."""
 
 
-def has_steps(run: RunContext, max_steps: int) -> bool:
+def has_steps_left(run: RunContext, max_steps: int) -> bool:
     """Whether the run may take another step, by the planner's own cap and by that of the run."""
     return run.steps_left != 0 and _steps(run) < max_steps
 
 
-def stopped(run: RunContext) -> Finish | None:
+def finish_if_stopped(run: RunContext) -> Finish | None:
     """The finish of a run that was cancelled or is past its deadline, else None."""
     run_id = run.quadruple.run_id
     if run.control.cancelled:
@@ -351,17 +351,17 @@ def stopped(run: RunContext) -> Finish | None:
     return None
 
 
-def answer_only(request: CompleteRequest) -> CompleteRequest:
+def require_answer(request: CompleteRequest) -> CompleteRequest:
     """The request as one that the model can only answer.
 
     Tools stay declared, because providers refuse a history of calls without them; none may be called.
     """
-    asked = ChatMessage(Role.USER, text_content(_ANSWER_NOW))
+    asked = ChatMessage(Role.USER, to_content(_ANSWER_NOW))
     choice = ToolChoice.NONE if request.tools else request.tool_choice
     return replace(request, messages=(*request.messages, asked), tool_choice=choice, parallel_tool_calls=False)
 
 
-def out_of_steps(run: RunContext, max_steps: int, answer: CompleteResponse | None) -> Finish:
+def finish_at_step_limit(run: RunContext, max_steps: int, answer: CompleteResponse | None) -> Finish:
     """Announce that the steps are used up, and finish with `no_path`; `answer` is what the model said last."""
     steps = _steps(run)
     cap = steps if run.steps_left == 0 else max_steps

@@ -31,7 +31,7 @@ from harborage.planner.react.tools import (
     RESERVED_TOOL_NAMES,
     SPAWN_TASK_TOOL_NAME,
 )
-from harborage.planner.repair import Slip
+from harborage.planner.repair import Mistake
 from harborage.planner.views import ToolCallDeferred
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "con
 class UnusableCallError(InvalidDecisionError):
     """The model made a call that means no decision. `tool` names it; `slip` says what kind of mistake it is."""
 
-    def __init__(self, tool: str = "", reason: str = "", *, slip: Slip = Slip.ARGS) -> None:
+    def __init__(self, tool: str = "", reason: str = "", *, slip: Mistake = Mistake.ARGS) -> None:
         self.tool = tool
         self.slip = slip
         super().__init__(f"{tool or 'a call without a name'}: {reason}")
@@ -75,7 +75,7 @@ def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int
         return Projected(_single(calls[0]))
     for call in calls:
         if call.name in RESERVED_TOOL_NAMES:
-            raise UnusableCallError(call.name, "must be the only call of its turn", slip=Slip.MULTI_ACTION)
+            raise UnusableCallError(call.name, "must be the only call of its turn", slip=Mistake.MULTI_ACTION)
     made = tuple(_tool_call(call) for call in calls)
     at_once = max(1, min(most_parallel, ABSOLUTE_MAX_PARALLEL)) if is_parallel else 1
     decision = CallParallel(made[:at_once]) if at_once > 1 else made[0]
@@ -117,10 +117,12 @@ def _answer(call: ToolCallStructured) -> Any:
     try:
         found = codec.decode(call.args)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; its arguments: {error}", slip=Slip.FINISH) from error
+        raise UnusableCallError(
+            call.name, f"{_ANSWER_IN_PROSE}; its arguments: {error}", slip=Mistake.FINISH
+        ) from error
     answer = found.get("answer") if isinstance(found, dict) else None
     if answer is None:
-        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; it has no answer", slip=Slip.FINISH)
+        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; it has no answer", slip=Mistake.FINISH)
     return answer
 
 

@@ -11,30 +11,32 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from operator import is_
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from harborage import codec
 from harborage.events import EventType, RepairGuidanceInjectedPayload
 from harborage.llm import ChatMessage, CompleteRequest, Content, Role
 from harborage.planner.artifacts import materialize_input_content
 from harborage.planner.context import RunContext, effective_reasoning_replay, publish
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.react.blocks import background_results, changed_artifacts, context_blocks, near_limit, resumed
-from harborage.planner.react.guidance import GuidanceLine, guidance_lines
-from harborage.planner.react.replay import Replay
+from harborage.planner.react.blocks import (
+    render_changed_artifacts,
+    render_context_blocks,
+    render_limit_warning,
+)
+from harborage.planner.react.guidance import GuidanceLine, select_guidance
 from harborage.planner.react.tools import (
     ARTIFACT_FETCH_TOOL_NAME,
     DEFAULT_MAX_TOOL_EXAMPLES,
     TOOL_SEARCH_TOOL_NAME,
-    toolbox_of,
+    are_same,
+    get_toolbox,
 )
-from harborage.planner.text import one_line, text_content
+from harborage.planner.react.transcript import build_history, render_summary
+from harborage.planner.text import one_line, to_content
 from harborage.planner.trajectory import memoize_on
 
 if TYPE_CHECKING:
     from harborage.planner.react.tools import Toolbox
-    from harborage.planner.trajectory import BackgroundResult, Trajectory, TrajectorySummary
     from harborage.planner.views import BudgetHints, InputArtifactView, PlanningHints
     from harborage.tools import Tool
 
@@ -42,9 +44,9 @@ __all__ = [
     "DEFAULT_SYSTEM_PROMPT",
     "DefaultPromptBuilder",
     "PromptBuilder",
-    "default_sections",
-    "planning_constraints",
-    "section",
+    "render_default_sections",
+    "render_planning_constraints",
+    "render_section",
 ]
 
 DEFAULT_SYSTEM_PROMPT: Final = "harbor.react.default-system-prompt"
@@ -90,17 +92,18 @@ class DefaultPromptBuilder:
         Raises:
             MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
         """
-        guidance = guidance_lines(run.repair_counters)
-        tools = toolbox_of(run)
+        guidance = select_guidance(run.repair_counters)
+        tools = get_toolbox(run)
         can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools.names
         messages = [self._system(run, system_prompt, guidance, tools)]
-        messages += [_system(text) for text in context_blocks(run, can_fetch=can_fetch)]
+        messages += [_system(text) for text in render_context_blocks(run, can_fetch=can_fetch)]
         messages.append(memoize_on(run.trajectory, "react.first", _First).message(run))
         if run.trajectory is not None:
-            messages += self._history(run, run.trajectory, can_fetch)
-        if changed := changed_artifacts(run, can_fetch=can_fetch):
+            mode = effective_reasoning_replay(run, self._reasoning_replay)
+            messages += build_history(run.trajectory, mode, can_fetch=can_fetch)
+        if changed := render_changed_artifacts(run, can_fetch=can_fetch):
             messages.append(_user(changed))
-        warning = near_limit(run.budget, run.now())
+        warning = render_limit_warning(run.budget, run.now())
         if warning:
             messages.append(_user(warning))  # last: what comes before it stays what the provider has kept
         # Told last: a prompt that could not be built was not sent.
@@ -115,18 +118,8 @@ class DefaultPromptBuilder:
             tools.names,
             tools.listed(self.max_tool_examples),
             "\n\n".join(text for text in (self._extra, "\n".join(line.text for line in guidance)) if text),
-            planning_constraints(run.planning_hints),
+            render_planning_constraints(run.planning_hints),
         )
-
-    def _history(self, run: RunContext, trajectory: Trajectory, can_fetch: bool) -> list[ChatMessage]:
-        mode = effective_reasoning_replay(run, self._reasoning_replay)
-        name = f"react.replay.{mode}.{can_fetch}"
-        messages = memoize_on(trajectory, name, lambda: Replay(mode, can_fetch=can_fetch)).messages(trajectory)
-        if trajectory.resume_hint is not None and not _has_noted_resume(trajectory):
-            messages.append(_user(resumed(trajectory.resume_hint.resume_payload)))
-        if trajectory.background:
-            messages.append(memoize_on(trajectory, "react.background", _Background).message(trajectory))
-        return messages
 
 
 @lru_cache(maxsize=64)
@@ -134,33 +127,13 @@ def _system_message(
     prompt: str, day: str, tools: frozenset[str], listed: str, said: str, constraints: str
 ) -> ChatMessage:
     """The first message. It is the same for most steps of most runs, which share it: it is the longest one by far."""
-    parts = [prompt] if prompt else default_sections(day, tools)
-    parts.append(section("available_tools", listed))
+    parts = [prompt] if prompt else render_default_sections(day, tools)
+    parts.append(render_section("available_tools", listed))
     if said:
-        parts.append(section("additional_guidance", said))
+        parts.append(render_section("additional_guidance", said))
     if constraints:
-        parts.append(section("planning_constraints", constraints))
+        parts.append(render_section("planning_constraints", constraints))
     return _system("\n\n".join(parts))
-
-
-class _Background:
-    """The message about ended background groups, made anew only when another group has ended."""
-
-    __slots__ = ("_message", "_results")
-
-    def __init__(self) -> None:
-        self._results: tuple[BackgroundResult, ...] = ()
-        self._message: ChatMessage | None = None
-
-    def message(self, trajectory: Trajectory) -> ChatMessage:
-        results = tuple(trajectory.background.values())
-        if self._message is None or not _are(results, self._results):
-            members = (
-                f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
-                for name in sorted(trajectory.background)
-            )
-            self._results, self._message = results, _user(background_results(list(members)))
-        return self._message
 
 
 class _First:
@@ -181,7 +154,9 @@ class _First:
         text = _first_text(run)
         # What stands for a file names the tool that reads it.
         tools = run.catalog.list() if run.input_artifacts and run.catalog is not None else []
-        is_known = text == self._text and _are(run.input_artifacts, self._artifacts) and _are(tools, self._tools)
+        is_known = (
+            text == self._text and are_same(run.input_artifacts, self._artifacts) and are_same(tools, self._tools)
+        )
         if self._message is None or not is_known:
             self._text, self._artifacts, self._tools = text, tuple(run.input_artifacts), tools
             self._message = ChatMessage(Role.USER, _first_content(text, run))
@@ -189,7 +164,7 @@ class _First:
 
 
 def _first_content(text: str, run: RunContext) -> Content:
-    said = text_content(text)
+    said = to_content(text)
     if said.parts is None:
         return materialize_input_content(text, run.input_artifacts, run.catalog)
     attached = materialize_input_content("", run.input_artifacts, run.catalog)
@@ -199,29 +174,7 @@ def _first_content(text: str, run: RunContext) -> Content:
 def _first_text(run: RunContext) -> str:
     text = f"Goal:\n{run.goal or run.query or _NO_GOAL}"
     summary = None if run.trajectory is None else run.trajectory.summary
-    return text if summary is None else f"{text}\n\n" + "\n".join(_summary_lines(summary))
-
-
-def _summary_lines(summary: TrajectorySummary) -> list[str]:
-    parts = (
-        ("Goals", "; ".join(summary.goals)),
-        ("Facts", "; ".join(summary.facts)),
-        ("Pending", "; ".join(summary.pending)),
-        ("Last output", one_line(summary.last_output_digest)),
-        ("Note", one_line(summary.note)),
-    )
-    return ["What earlier steps of this run came to:", *(f"{label}: {text}" for label, text in parts if text)]
-
-
-def _has_noted_resume(trajectory: Trajectory) -> bool:
-    """Whether the answer to the last pause is in the history, where it stays after the hint is gone."""
-    now = len(trajectory.steps)
-    return any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs)
-
-
-def _are(these: Sequence[object], those: Sequence[object]) -> bool:
-    """Whether both hold the very same objects."""
-    return len(these) == len(those) and all(map(is_, these, those))
+    return text if summary is None else f"{text}\n\n{render_summary(summary)}"
 
 
 def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
@@ -237,24 +190,27 @@ def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
 
 
 def _system(text: str) -> ChatMessage:
-    return ChatMessage(Role.SYSTEM, text_content(text))
+    return ChatMessage(Role.SYSTEM, to_content(text))
 
 
 def _user(text: str) -> ChatMessage:
-    return ChatMessage(Role.USER, text_content(text))
+    return ChatMessage(Role.USER, to_content(text))
 
 
-def section(tag: str, body: str) -> str:
+def render_section(tag: str, body: str) -> str:
     """`body` between an opening and a closing tag, each on a line of its own."""
     return f"<{tag}>\n{body}\n</{tag}>"
 
 
-def default_sections(day: str, tools: Collection[str] = ()) -> list[str]:
+def render_default_sections(day: str, tools: Collection[str] = ()) -> list[str]:
     """The sections that a system prompt of one's own replaces; `day` is today as `YYYY-MM-DD`.
 
     Meta tools are named only when they are among `tools`, the names that the model may call.
     """
-    sections = [section("identity", _IDENTITY.format(day=day)), section("tool_discovery", _discovery(tools))]
+    sections = [
+        render_section("identity", _IDENTITY.format(day=day)),
+        render_section("tool_discovery", _discovery(tools)),
+    ]
     if ARTIFACT_FETCH_TOOL_NAME in tools:
         sections.append(_HEAVY_RESULTS)
     return [*sections, *_FIXED]
@@ -266,7 +222,7 @@ def _discovery(tools: Collection[str]) -> str:
     return "\n".join((_TURNS, *known))
 
 
-def planning_constraints(hints: PlanningHints | None) -> str:
+def render_planning_constraints(hints: PlanningHints | None) -> str:
     """The body of the planning section, a line for each hint that says something; empty when none does."""
     return "" if hints is None else "\n".join(_constraint_lines(hints))
 
@@ -333,7 +289,7 @@ _FINDING = (
     ("skill_get", "`skill_get` reads written know-how by its name."),
 )
 
-_HEAVY_RESULTS = section(
+_HEAVY_RESULTS = render_section(
     "heavy_results",
     """\
 A large result is kept outside this conversation. You see a short excerpt of it and a handle, ref="…".
@@ -362,8 +318,8 @@ When arguments were refused, fix them and call again. When a tool ran and failed
 If only the user can tell you what you need, asking them is a valid final answer."""
 
 _FIXED = (
-    section("tool_usage", _TOOL_USAGE),
-    section("reasoning", _REASONING),
-    section("tone", _TONE),
-    section("error_handling", _ERROR_HANDLING),
+    render_section("tool_usage", _TOOL_USAGE),
+    render_section("reasoning", _REASONING),
+    render_section("tone", _TONE),
+    render_section("error_handling", _ERROR_HANDLING),
 )

@@ -6,12 +6,13 @@ searching are read off the results of the search tool, each step once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.llm import ToolDeclaration
 from harborage.planner.decisions import CallParallel, CallTool, parallel_observation
-from harborage.planner.text import as_object, one_line, render_result
+from harborage.planner.text import one_line, render_value, to_object
 from harborage.planner.trajectory import StepCursor, memoize_on
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ __all__ = [
     "SPAWN_TASK_TOOL_NAME",
     "TOOL_SEARCH_TOOL_NAME",
     "Toolbox",
-    "declared_tools",
-    "discovered_tools",
-    "listed_tools",
-    "tool_names",
-    "toolbox_of",
+    "are_same",
+    "declare_tools",
+    "find_discovered_tools",
+    "get_tool_names",
+    "get_toolbox",
+    "list_tools",
 ]
 
 FINISH_TOOL_NAME: Final = "_finish"
@@ -117,25 +119,25 @@ _CONTROLS: Final = (
 )
 
 
-def declared_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
+def declare_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
     """The native declarations: the sub-task controls, the visible tools, then those that were discovered.
 
     Without a catalog there are none at all.
     """
-    return () if run.catalog is None else toolbox_of(run).declared()
+    return () if run.catalog is None else get_toolbox(run).declared()
 
 
-def listed_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
+def list_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
     """One entry a tool: its name, its description, and its best `max_examples`; schemas are in the declarations."""
-    return toolbox_of(run).listed(max_examples)
+    return get_toolbox(run).listed(max_examples)
 
 
-def tool_names(run: RunContext) -> frozenset[str]:
+def get_tool_names(run: RunContext) -> frozenset[str]:
     """The names of the tools that this step may call, those that were discovered among them."""
-    return toolbox_of(run).names
+    return get_toolbox(run).names
 
 
-def toolbox_of(run: RunContext) -> Toolbox:
+def get_toolbox(run: RunContext) -> Toolbox:
     """The tools of this step; none without a catalog."""
     if run.catalog is None:
         return Toolbox()
@@ -167,7 +169,7 @@ class Toolbox:
     def refresh(self, tools: list[Tool], first: str) -> None:
         """Start anew when these are other tools than before; those of the transport `first` come before the others."""
         # A tool is frozen, so the same object is the same tool.
-        if first == self._first and len(tools) == len(self._seen) and all(map(is_, tools, self._seen)):
+        if first == self._first and are_same(tools, self._seen):
             return
         self._seen, self._first = tools, first
         by_name: dict[str, Tool] = {}
@@ -198,6 +200,11 @@ class Toolbox:
         return text
 
 
+def are_same(these: Sequence[object], those: Sequence[object]) -> bool:
+    """Whether both sequences hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
+
+
 def _entry(tool: Tool, max_examples: int) -> str:
     description = one_line(tool.description)
     head = f"- {tool.name}: {description}" if description else f"- {tool.name}"
@@ -214,11 +221,11 @@ _RANKS: Final = {"minimal": 0, "common": 1, "edge-case": 2}
 
 
 def _shown_example(example: ToolExample) -> str:
-    args, description = one_line(render_result(example.args)), one_line(example.description)
+    args, description = one_line(render_value(example.args)), one_line(example.description)
     return f"{args} ({description})" if description else args
 
 
-def discovered_tools(run: RunContext) -> tuple[str, ...]:
+def find_discovered_tools(run: RunContext) -> tuple[str, ...]:
     """The names the run was given, then those that its searches found, each once and oldest first."""
     if run.trajectory is None:
         return tuple(dict.fromkeys(run.discovered_tools))
@@ -260,10 +267,10 @@ def _found_by(step: Step) -> list[str]:
 
 
 def _names_in(result: Any) -> list[str]:
-    tools = (as_object(result) or {}).get("tools")
+    tools = (to_object(result) or {}).get("tools")
     return [name for name in map(_name, tools) if name] if isinstance(tools, list | tuple) else []
 
 
 def _name(entry: Any) -> str:
-    name = (as_object(entry) or {}).get("name")
+    name = (to_object(entry) or {}).get("name")
     return name if isinstance(name, str) else ""

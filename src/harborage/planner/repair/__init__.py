@@ -15,12 +15,12 @@ if TYPE_CHECKING:
         DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES as DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES,
     )
     from harborage.planner.repair.attempts import DEFAULT_REPAIR_ATTEMPTS as DEFAULT_REPAIR_ATTEMPTS
+    from harborage.planner.repair.attempts import Attempts as Attempts
+    from harborage.planner.repair.attempts import Mistake as Mistake
     from harborage.planner.repair.attempts import RepairLimits as RepairLimits
     from harborage.planner.repair.attempts import RepairSignals as RepairSignals
-    from harborage.planner.repair.attempts import Slip as Slip
-    from harborage.planner.repair.attempts import Slips as Slips
-    from harborage.planner.repair.attempts import ask as ask
-    from harborage.planner.repair.attempts import corrected as corrected
+    from harborage.planner.repair.attempts import add_correction as add_correction
+    from harborage.planner.repair.attempts import call_model as call_model
     from harborage.planner.repair.loop import ActionValidator as ActionValidator
     from harborage.planner.repair.loop import RepairLoop as RepairLoop
     from harborage.planner.repair.loop import RunResult as RunResult
@@ -33,8 +33,8 @@ else:
         __name__,
         {
             "harborage.planner.repair.attempts": (
-                "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES DEFAULT_REPAIR_ATTEMPTS RepairLimits RepairSignals Slip Slips "
-                "ask corrected"
+                "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES DEFAULT_REPAIR_ATTEMPTS Attempts Mistake RepairLimits "
+                "RepairSignals add_correction call_model"
             ),
             "harborage.planner.repair.loop": "ActionValidator RepairLoop RunResult",
             "harborage.planner.repair.parser": "NoActionsFoundError ToolAction dropped_extra_fields parse",

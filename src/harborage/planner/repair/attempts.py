@@ -17,7 +17,7 @@ from harborage.planner.context import publish, raise_if_cancelled
 from harborage.planner.decisions import Finish
 from harborage.planner.enums import ChunkKind, FinishReason
 from harborage.planner.errors import RepairExhaustedError
-from harborage.planner.text import cut
+from harborage.planner.text import truncate
 
 if TYPE_CHECKING:
     from harborage.llm import CompleteResponse, LLMClient
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES",
     "DEFAULT_REPAIR_ATTEMPTS",
+    "Attempts",
+    "Mistake",
     "RepairLimits",
     "RepairSignals",
-    "Slip",
-    "Slips",
-    "ask",
-    "corrected",
-    "streamed",
-    "void_stream",
+    "add_correction",
+    "call_model",
+    "reset_stream",
+    "with_stream",
 ]
 
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
@@ -66,7 +66,7 @@ _CHAIN_BYTES = 1024
 _ECHO_BYTES = 8 * 1024
 
 
-class Slip(StrEnum):
+class Mistake(StrEnum):
     """The kinds of mistakes: unusable arguments, several actions where one was due, a finish without an answer."""
 
     ARGS = "args"
@@ -82,7 +82,7 @@ class RepairSignals(msgspec.Struct, frozen=True):
     finish_repaired: bool = False
 
 
-class Slips:
+class Attempts:
     """The failures of one step. Make one a step; it is never shared."""
 
     __slots__ = ("_limits", "attempts", "consecutive", "kinds", "reasons")
@@ -91,7 +91,7 @@ class Slips:
         self._limits = limits
         self.attempts = 0
         self.consecutive = 0
-        self.kinds: set[Slip] = set()
+        self.kinds: set[Mistake] = set()
         self.reasons: list[str] = []
 
     @property
@@ -106,16 +106,16 @@ class Slips:
     def signals(self) -> RepairSignals:
         """What was repaired so far."""
         return RepairSignals(
-            args_repaired=Slip.ARGS in self.kinds,
-            multi_action=Slip.MULTI_ACTION in self.kinds,
-            finish_repaired=Slip.FINISH in self.kinds,
+            args_repaired=Mistake.ARGS in self.kinds,
+            multi_action=Mistake.MULTI_ACTION in self.kinds,
+            finish_repaired=Mistake.FINISH in self.kinds,
         )
 
-    def note(self, reason: str, kind: Slip = Slip.ARGS) -> None:
+    def note(self, reason: str, kind: Mistake = Mistake.ARGS) -> None:
         """Take in one failed attempt; several actions at once do not count as a failure over arguments."""
-        self.reasons.append(cut(reason, _REASON_BYTES))
+        self.reasons.append(truncate(reason, _REASON_BYTES))
         self.kinds.add(kind)
-        if kind is not Slip.MULTI_ACTION:
+        if kind is not Mistake.MULTI_ACTION:
             self.consecutive += 1
 
     def give_up(self, run: RunContext) -> Finish:
@@ -135,23 +135,23 @@ class Slips:
                 "followup": True,
                 "repair_attempts": self.attempts,
                 "repair_consecutive_arg_failures": self.consecutive,
-                "repair_chain": cut("; ".join(self.reasons), _CHAIN_BYTES),
+                "repair_chain": truncate("; ".join(self.reasons), _CHAIN_BYTES),
                 "repair_error": str(RepairExhaustedError()),
             },
         )
 
 
-def corrected(original: CompleteRequest, said: str, correction: str) -> CompleteRequest:
+def add_correction(original: CompleteRequest, said: str, correction: str) -> CompleteRequest:
     """The original request with the model's bad answer and what was wrong with it behind it.
 
     Corrections do not pile up: each one starts from the original again. Blanks are not repeated, because providers
     refuse a message that shows nothing, and of a long answer its beginning is enough to know it again.
     """
-    echo = [ChatMessage(Role.ASSISTANT, Content(text=cut(said, _ECHO_BYTES)))] if said.strip() else []
+    echo = [ChatMessage(Role.ASSISTANT, Content(text=truncate(said, _ECHO_BYTES)))] if said.strip() else []
     return replace(original, messages=(*original.messages, *echo, ChatMessage(Role.USER, Content(text=correction))))
 
 
-async def ask(run: RunContext, client: LLMClient, request: CompleteRequest) -> CompleteResponse:
+async def call_model(run: RunContext, client: LLMClient, request: CompleteRequest) -> CompleteResponse:
     """The model's answer. What the client raises passes through as it is.
 
     Raises:
@@ -162,7 +162,7 @@ async def ask(run: RunContext, client: LLMClient, request: CompleteRequest) -> C
         return await client.complete(request)
 
 
-def streamed(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any) -> CompleteRequest:
+def with_stream(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any) -> CompleteRequest:
     """The request with its answer streamed to `on_chunk`, when somebody listens, and with `changes`."""
     if on_chunk is None:
         return replace(request, **changes) if changes else request
@@ -176,7 +176,7 @@ def streamed(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any)
     )
 
 
-def void_stream(run: RunContext) -> None:
+def reset_stream(run: RunContext) -> None:
     """Tell whoever watches that the step asks its model again, so that what was streamed in it so far is void."""
     if run.on_chunk is not None:
         run.on_chunk("", False, ChunkKind.RESET)

@@ -15,7 +15,7 @@ import msgspec
 from harborage import codec
 from harborage.identity import require_triple
 from harborage.planner.repair.parser import NoActionsFoundError, ToolAction, parse
-from harborage.planner.text import shown_name
+from harborage.planner.text import printable_name
 from harborage.tools import (
     CallContext,
     Loading,
@@ -85,7 +85,7 @@ def declarative_action(
             return refusal
         wanted = resolve(action.tool)
         if wanted is None:
-            return _refused(action.tool, f"there is no tool {shown_name(action.tool)!r}; use a name you were shown")
+            return _refused(action.tool, f"there is no tool {printable_name(action.tool)!r}; use a name you were shown")
         if action.tool == DECLARATIVE_ACTION:
             return _refused(action.tool, "an action cannot declare another one; name the tool itself")
         if needs_approval(action.tool):
@@ -162,7 +162,7 @@ async def _dispatched(wanted: ToolDescriptor, args: bytes, call: CallContext, in
 
 
 def _refused(name: str, error: str) -> DeclaredOutcome:
-    return DeclaredOutcome(dispatched=False, tool=shown_name(name), error=error)
+    return DeclaredOutcome(dispatched=False, tool=printable_name(name), error=error)
 
 
 def _repairable(error: str, slip: str, name: str = "") -> DeclaredOutcome:
@@ -172,5 +172,5 @@ def _repairable(error: str, slip: str, name: str = "") -> DeclaredOutcome:
         multi_action=slip == "multi_action",
         finish_repair=slip == "finish_repair",
     )
-    named = DeclaredOutcome(dispatched=False, tool=shown_name(name)) if name else DeclaredOutcome(dispatched=False)
+    named = DeclaredOutcome(dispatched=False, tool=printable_name(name)) if name else DeclaredOutcome(dispatched=False)
     return {**named, "error": error, "repair_outcome": outcome}

@@ -15,9 +15,17 @@ from harborage.events import ActionExtraFieldDroppedPayload, EventType
 from harborage.planner.context import publish, require_identity
 from harborage.planner.decisions import CallParallel, CallTool, Decision, JoinSpec
 from harborage.planner.errors import InvalidConfigError, PlannerError
-from harborage.planner.repair.attempts import RepairLimits, RepairSignals, Slips, ask, corrected, streamed, void_stream
-from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read
-from harborage.planner.text import shown_name
+from harborage.planner.repair.attempts import (
+    Attempts,
+    RepairLimits,
+    RepairSignals,
+    add_correction,
+    call_model,
+    reset_stream,
+    with_stream,
+)
+from harborage.planner.repair.parser import NoActionsFoundError, Reading, ToolAction, read_actions
+from harborage.planner.text import printable_name
 
 if TYPE_CHECKING:
     from harborage.llm import CompleteRequest, LLMClient
@@ -77,23 +85,25 @@ class RepairLoop:
             raise InvalidConfigError("the repair loop needs a model client")
         require_sync(validator, "validator")
         require_identity(run, "the repair loop")
-        original = asked = streamed(request, run.on_chunk)
-        slips = Slips(self.limits)
+        original = asked = with_stream(request, run.on_chunk)
+        slips = Attempts(self.limits)
         reasoning = ""
         while slips.may_ask:
             if slips.attempts:
-                void_stream(run)
-            response = await ask(run, client, asked)
+                reset_stream(run)
+            response = await call_model(run, client, asked)
             slips.attempts += 1
             reasoning = response.reasoning
             try:
-                reading = read(response.content)
+                reading = read_actions(response.content)
                 _announce_dropped(run, reading)
                 self._judge(reading, validator)
             except (NoActionsFoundError, _ActionRefusedError) as error:
                 is_unread = isinstance(error, NoActionsFoundError)
                 slips.note(f"parser failed: {error}" if is_unread else str(error))
-                asked = corrected(original, response.content, f"Your last answer was not used: {error}\n{_CONTRACT}")
+                asked = add_correction(
+                    original, response.content, f"Your last answer was not used: {error}\n{_CONTRACT}"
+                )
                 continue
             is_multi = len(reading.actions) > 1
             return RunResult(_promoted(reading), reasoning, RepairSignals(slips.signals.args_repaired, is_multi))
@@ -107,7 +117,7 @@ class RepairLoop:
                 validator(action)
             except Exception as error:
                 text = str(error) or type(error).__name__
-                raise _ActionRefusedError(f"tool={shown_name(action.tool)} arg-validation: {text}") from error
+                raise _ActionRefusedError(f"tool={printable_name(action.tool)} arg-validation: {text}") from error
 
 
 class _ActionRefusedError(PlannerError):

@@ -15,7 +15,7 @@ import msgspec
 
 from harborage.planner.errors import PlannerError
 
-__all__ = ["NoActionsFoundError", "ToolAction", "dropped_extra_fields", "parse", "read"]
+__all__ = ["NoActionsFoundError", "ToolAction", "dropped_extra_fields", "parse", "read_actions"]
 
 LEGACY_FIELDS: Final = ("reasoning", "thought")
 """Fields that actions once had; they are ignored and reported."""
@@ -48,18 +48,18 @@ def parse(text: str) -> list[ToolAction]:
     Raises:
         NoActionsFoundError: there is none.
     """
-    return list(read(text).actions)
+    return list(read_actions(text).actions)
 
 
 def dropped_extra_fields(text: str) -> list[str]:
     """The legacy fields of the actions in `text`, each once an action; empty when there is no action."""
     try:
-        return list(read(text).dropped)
+        return list(read_actions(text).dropped)
     except NoActionsFoundError:
         return []
 
 
-def read(text: str) -> Reading:
+def read_actions(text: str) -> Reading:
     """The actions in `text` and what was dropped from them, by the first rung that finds any.
 
     Raises:

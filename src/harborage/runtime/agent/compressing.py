@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harborage.errors import HarborageError, error_reason
 from harborage.llm import ContextOverflowError, ContextWindowExceededError
 from harborage.planner import CompressionRunner, RunContext, Trajectory, default_token_estimator, mechanical_fold
-from harborage.planner.compression import stamp
+from harborage.planner.compression import apply_summary
 
 if TYPE_CHECKING:
     from harborage.runtime.agent.services import AgentServices
@@ -86,4 +86,4 @@ def _fold(services: AgentServices, context: RunContext, trajectory: Trajectory, 
         estimate = default_token_estimator(trajectory)
     except HarborageError:
         estimate = 0  # nothing may keep a fold from being made
-    stamp(context, trajectory, mechanical_fold(trajectory), estimate)
+    apply_summary(context, trajectory, mechanical_fold(trajectory), estimate)

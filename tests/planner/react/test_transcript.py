@@ -28,14 +28,14 @@ from harborage.planner import (
 )
 from harborage.planner.react import DefaultPromptBuilder
 from harborage.planner.react.observations import PLACEHOLDER
-from harborage.planner.react.replay import Replay
+from harborage.planner.react.transcript import Transcript
 from harborage.testing.provider_rules import check_request
 from tests.kit.tables import each_row
 
 
 def replayed(*steps: Step, mode: str = "never", **fields) -> list:
     """The messages of a history."""
-    return Replay(ReasoningReplayMode(mode)).messages(Trajectory(steps=list(steps), **fields))
+    return Transcript(ReasoningReplayMode(mode)).messages(Trajectory(steps=list(steps), **fields))
 
 
 def shape(messages) -> list:
@@ -78,7 +78,7 @@ def test_ids_that_providers_use_again():
             Step(action=CallTool("f"), observation=6),
         ]
     )
-    messages = Replay(ReasoningReplayMode.NEVER).messages(trajectory)
+    messages = Transcript(ReasoningReplayMode.NEVER).messages(trajectory)
     ids = [call.id for message in messages for call in message.tool_calls]
     assert ids == [
         "call-0",
@@ -263,7 +263,7 @@ def test_injected_context_that_has_no_json_form():
         steps=[Step(action=CallTool("a"), observation=1)],
         steering_inputs=[injection("inject_context", 0, f=print)],
     )
-    replay = Replay(ReasoningReplayMode.NEVER)
+    replay = Transcript(ReasoningReplayMode.NEVER)
     for _ in range(2):
         with pytest.raises(MemoryBlockUnserializableError, match="injected_context"):
             replay.messages(trajectory)
@@ -278,7 +278,7 @@ def test_steering_and_a_summary():
         steering_inputs=[injection("user_message", 1, message="old"), injection("user_message", 2, message="new")],
     )
     trajectory.summarise(TrajectorySummary(note="n"))
-    replay = Replay(ReasoningReplayMode.NEVER)
+    replay = Transcript(ReasoningReplayMode.NEVER)
     assert [message.content.text for message in replay.messages(trajectory)] == ["new"]
     trajectory.steps.append(Step(action=CallTool("c"), observation=1))
     trajectory.steering_inputs.append(injection("user_message", 3, message="newer"))
@@ -288,7 +288,7 @@ def test_steering_and_a_summary():
 def test_a_history_that_grows_is_a_longer_conversation():
     """Each step's messages are appended to the same beginning: the very same objects, in the same order."""
     trajectory = Trajectory()
-    replay = Replay(ReasoningReplayMode.NEVER)
+    replay = Transcript(ReasoningReplayMode.NEVER)
     before: list = []
     for number in range(5):
         trajectory.steering_inputs.append(injection("user_message", number, message=f"m{number}"))
@@ -302,7 +302,7 @@ def test_a_history_that_grows_is_a_longer_conversation():
 def test_steering_is_never_lost():
     """An input that is noted late, for a step that was replayed already, is shown at the next place there is."""
     trajectory = Trajectory(steps=[Step(action=CallTool("a"), observation=1)])
-    replay = Replay(ReasoningReplayMode.NEVER)
+    replay = Transcript(ReasoningReplayMode.NEVER)
     replay.messages(trajectory)
     trajectory.steering_inputs.append(injection("user_message", 0, message="late"))
     trajectory.steps.append(Step(action=CallTool("b"), observation=1))
@@ -312,7 +312,7 @@ def test_steering_is_never_lost():
 def test_a_summary_shortens_the_conversation():
     """After a summary the conversation begins anew, and again after the next one."""
     trajectory = Trajectory(steps=[Step(action=CallTool("a"), observation=1)])
-    replay = Replay(ReasoningReplayMode.NEVER)
+    replay = Transcript(ReasoningReplayMode.NEVER)
     for number in range(3):
         assert len(replay.messages(trajectory)) == 2
         trajectory.summarise(TrajectorySummary(note=str(number)))
@@ -335,7 +335,9 @@ def test_a_history_that_was_read_back():
         steering_inputs=[injection("user_message", 2, message="hi")],
     )
     again = Trajectory.deserialize(trajectory.serialize())
-    assert Replay(ReasoningReplayMode.NEVER).messages(again) == Replay(ReasoningReplayMode.NEVER).messages(trajectory)
+    assert Transcript(ReasoningReplayMode.NEVER).messages(again) == Transcript(ReasoningReplayMode.NEVER).messages(
+        trajectory
+    )
 
 
 def test_it_is_legal(make_run):

@@ -16,23 +16,59 @@ from harborage import codec
 from harborage.llm import ChatMessage, Content, Role, ToolCallStructured
 from harborage.planner.decisions import AwaitTask, CallParallel, CallTool, Finish, SpawnTask
 from harborage.planner.enums import ReasoningReplayMode
-from harborage.planner.react.blocks import injected_context, resumed
-from harborage.planner.react.observations import PLACEHOLDER, branch_bodies, observation_body
-from harborage.planner.react.tools import ARTIFACT_FETCH_TOOL_NAME, AWAIT_TASK_TOOL_NAME, SPAWN_TASK_TOOL_NAME
-from harborage.planner.text import text_content
-from harborage.planner.trajectory import StepCursor
+from harborage.planner.react.blocks import render_background_results, render_injected_context, render_resume_answer
+from harborage.planner.react.observations import PLACEHOLDER, render_branches, render_observation
+from harborage.planner.react.tools import (
+    ARTIFACT_FETCH_TOOL_NAME,
+    AWAIT_TASK_TOOL_NAME,
+    SPAWN_TASK_TOOL_NAME,
+    are_same,
+)
+from harborage.planner.text import one_line, to_content
+from harborage.planner.trajectory import StepCursor, memoize_on
 
 if TYPE_CHECKING:
-    from harborage.planner.trajectory import SteeringInjection, Step, Trajectory
+    from harborage.planner.trajectory import BackgroundResult, SteeringInjection, Step, Trajectory, TrajectorySummary
 
-__all__ = ["Replay", "steering_message"]
+__all__ = ["Transcript", "build_history", "render_steering", "render_summary"]
 
 _log = logging.getLogger(__name__)
 
 _REASONING_LABEL: Final = "Reasoning:"
 
 
-class Replay:
+def build_history(trajectory: Trajectory, mode: ReasoningReplayMode, *, can_fetch: bool = True) -> list[ChatMessage]:
+    """Return a history as messages, followed by the answer to the last pause and the ended background groups.
+
+    `can_fetch` says that the model has a tool to read stored artifacts with.
+
+    Raises:
+        MemoryBlockUnserializableError: something in it cannot become JSON.
+    """
+    name = f"react.transcript.{mode}.{can_fetch}"
+    messages = memoize_on(trajectory, name, lambda: Transcript(mode, can_fetch=can_fetch)).messages(trajectory)
+    if trajectory.resume_hint is not None and not _has_resume_answer(trajectory):
+        answer = render_resume_answer(trajectory.resume_hint.resume_payload)
+        messages.append(ChatMessage(Role.USER, to_content(answer)))
+    if trajectory.background:
+        messages.append(memoize_on(trajectory, "react.background", _Background).message(trajectory))
+    return messages
+
+
+def render_summary(summary: TrajectorySummary) -> str:
+    """Return the text that takes the place of the steps that were summarised."""
+    parts = (
+        ("Goals", "; ".join(summary.goals)),
+        ("Facts", "; ".join(summary.facts)),
+        ("Pending", "; ".join(summary.pending)),
+        ("Last output", one_line(summary.last_output_digest)),
+        ("Note", one_line(summary.note)),
+    )
+    lines = (f"{label}: {text}" for label, text in parts if text)
+    return "\n".join(("What earlier steps of this run came to:", *lines))
+
+
+class Transcript:
     """The conversation of one trajectory, in one mode of replaying reasoning, for a model that can fetch or cannot."""
 
     __slots__ = ("_can_fetch", "_cursor", "_ids", "_inputs", "_is_reasoning_shown", "_messages")
@@ -59,7 +95,7 @@ class Replay:
             self._take_inputs(inputs, index)
             self._messages += self._step_messages(trajectory.steps[index], index)
             self._cursor.advance()
-        return [*self._messages, *(steering_message(one) for one in inputs[self._inputs :])]
+        return [*self._messages, *(render_steering(one) for one in inputs[self._inputs :])]
 
     def _restart(self, trajectory: Trajectory, first: int) -> None:
         self._cursor.restart(trajectory.steps, first)
@@ -72,7 +108,7 @@ class Replay:
 
     def _take_inputs(self, inputs: Sequence[SteeringInjection], index: int) -> None:
         while self._inputs < len(inputs) and inputs[self._inputs].at_step <= index:
-            self._messages.append(steering_message(inputs[self._inputs]))
+            self._messages.append(render_steering(inputs[self._inputs]))
             self._inputs += 1
 
     def _step_messages(self, step: Step, index: int) -> Iterator[ChatMessage]:
@@ -80,18 +116,18 @@ class Replay:
             case CallParallel(branches=branches) if branches:
                 wanted = [(call.tool, call.args, call.call_id) for call in branches]
                 return self._exchange(
-                    step, index, wanted, branch_bodies(step, len(branches), can_fetch=self._can_fetch)
+                    step, index, wanted, render_branches(step, len(branches), can_fetch=self._can_fetch)
                 )
             case CallTool(tool=tool, args=args, call_id=call_id):
                 return self._exchange(
-                    step, index, [(tool, args, call_id)], [observation_body(step, can_fetch=self._can_fetch)]
+                    step, index, [(tool, args, call_id)], [render_observation(step, can_fetch=self._can_fetch)]
                 )
             case SpawnTask() as spawn:
                 wanted = [(SPAWN_TASK_TOOL_NAME, _spawn_args(spawn), "")]
-                return self._exchange(step, index, wanted, [observation_body(step, can_fetch=self._can_fetch)])
+                return self._exchange(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
             case AwaitTask(task_id=task_id):
                 wanted = [(AWAIT_TASK_TOOL_NAME, codec.encode({"task_id": task_id}), "")]
-                return self._exchange(step, index, wanted, [observation_body(step, can_fetch=self._can_fetch)])
+                return self._exchange(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
             case None:
                 return self._observation_alone(step)
             case other:
@@ -112,24 +148,24 @@ class Replay:
             for at, (tool, args, call_id) in enumerate(wanted)
         )
         said = self._said(step)
-        yield ChatMessage(Role.ASSISTANT, text_content(said) if said else Content(), tool_calls=calls)
+        yield ChatMessage(Role.ASSISTANT, to_content(said) if said else Content(), tool_calls=calls)
         for call, body in zip(calls, bodies, strict=True):
             _warn_if_missing(body, index)
             # What was fetched is meant to be read here; any other result of that size has leaked.
-            answer = text_content(body) if call.name == ARTIFACT_FETCH_TOOL_NAME else Content(text=body)
+            answer = to_content(body) if call.name == ARTIFACT_FETCH_TOOL_NAME else Content(text=body)
             yield ChatMessage(Role.TOOL, answer, name=call.name, tool_call_id=call.id)
 
     def _told(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
         """A decision that is no call, in words, and what came of it."""
         deed = codec.encode_text(_deed(action))
         thought = self._thought(step)
-        yield ChatMessage(Role.ASSISTANT, text_content(f"{thought}\n\n{deed}" if thought else deed))
-        body = observation_body(step, can_fetch=self._can_fetch)
+        yield ChatMessage(Role.ASSISTANT, to_content(f"{thought}\n\n{deed}" if thought else deed))
+        body = render_observation(step, can_fetch=self._can_fetch)
         _warn_if_missing(body, index)
         yield ChatMessage(Role.USER, Content(text=body))
 
     def _observation_alone(self, step: Step) -> Iterator[ChatMessage]:
-        body = observation_body(step, can_fetch=self._can_fetch)
+        body = render_observation(step, can_fetch=self._can_fetch)
         if body != PLACEHOLDER:
             yield ChatMessage(Role.USER, Content(text=body))
 
@@ -150,13 +186,42 @@ class Replay:
         return chosen
 
 
-def steering_message(injection: SteeringInjection) -> ChatMessage:
+class _Background:
+    """The message about ended background groups, made anew only when another group has ended."""
+
+    __slots__ = ("_message", "_results")
+
+    def __init__(self) -> None:
+        self._results: tuple[BackgroundResult, ...] = ()
+        self._message: ChatMessage | None = None
+
+    def message(self, trajectory: Trajectory) -> ChatMessage:
+        results = tuple(trajectory.background.values())
+        if self._message is None or not are_same(results, self._results):
+            members = (
+                f"{codec.encode_text(name)}:{codec.encode_text(trajectory.background[name])}"
+                for name in sorted(trajectory.background)
+            )
+            self._results, self._message = (
+                results,
+                ChatMessage(Role.USER, to_content(render_background_results(list(members)))),
+            )
+        return self._message
+
+
+def _has_resume_answer(trajectory: Trajectory) -> bool:
+    """Whether the answer to the last pause is in the history, where it stays after the hint is gone."""
+    now = len(trajectory.steps)
+    return any(one.kind == "resumed" and one.at_step == now for one in trajectory.steering_inputs)
+
+
+def render_steering(injection: SteeringInjection) -> ChatMessage:
     """What a control said to the model, as a user's message; a person's own words are passed on verbatim.
 
     Raises:
         MemoryBlockUnserializableError: injected context cannot become JSON.
     """
-    return ChatMessage(Role.USER, text_content(_steering_text(injection)))
+    return ChatMessage(Role.USER, to_content(_steering_text(injection)))
 
 
 def _steering_text(injection: SteeringInjection) -> str:
@@ -166,9 +231,9 @@ def _steering_text(injection: SteeringInjection) -> str:
         case "redirect", {"goal": str(goal)}:
             return f"The goal has changed. From here on it is:\n{goal}"
         case "resumed", answer:
-            return resumed(answer)
+            return render_resume_answer(answer)
         case _:
-            return injected_context(injection.payload)
+            return render_injected_context(injection.payload)
 
 
 def _spawn_args(spawn: SpawnTask) -> bytes:
