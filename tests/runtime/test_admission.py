@@ -18,6 +18,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import open_storage
 from harborage.tasks import GroupStatus, TaskLimitError
 from harborage.testing.clock import settle
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ async def hang() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-@pytest.mark.parametrize("limit", ["max_children", "max_tree", "max_running"])
+@each_row("limit", ["max_children", "max_tree", "max_running"])
 async def test_a_spawn_beyond_a_limit_is_refused_and_the_planner_is_told(runtimes: Runtimes, limit: str) -> None:
     """Which limit it was, and what to do; no run, no task and no open group is left of it."""
     bench = await runtimes(Spawns(4), tools=[hang], **{limit: 3})

@@ -20,6 +20,7 @@ from harborage.runtime.pauses import Coordinator, PauseFilter, PauseState
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import Loading, SideEffect, ToolCatalog, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -75,8 +76,8 @@ def broken(request: ApprovalRequest) -> bool:
     raise LookupError("no rules")
 
 
-@pytest.mark.parametrize(
-    ("policy", "gated"),
+@each_row(
+    "policy, gated",
     [
         (None, []),
         (AlwaysApprove(), []),

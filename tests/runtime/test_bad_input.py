@@ -37,6 +37,7 @@ from harborage.runtime.steering import (
 from harborage.testing.clock import settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import SideEffect, ToolPolicy, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -81,8 +82,8 @@ def last(run: Any) -> Finish:
     return Finish(FinishReason.GOAL, run.trajectory.steps[-1].observation)
 
 
-@pytest.mark.parametrize(
-    ("decision", "words"),
+@each_row(
+    "decision, words",
     [
         (CallTool("nope"), ["no tool 'nope'"]),
         (CallTool("WRITE", b'{"text":"a"}'), ["no tool 'WRITE'"]),
@@ -117,8 +118,8 @@ async def test_a_decision_that_cannot_be_carried_out_is_an_observation(
     assert await bench.run() is not None
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
+@each_row(
+    "answer, words",
     [
         (None, ["InvalidDecisionError", "None is not a decision"]),
         ("CallTool", ["InvalidDecisionError", "a str is not a decision"]),
@@ -182,7 +183,7 @@ CONTROLS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CONTROLS)
+@each_row("case", CONTROLS)
 async def test_a_control_that_makes_no_sense_does_not_reach_its_run(runtimes: Runtimes, case: str) -> None:
     """It is refused where it is sent, and the run is told nothing; the next good one gets through."""
     fields, error = CONTROLS[case]

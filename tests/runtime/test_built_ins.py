@@ -20,6 +20,7 @@ from harborage.tools import CallContext, CatalogFilter, Invoker, Loading, ToolCa
 from harborage.tools.builtin import BUILT_IN_TOOL_NAMES
 from harborage.tools.builtin import names as built_in
 from harborage.tools.index import MemoryToolSearch
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +73,7 @@ def test_an_unknown_name_is_refused_before_anything_is_registered() -> None:
     assert names_in(catalog) == []
 
 
-@pytest.mark.parametrize("names", [(), ("clock.now",), ("unknown",)])
+@each_row("names", [(), ("clock.now",), ("unknown",)])
 def test_no_catalog_is_an_error(names: tuple[str, ...]) -> None:
     """There is nothing to register in."""
     with pytest.raises(RegisterFailedError, match="no catalog"):

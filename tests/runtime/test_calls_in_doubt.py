@@ -37,6 +37,7 @@ from harborage.tools import (
     tool,
 )
 from tests.kit.kept import row_of
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -156,8 +157,8 @@ async def told(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
+@each_row(
+    "options, wanted",
     [
         ({"side_effects": SideEffect.READ}, OnUnknown.RETRY),
         ({"side_effects": SideEffect.WRITE, "idempotent": True}, OnUnknown.RETRY),

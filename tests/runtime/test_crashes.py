@@ -24,6 +24,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.tasks import InProcessTaskRegistry, TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, SideEffect, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -160,7 +161,7 @@ async def test_a_process_may_die_at_any_turn(new_journal: type[MemoryJournal]) -
     pytest.fail("the run never ends")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each_row("seed", range(60))
 async def test_a_process_may_die_again_and_again(seed: int) -> None:
     """At turns that chance picks, until one lives long enough."""
     chance = random.Random(seed)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from harborage import codec
 from harborage.identity import Quadruple
 from harborage.runtime.durable import (
@@ -18,6 +16,7 @@ from harborage.runtime.durable import (
     RunPhase,
     RunRequest,
 )
+from tests.kit.tables import each_row
 
 REQUEST = RunRequest(who=Quadruple("t", "u", "s", "r"), goal="g")
 
@@ -44,8 +43,8 @@ def test_a_request_is_stored_without_what_it_does_not_say() -> None:
         assert codec.decode(codec.encode(request), RunRequest) == request
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
+@each_row(
+    "error, words",
     [
         (RunFailedError("r", "ValueError", "no"), ["run r failed", "ValueError", "no"]),
         (HistoryMismatchError("r", "3.1", "plan", "tool.x"), ["run r at 3.1", "'plan'", "'tool.x'"]),

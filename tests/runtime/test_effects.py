@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.runtime.effects import Effect, EffectTable, EffectUnknownError, StepCall
+from tests.kit.tables import each_row
 
 
 async def nothing(call: StepCall) -> None:
@@ -20,7 +21,7 @@ def test_an_exact_name_outranks_its_family() -> None:
         assert table.find(name) is family
 
 
-@pytest.mark.parametrize("name", ["", "tool", "toolbox.x", "Tool.x", "plan.x", "."])
+@each_row("name", ["", "tool", "toolbox.x", "Tool.x", "plan.x", "."])
 def test_a_name_that_only_looks_alike_is_unknown(name: str) -> None:
     """The error names it and what there is."""
     table = EffectTable({"tool.": Effect(run=nothing), "plan": Effect(run=nothing)})

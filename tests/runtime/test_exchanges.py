@@ -43,6 +43,7 @@ from harborage.runtime.exchanges import (
     response_of,
     slim,
 )
+from tests.kit.tables import each_row
 
 ADD = ToolDeclaration("add", "Add.", {"type": "object", "required": ("a", "b")})
 
@@ -138,7 +139,7 @@ def test_what_could_not_be_recorded_is_not_followed() -> None:
     assert transcript.told(prompt("a", "b", "c")).follows == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "asked",
     [Asked(1, 2), Asked(1, -1), Asked(1, 1, ((0, 3),)), Asked(3, 1, ((1, 1),)), Asked(9, 1, ((0, 5),))],
 )
@@ -184,7 +185,7 @@ def test_an_answer_comes_back_as_it_was() -> None:
     assert response_of(Answered()) == CompleteResponse()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         RateLimitedError("slow down", provider="p", model="m", status=429, retry_after_s=3.5),

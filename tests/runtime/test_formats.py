@@ -38,6 +38,7 @@ from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock
 from tests.kit.kept import keep
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -119,8 +120,8 @@ async def test_a_large_body_of_today_is_found_tomorrow(monkeypatch: pytest.Monke
     assert codec.decode(bytes(entry.result)) == {"wrapped": "x" * 10_000}
 
 
-@pytest.mark.parametrize(
-    ("stored", "version"),
+@each_row(
+    "stored, version",
     [
         (b'{"entry":"patched","at":"2026-01-02T03:04:05Z","change":"c","v":9}', 9),
         (b'{"entry":"dreamt","v":9}', 9),

@@ -26,6 +26,7 @@ from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Status
 from harborage.testing.clock import FakeClock
 from tests.kit.kept import keep
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,7 @@ async def test_a_large_body_lies_apart() -> None:
     assert max(len(encode_entry(entry)) for entry in golden.entries) > LARGE
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@each_row("name", AGENTS)
 async def test_it_loads_and_folds(name: str) -> None:
     """Its steps and its end can be shown; asked for in a storage, it ends as it did."""
     golden = await Golden(name).read()
@@ -156,7 +157,7 @@ async def test_it_loads_and_folds(name: str) -> None:
         await engine.aclose()
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@each_row("name", AGENTS)
 async def test_it_is_carried_to_its_end(name: str) -> None:
     """With only its last entry missing it ends the same way, though neither planner nor tool is there any more."""
     golden, clock = await Golden(name).read(), FakeClock()
@@ -172,7 +173,7 @@ async def test_it_is_carried_to_its_end(name: str) -> None:
         assert kept[:-1] == golden.stored[:-1]
 
 
-@pytest.mark.parametrize("name", [name for name in AGENTS if name.partition("/")[2] in UNDRIVEN])
+@each_row("name", [name for name in AGENTS if name.partition("/")[2] in UNDRIVEN])
 async def test_it_is_carried_on_from_anywhere(name: str) -> None:
     """Cut off behind each of its entries, it goes on with what its planner says now, to the same end."""
     golden = await Golden(name).read()
@@ -200,7 +201,7 @@ class Rejoining:
         return line(run) if callable(line) else line
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@each_row("name", AGENTS)
 async def test_it_replays(name: str) -> None:
     """The planner, asked again with what it was shown, decides the same."""
     golden = await Golden(name).read()

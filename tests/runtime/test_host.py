@@ -36,6 +36,7 @@ from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFilter, Tas
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import SideEffect, tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -221,8 +222,8 @@ async def test_a_slow_registry_does_not_change_what_was_asked(runtimes: Runtimes
     await bus.aclose()
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "word"),
+@each_row(
+    "fields, error, word",
     [
         ({"goal": ""}, ValueError, "goal"),
         ({"deadline": datetime(2026, 1, 1)}, ValueError, "time zone"),

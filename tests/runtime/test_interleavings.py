@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import example, given, settings
 
 from harborage.events import (
@@ -52,6 +51,7 @@ from harborage.runtime.steering import Scope, SteeringError
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.tools import ToolPolicy, tool
+from tests.kit.tables import each_row
 
 ME = Identity("t", "u", "s")
 DEADLINE_S = 100
@@ -355,7 +355,7 @@ ENDS: dict[str, list[tuple[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
+@each_row("end", ENDS)
 def test_every_kind_of_end_leaves_nothing_behind(end: str) -> None:
     """No task, no inbox, no open question, no control without an end; and the run ends as it should."""
     assert asyncio.run(play(ENDS[end], closes=end == "closed", turns=8)) == end

@@ -28,6 +28,7 @@ from harborage.runtime.joins import (
     normalise_join,
     successes_needed,
 )
+from tests.kit.tables import each_row
 
 ALL = JoinSpec(JoinKind.ALL)
 FIRST = JoinSpec(JoinKind.FIRST_SUCCESS)
@@ -46,19 +47,19 @@ def keyed(*keys: str) -> JoinSpec:
 # Normalising
 
 
-@pytest.mark.parametrize("join", [None, JoinSpec(), ALL, JoinSpec(""), JoinSpec("all")])  # type: ignore[arg-type]
+@each_row("join", [None, JoinSpec(), ALL, JoinSpec(""), JoinSpec("all")])  # type: ignore[arg-type]
 def test_no_join_means_all(join: JoinSpec | None) -> None:
     """No join, an empty one and the explicit one are the same."""
     assert normalise_join(join, THREE).kind is JoinKind.ALL
 
 
-@pytest.mark.parametrize("join", [FIRST, n_of(1), n_of(3), keyed("b"), keyed("c", "a", "b")])
+@each_row("join", [FIRST, n_of(1), n_of(3), keyed("b"), keyed("c", "a", "b")])
 def test_a_valid_join_is_kept(join: JoinSpec) -> None:
     """A join that fits its branches comes back as it is."""
     assert normalise_join(join, THREE) == join
 
 
-@pytest.mark.parametrize("join", [None, FIRST, n_of(50)])
+@each_row("join", [None, FIRST, n_of(50)])
 def test_fifty_branches_are_allowed(join: JoinSpec | None) -> None:
     """The cap is inclusive."""
     normalise_join(join, [CallTool("a")] * ABSOLUTE_MAX_PARALLEL)
@@ -77,27 +78,27 @@ def test_no_branches_are_too_few() -> None:
         normalise_join(n_of(0), [])
 
 
-@pytest.mark.parametrize("n", [0, -1, 4])
+@each_row("n", [0, -1, 4])
 def test_a_threshold_must_be_reachable(n: int) -> None:
     """`n` lies between one and the number of branches."""
     with pytest.raises(ParallelInvalidJoinError, match="1 to 3"):
         normalise_join(n_of(n), THREE)
 
 
-@pytest.mark.parametrize("n", [0, -1, 4])
+@each_row("n", [0, -1, 4])
 def test_a_threshold_matters_to_its_own_kind_only(n: int) -> None:
     """Other kinds ignore `n`."""
     assert normalise_join(JoinSpec(JoinKind.FIRST_SUCCESS, n=n), THREE).kind is JoinKind.FIRST_SUCCESS
 
 
-@pytest.mark.parametrize("kind", ["any", "ALL", "First_Success"])
+@each_row("kind", ["any", "ALL", "First_Success"])
 def test_an_unknown_kind_is_refused(kind: str) -> None:
     """Only the four kinds are known; case matters."""
     with pytest.raises(ParallelInvalidJoinError):
         normalise_join(JoinSpec(kind), THREE)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "keys",
     [
         pytest.param((), id="no key"),
@@ -117,8 +118,8 @@ def test_merge_keys_must_name_branches(keys: tuple[str, ...]) -> None:
 # Settling
 
 
-@pytest.mark.parametrize(
-    ("join", "outcomes", "settled"),
+@each_row(
+    "join, outcomes, settled",
     [
         (ALL, [Done(1), FAILED, Cancelled()], True),
         (ALL, [Done(1), FAILED, None], False),
@@ -147,7 +148,7 @@ def test_a_value_that_is_none_is_a_success() -> None:
     assert is_settled(ALL, [Done(None)])
 
 
-@pytest.mark.parametrize(("join", "needed"), [(ALL, None), (keyed("a"), None), (FIRST, 1), (n_of(2), 2)])
+@each_row("join, needed", [(ALL, None), (keyed("a"), None), (FIRST, 1), (n_of(2), 2)])
 def test_contests_need_a_number_of_successes(join: JoinSpec, needed: int | None) -> None:
     """`first_success` is a contest for one, `n` for n; the others wait for everybody."""
     assert successes_needed(join) == needed
@@ -161,8 +162,8 @@ def test_all_are_merged_by_index() -> None:
     assert merge(ALL, [Done(1), FAILED, Cancelled()], finished=[2, 1, 0]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("join", "outcomes", "finished", "merged"),
+@each_row(
+    "join, outcomes, finished, merged",
     [
         (FIRST, [Done(1), FAILED, Done(3)], [1, 2, 0], [2]),
         (FIRST, [FAILED, FAILED, FAILED], [0, 1, 2], []),
@@ -180,8 +181,8 @@ def test_contests_are_merged_as_they_finished(
     assert merge(join, outcomes, finished=finished) == merged
 
 
-@pytest.mark.parametrize(
-    ("keys", "calls", "merged"),
+@each_row(
+    "keys, calls, merged",
     [
         pytest.param("cab", ["a", "b", "c"], [2, 0, 1], id="every branch by tool"),
         pytest.param("c", ["a", "b", "c"], [2, 0, 1], id="the rest by index"),

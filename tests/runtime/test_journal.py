@@ -34,6 +34,7 @@ from harborage.runtime.journal import (
     raw,
 )
 from harborage.runtime.steering.arrivals import Arrivals, Woken
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REQUEST = RunRequest(who=Quadruple("t", "u", "s", "r"), goal="g")
@@ -70,7 +71,7 @@ ENTRIES: dict[str, Entry] = {
 }
 
 
-@pytest.mark.parametrize("stored", ENTRIES)
+@each_row("stored", ENTRIES)
 def test_an_entry_has_one_stored_form(stored: str) -> None:
     """It is the one that other versions of this code and other tools read; reading it back changes nothing."""
     assert encode_entry(ENTRIES[stored]) == stored.encode()
@@ -91,8 +92,8 @@ def test_an_end_without_a_finish_says_so() -> None:
     assert failed.finish is None
 
 
-@pytest.mark.parametrize(
-    ("stored", "word"),
+@each_row(
+    "stored, word",
     [
         (b"", "truncated"),
         (b"{", "truncated"),

@@ -60,6 +60,7 @@ from harborage.runtime.steering.state import OpenPause, Planned, RunState, Steer
 from harborage.testing.llm import user_text
 from harborage.testing.provider_rules import ProviderRuleError, check_request
 from harborage.tools import SideEffect, ToolPolicy, tool
+from tests.kit.tables import each_row
 
 PARTS = 10
 STORIES = 850
@@ -462,7 +463,7 @@ def test_every_run_is_legal(part: int) -> None:
     assert world.ends["goal"] > RUNS // 10
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_row("seed", range(3))
 def test_stories_are_told_alike(seed: int) -> None:
     """A seed is enough to tell a story again."""
     with quiet():

@@ -33,6 +33,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.run import Run
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
 from harborage.tools.builtin import artifact_fetch
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -152,14 +153,14 @@ async def test_a_history_that_outgrows_its_budget_is_summarised_by_the_model() -
     assert "trajectory.compressed" in kinds
 
 
-@pytest.mark.parametrize(("window", "wanted", "budget"), [(1000, None, 600), (0, None, 0), (1000, 0, 0), (1000, 7, 7)])
+@each_row("window, wanted, budget", [(1000, None, 600), (0, None, 0), (1000, 0, 0), (1000, 7, 7)])
 def test_the_budget_of_a_history(window: int, wanted: int | None, budget: int) -> None:
     """As wanted, 0 for never; unset it follows the model's window, where one is known."""
     assert Mind(planner=FinishPlanner(), window=window).token_budget(wanted) == budget
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
+@each_row(
+    "given, message",
     [
         ({}, "nobody decides"),
         ({"planner": PlannerConfig()}, "nobody decides"),

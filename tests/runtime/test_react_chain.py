@@ -30,6 +30,7 @@ from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.testing.provider_rules import check_request
 from harborage.tools import SideEffect, tool
 from harborage.tools.builtin.artifacts import artifact_fetch
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +115,7 @@ async def test_what_was_kept_outside_can_be_read() -> None:
     assert whole(llm.requests[2]).count("line of it") > 5_000
 
 
-@pytest.mark.parametrize("where", ["goal", "context", "prose"])
+@each_row("where", ["goal", "context", "prose"])
 async def test_long_words_are_passed_on(where: str) -> None:
     """What people write, and what the model wrote itself, may be longer than a heavy result."""
     long = "a word and " * 5_000

@@ -35,6 +35,7 @@ from harborage.runtime.steering import (
 from harborage.testing.clock import settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -192,8 +193,8 @@ VERBS: dict[str, tuple[Callable[[Any], Awaitable[Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize("scope", Scope)
-@pytest.mark.parametrize("verb", VERBS)
+@each_row("scope", Scope)
+@each_row("verb", VERBS)
 async def test_a_handle_may_do_what_its_scope_allows(runtimes: Runtimes, verb: str, scope: Scope) -> None:
     """What it may not do raises, is announced as rejected, and does not reach the run."""
     ask, needed = VERBS[verb]
@@ -209,8 +210,8 @@ async def test_a_handle_may_do_what_its_scope_allows(runtimes: Runtimes, verb: s
     assert bench.controls == []
 
 
-@pytest.mark.parametrize(
-    ("payload", "error"),
+@each_row(
+    "payload, error",
     [
         ({"text": "x" * 5000}, PayloadInvalidError),
         ({"a": {"b": {"c": {"d": {"e": {"f": {}}}}}}}, PayloadInvalidError),
@@ -263,7 +264,7 @@ async def test_a_control_that_cannot_be_applied_fails_alone(runtimes: Runtimes) 
     ]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_row("verb", VERBS)
 async def test_a_run_that_is_over_takes_no_controls(runtimes: Runtimes, verb: str) -> None:
     """Each says that it has ended; result and status stay."""
     bench = await runtimes([GOAL])
@@ -296,8 +297,8 @@ def spawns_one(run: RunContext) -> Any:
     return SpawnTask(spec=SpawnSpec(query="child", retain_turn=True))
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("children", [True, False])
+@each_row("is_late", [False, True])
+@each_row("children", [True, False])
 async def test_its_events_are_the_same_for_early_and_late_readers(
     runtimes: Runtimes, is_late: bool, children: bool
 ) -> None:

@@ -26,6 +26,7 @@ from harborage.sessions import Session, SessionPolicy
 from harborage.store import RunRow, Status
 from harborage.store.times import micros
 from harborage.tasks import GroupStatus, Task, TaskGroup, TaskKind, TaskStatus
+from tests.kit.tables import each_row
 
 ME = Identity("t", "u", "s")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -83,7 +84,7 @@ def test_runs_that_wait_for_themselves_are_orphans() -> None:
     assert orphans == found
 
 
-@pytest.mark.parametrize("status", [Status.COMPLETE, Status.FAILED, Status.CANCELLED])
+@each_row("status", [Status.COMPLETE, Status.FAILED, Status.CANCELLED])
 def test_an_ended_run_waits_for_nothing(status: Status) -> None:
     """It is in no list of what waits."""
     assert of_run(replace(ROW, status=status), statuses={}, pauses=(), now=NOW) is None
@@ -121,7 +122,7 @@ def test_a_run_that_awaits_another_waits_for_its_end() -> None:
     assert (wait.on, wait.name, wait.orphan) == (Party.RUN, "c", "")
 
 
-@pytest.mark.parametrize("statuses", [{}, {"c": Status.COMPLETE}, {"c": Status.FAILED}])
+@each_row("statuses", [{}, {"c": Status.COMPLETE}, {"c": Status.FAILED}])
 def test_a_run_that_awaits_what_has_ended_is_an_orphan(statuses: dict[str, Status]) -> None:
     """Nothing would wake it but its time."""
     assert run(wake_at=LATER, awaits="c", statuses=statuses).is_orphan
@@ -159,8 +160,8 @@ def test_an_approval_says_for_which_tool() -> None:
     assert (wait.kind, wait.detail, wait.is_overdue) == (WaitKind.APPROVAL, "approval_required: pay", True)
 
 
-@pytest.mark.parametrize(
-    ("statuses", "deadline", "is_orphan"),
+@each_row(
+    "statuses, deadline, is_orphan",
     [
         ({"r": Status.COMPLETE}, LATER, True),
         ({"r": Status.RUNNING}, None, False),
@@ -180,7 +181,7 @@ def test_a_pause_of_no_run_is_no_orphan() -> None:
     assert not of_pause(replace(PAUSE, identity=ME.with_run(""), deadline=None), statuses={}, now=NOW).is_orphan
 
 
-@pytest.mark.parametrize("status", [one for one in TaskStatus if one.is_terminal])
+@each_row("status", [one for one in TaskStatus if one.is_terminal])
 def test_an_ended_task_waits_for_nothing(status: TaskStatus) -> None:
     """It is in no list of what waits."""
     assert of_task(replace(TASK, status=status), statuses={}, now=NOW) is None
@@ -195,8 +196,8 @@ def test_a_foreground_task_is_spoken_for_by_its_run() -> None:
     assert (wait.on, wait.name, wait.orphan) == (Party.RUN, "r", "")
 
 
-@pytest.mark.parametrize(
-    ("statuses", "age", "parent", "on"),
+@each_row(
+    "statuses, age, parent, on",
     [
         ({"r": Status.FAILED}, timedelta(days=1), None, Party.NOBODY),
         ({}, timedelta(days=1), None, Party.NOBODY),
@@ -216,8 +217,8 @@ def test_a_task_without_a_run_that_goes_on(
     assert wait.is_orphan is (on is Party.NOBODY)
 
 
-@pytest.mark.parametrize(
-    ("group", "statuses", "living", "on"),
+@each_row(
+    "group, statuses, living, on",
     [
         (GROUP, {"r": Status.PENDING}, (), Party.RUN),
         (GROUP, {"r": Status.COMPLETE}, (), Party.NOBODY),
