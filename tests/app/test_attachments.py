@@ -20,13 +20,14 @@ from harborage.identity import Identity
 from harborage.llm import ConfigSnapshot, MissingAPIKeyError, ModelProfile
 from harborage.planner import PlannerConfig
 from harborage.planner.finish import FinishPlanner
+from tests.kit.tables import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
 KEYS = {"OPENAI_API_KEY": "k"}
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "mime"),
+@each_row(
+    "name, data, mime",
     [
         ("a.png", PNG, "image/png"),
         ("picture", PNG, "image/png"),
@@ -82,8 +83,8 @@ def picture(size: int) -> Attachment:
 TEXT = Attachment("t.md", "t.md", "text/markdown", b"# t")
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "why"),
+@each_row(
+    "model, size, why",
     [
         ("openai:gpt-5", 4_000_000, "has 4.0 MB, and gpt-5 gets pictures below 3.8 MB: make it smaller"),
         ("openai:gpt-4", 10, "gpt-4 does not look at pictures"),
@@ -99,7 +100,7 @@ def test_a_picture_that_would_not_be_seen_is_refused(model: str, size: int, why:
     assert why in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "agent",
     [
         Agent(name="a", model="openai:gpt-5"),

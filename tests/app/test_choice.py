@@ -12,6 +12,7 @@ from harborage.app import Agent, AgentNotReadyError, ChosenModel, choose_model, 
 from harborage.app.choice import ask_ollama, ollama_address
 from harborage.planner import PlannerConfig
 from harborage.planner.finish import FinishPlanner
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +31,8 @@ async def choose(environ: dict[str, str], ollama=no_ollama, *, embedded: bool = 
     return await choose_model(environ, ollama=ollama, embedded=lambda: embedded, installed=lambda package: installed)
 
 
-@pytest.mark.parametrize(
-    ("variable", "provider"),
+@each_row(
+    "variable, provider",
     [
         ("ANTHROPIC_API_KEY", "anthropic"),
         ("OPENAI_API_KEY", "openai"),
@@ -102,8 +103,8 @@ async def test_nothing_at_all_is_an_error_with_the_ways_out() -> None:
         await choose({})
 
 
-@pytest.mark.parametrize(
-    ("host", "address"),
+@each_row(
+    "host, address",
     [
         ("", "http://127.0.0.1:11434"),
         ("10.0.0.1", "http://10.0.0.1:11434"),
@@ -139,8 +140,8 @@ def http(body: bytes, status: str = "200 OK") -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
-@pytest.mark.parametrize(
-    ("answer", "models"),
+@each_row(
+    "answer, models",
     [
         (http(b'{"models":[{"name":"a:1","size":3},{"name":"b"}]}'), ["a:1", "b"]),
         (http(b'{"models":[]}'), []),

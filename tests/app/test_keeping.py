@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from harborage.app.keeping import DataFolderError, Origin, artifact_folder, make_data_folder
+from tests.kit.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin",
     [
         Origin(target="agent.py", mark="01M", folder="/ä da/a#b?c&d", model="openai:gpt-5"),

@@ -38,7 +38,7 @@ def test_an_unregistered_type_is_named() -> None:
     assert caught.value.type == "order.lost"
 
 
-@pytest.mark.parametrize("who", [Quadruple("", "u", "s"), Quadruple("t", "", "s"), Quadruple("t", "u", "")])
+@each_row("who", [Quadruple("", "u", "s"), Quadruple("t", "", "s"), Quadruple("t", "u", "")])
 def test_an_incomplete_identity_comes_second(who: Quadruple) -> None:
     """An event must belong to a whole session, whatever else is wrong with it."""
     with pytest.raises(IdentityRequiredError):

@@ -13,16 +13,14 @@ WHO = Quadruple("t", "u", "s", "r")
 EVENT = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("task"))
 
 
-@pytest.mark.parametrize(
-    "filter", [Filter(), Filter(session="s"), Filter("t", "u"), Filter("t", "", "s"), Filter("", "u", "s", "r")]
-)
+@each_row("filter", [Filter(), Filter(session="s"), Filter("t", "u"), Filter("t", "", "s"), Filter("", "u", "s", "r")])
 def test_a_filter_must_name_a_whole_session(filter: Filter) -> None:
     """Less than tenant, user and session is refused."""
     with pytest.raises(IdentityScopeRequiredError):
         require_scope(filter)
 
 
-@pytest.mark.parametrize("filter", [Filter("t", "u", "s"), Filter(admin=True), Filter("t", admin=True)])
+@each_row("filter", [Filter("t", "u", "s"), Filter(admin=True), Filter("t", admin=True)])
 def test_a_whole_session_or_an_admin_is_enough(filter: Filter) -> None:
     """A filter that names a session passes, and so does any admin filter."""
     require_scope(filter)

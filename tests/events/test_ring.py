@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from harborage.events import CursorTooOldError, Event, EventType, ReplayUnavailableError, TaskPausedPayload
 from harborage.events.ring import Ring
 from harborage.identity import Quadruple
+from tests.kit.tables import each_row
 
 
 def _ring(size: int, count: int) -> Ring:
@@ -34,9 +35,7 @@ def test_a_cursor_before_the_window_is_too_old() -> None:
     assert (caught.value.oldest, caught.value.requested) == (7, 1)
 
 
-@pytest.mark.parametrize(
-    ("cursor", "found"), [(0, [7, 8, 9, 10]), (6, [7, 8, 9, 10]), (8, [9, 10]), (10, []), (11, [])]
-)
+@each_row("cursor, found", [(0, [7, 8, 9, 10]), (6, [7, 8, 9, 10]), (8, [9, 10]), (10, []), (11, [])])
 def test_a_cursor_in_the_window_finds_what_is_newer(cursor: int, found: list[int]) -> None:
     """Zero asks for everything; the newest event and beyond find nothing."""
     assert _after(_ring(4, 10), cursor) == found

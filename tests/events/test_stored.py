@@ -11,6 +11,7 @@ from harborage.events.errors import EventCorruptError
 from harborage.events.log import Logged
 from harborage.events.stored import decode_event, encode_event, typed_event
 from harborage.identity import Identity, Quadruple
+from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -48,7 +49,7 @@ def test_a_payload_that_is_no_object_is_wrapped() -> None:
     assert back(b'{"type":"x.y","occurred_at":0,"payload":[1]}').payload == RedactedMap({"value": [1]})
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"type":1,"occurred_at":0,"payload":{}}', b"\xff"])
+@each_row("data", [b"", b"{}", b"[]", b'{"type":1,"occurred_at":0,"payload":{}}', b"\xff"])
 def test_what_cannot_be_read_is_named(data: bytes) -> None:
     """The error says which event of which session."""
     with pytest.raises(EventCorruptError, match="event 9 of session s"):
@@ -61,7 +62,7 @@ def test_a_typed_payload_can_be_had_again() -> None:
     assert typed_event(back(encode_event(event))) == event
 
 
-@pytest.mark.parametrize(
+@each_row(
     "event",
     [
         Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, 1),

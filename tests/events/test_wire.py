@@ -37,6 +37,7 @@ from harborage.events import (
 from harborage.events.payloads import PAYLOADS
 from harborage.events.wire import _may_hold_times
 from harborage.identity import Quadruple
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 WHO = Quadruple("t", "u", "s", "r")
@@ -91,8 +92,8 @@ def test_a_time_inside_a_payload_is_rfc_3339() -> None:
     assert wire["Identity"]["RunID"] == "r"
 
 
-@pytest.mark.parametrize(
-    ("moment", "text"),
+@each_row(
+    "moment, text",
     [
         (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000000000Z"),
         (datetime(2026, 1, 2, 1, tzinfo=timezone(timedelta(hours=2))), "2026-01-01T23:00:00.000000000Z"),

@@ -15,6 +15,7 @@ from harborage.tasks import (
     TasksConfig,
     open_tasks,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +26,8 @@ def test_the_defaults() -> None:
     assert (config.driver, config.retain_turn_timeout_s, config.continuation_hop_limit) == ("inprocess", 300.0, 8)
 
 
-@pytest.mark.parametrize("field", ["retain_turn_timeout_s", "continuation_hop_limit"])
-@pytest.mark.parametrize("value", [0, -1])
+@each_row("field", ["retain_turn_timeout_s", "continuation_hop_limit"])
+@each_row("value", [0, -1])
 def test_limits_must_be_positive(field: str, value: int) -> None:
     """A limit of zero or less is refused by name."""
     with pytest.raises(InvalidRequestError, match=f"tasks.{field}: must be greater than 0") as caught:

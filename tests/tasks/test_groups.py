@@ -31,6 +31,7 @@ from harborage.tasks.groups import (
     failure_of,
     verdict,
 )
+from tests.kit.tables import each_row
 
 G = GroupStatus
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,14 +43,14 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("facts", EVERY)
+@each_row("facts", EVERY)
 def test_a_group_ends_by_itself_only_when_it_is_done(facts: GroupFacts) -> None:
     """Without a failure a group resolves exactly when it is sealed, has members, none lives, and nothing ends it."""
     done = facts.status is G.SEALED and facts.size > 0 and facts.live == 0 and not facts.is_ending
     assert verdict(facts) == (Resolve() if done else None)
 
 
-@pytest.mark.parametrize("facts", EVERY)
+@each_row("facts", EVERY)
 def test_a_failure_ends_a_fail_fast_group(facts: GroupFacts) -> None:
     """A failed member ends an open or sealed fail_fast group that nothing else ends, and only such a group."""
     is_live = facts.status in {G.OPEN, G.SEALED} and not facts.is_ending
@@ -64,7 +65,7 @@ def test_a_failure_without_a_code_has_the_bare_reason() -> None:
     assert verdict(GroupFacts(G.OPEN, True, 1, 0), TaskFailure()) == FailFast("fail-fast")
 
 
-@pytest.mark.parametrize("facts", EVERY)
+@each_row("facts", EVERY)
 def test_only_an_open_group_takes_members_and_is_sealed(facts: GroupFacts) -> None:
     """Joining and sealing need an open group that is not about to end."""
     if facts.status is G.OPEN and not facts.is_ending:
@@ -78,7 +79,7 @@ def test_only_an_open_group_takes_members_and_is_sealed(facts: GroupFacts) -> No
         check_sealable("g", facts)
 
 
-@pytest.mark.parametrize("facts", EVERY)
+@each_row("facts", EVERY)
 def test_only_a_sealed_group_is_resolved_by_hand(facts: GroupFacts) -> None:
     """Resolving needs a sealed group; an open one must be sealed first, an ended or ending one is past it."""
     if facts.status.is_terminal or facts.is_ending:

@@ -6,12 +6,12 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
-import pytest
 from hypothesis import given
 
 from harborage.identity import Quadruple
 from harborage.tasks import Propagate, SpawnRequest, TaskKind
 from harborage.tasks.idempotency import fingerprint
+from tests.kit.tables import each_row
 
 WORDS = st.text(alphabet="ab\x00|,[]\"'", max_size=4)
 REQUESTS = st.builds(
@@ -49,7 +49,7 @@ def test_fingerprints_are_equal_exactly_for_equal_requests(one: SpawnRequest, tw
     assert (fingerprint(one) == fingerprint(two)) == (compared(one) == compared(two))
 
 
-@pytest.mark.parametrize("change", [{"group_id": "g"}, {"idempotency_key": "k"}, {"propagate_on_cancel": "cascade"}])
+@each_row("change", [{"group_id": "g"}, {"idempotency_key": "k"}, {"propagate_on_cancel": "cascade"}])
 def test_what_is_not_compared(change: dict[str, str]) -> None:
     """The group and the key are not compared, and the default policy may be spelt out."""
     request = SpawnRequest(identity=Quadruple("t", "u", "s"), kind="background", query="q")

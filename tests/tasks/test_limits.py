@@ -14,6 +14,7 @@ from harborage.tasks import (
     TaskLimitError,
     TaskLimits,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +27,8 @@ async def spawn(registry: InProcessTaskRegistry, parent: str | None, key: str = 
     return (await registry.spawn(request)).id
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-@pytest.mark.parametrize("most", [2, 70])
+@each_row("is_stored", [False, True])
+@each_row("most", [2, 70])
 async def test_a_parent_and_a_tree_have_so_many_tasks_and_no_more(is_stored: bool, most: int) -> None:
     """Those that ended count, too; a repeated request is none; other parents and trees have room of their own."""
     store = MemoryStateStore() if is_stored else None

@@ -24,6 +24,7 @@ from harborage.tasks import (
     list_page,
 )
 from harborage.tasks.listing import decode_cursor, encode_cursor, row_of, tenants_of
+from tests.kit.tables import each_row
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_NS = int(START.timestamp()) * 1_000_000_000
@@ -57,8 +58,8 @@ def ids(**fields: Any) -> set[str]:
 EVERY = {task.id for task in TASKS}
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
+@each_row(
+    "fields, wanted",
     [
         ({}, EVERY),
         ({"statuses": ("running", "paused")}, {"running", "paused"}),
@@ -84,8 +85,8 @@ def test_filters_let_the_right_rows_through(fields: dict[str, Any], wanted: set[
     assert ids(**fields) == wanted
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
+@each_row(
+    "fields, field",
     [
         ({"statuses": ("running", "gone")}, "statuses"),
         ({"kinds": ("urgent",)}, "kinds"),
@@ -107,14 +108,14 @@ def test_a_page_size_out_of_range_is_refused(size: int) -> None:
         list_page(TASKS, TaskListRequest(page_size=size))
 
 
-@pytest.mark.parametrize(("asked", "got"), [(0, 50), (1, 1), (200, 200)])
+@each_row("asked, got", [(0, 50), (1, 1), (200, 200)])
 def test_the_size_of_a_page(asked: int, got: int) -> None:
     """Zero means 50."""
     page = list_page([a_task(str(n)) for n in range(300)], TaskListRequest(page_size=asked))
     assert len(page.rows) == got
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         "garbage",

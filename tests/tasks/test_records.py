@@ -36,6 +36,7 @@ from harborage.tasks.records import (
     patch_write,
     task_write,
 )
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 SESSION = Identity("t", "u", "s")
@@ -120,7 +121,7 @@ def test_the_same_change_by_two_has_one_event_id() -> None:
     assert len({ids[0] for ids in ends}) == 3
 
 
-@pytest.mark.parametrize("decode", [decode_task, decode_group, decode_patch, decode_key, decode_owner, decode_owed])
+@each_row("decode", [decode_task, decode_group, decode_patch, decode_key, decode_owner, decode_owed])
 def test_what_cannot_be_read_is_named(decode: Callable[[bytes], object]) -> None:
     """The error says what kind of record it was."""
     with pytest.raises(TaskCorruptError, match="task"):

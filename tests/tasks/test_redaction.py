@@ -11,6 +11,7 @@ from harborage.events import PatternRedactor, RedactionFailedError
 from harborage.tasks import TaskFailure
 from harborage.tasks.redaction import redacted_failure, redacted_result, redacted_text
 from harborage.testing.events import FailingRedactor, NoopRedactor
+from tests.kit.tables import each_row
 
 
 class Shouting:
@@ -37,8 +38,8 @@ def test_a_failures_message_is_redacted_and_its_code_stays() -> None:
     assert redacted_failure(FailingRedactor(), TaskFailure("code")) == TaskFailure("code")
 
 
-@pytest.mark.parametrize(
-    ("result", "wanted"),
+@each_row(
+    "result, wanted",
     [
         (b'{"token": "x", "tokens": 5}', b'{"token":"***","tokens":5}'),
         (b'"Bearer abc"', b'"Bearer ***"'),

@@ -34,6 +34,7 @@ from harborage.tasks.records import ENDED_KIND, GROUP_ENDED_KIND, OWED_KIND, TAS
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -427,7 +428,7 @@ async def test_a_change_that_always_comes_too_late_gives_up(store: FaultyStore, 
     assert (await registry.get(task_id, who=ME)).status is TaskStatus.RUNNING
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(40))
 async def test_no_late_writer_undoes_an_end(clock: FakeClock, seed: int) -> None:
     """Many processes change one task at once, again and again: once it has ended it stays as it ended."""
     store = FaultyStore(seed)

@@ -11,6 +11,7 @@ from hypothesis import given
 from harborage.identity import Quadruple
 from harborage.tasks import InvalidTransitionError, Task, TaskKind, TaskStatus, pending_order
 from harborage.tasks.transitions import ALLOWED, MOVES, Move, can_go, target_of
+from tests.kit.tables import each_row
 
 S = TaskStatus
 LEGAL = {
@@ -30,7 +31,7 @@ def a_task(task_id: str = "t", **fields: object) -> Task:
     return Task(**{"id": task_id, "identity": Quadruple("t", "u", "s"), "kind": TaskKind.BACKGROUND, **fields})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("prior", "target"), list(product(S, S)))
+@each_row("prior, target", list(product(S, S)))
 def test_every_pair_is_legal_or_not(prior: TaskStatus, target: TaskStatus) -> None:
     """Of all pairs of statuses exactly the eight of the table are steps; staying is none."""
     assert can_go(prior, target) == ((prior, target) in LEGAL)
@@ -42,7 +43,7 @@ def test_the_table_is_total() -> None:
     assert {status for status in S if status.is_terminal} == {status for status, after in ALLOWED.items() if not after}
 
 
-@pytest.mark.parametrize(("move", "prior"), list(product(Move, S)))
+@each_row("move, prior", list(product(Move, S)))
 def test_a_move_is_a_step_of_the_table_or_refused(move: Move, prior: TaskStatus) -> None:
     """A move leads where the table allows, or raises with both statuses; only a start and a resume share a target."""
     sources, target = MOVES[move]
