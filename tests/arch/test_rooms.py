@@ -64,7 +64,7 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.events.bus": frozenset({"MemoryEventBus"}),
     "harborage.events.redaction": frozenset({"PatternRedactor", "default_redactor"}),
     "harborage.llm.anthropic": frozenset({"AnthropicDriver", "make"}),
-    "harborage.llm.anything": frozenset({"AnythingDriver", "make"}),
+    "harborage.llm.pydantic_ai": frozenset({"PydanticAIDriver", "make"}),
     "harborage.llm.cassette": frozenset({"make"}),
     "harborage.llm.google": frozenset({"GoogleDriver", "make"}),
     "harborage.llm.local": frozenset({"make"}),

@@ -30,9 +30,8 @@ from harborage.llm import (
     ToolDeclaration,
 )
 from harborage.llm.anthropic import make
-from harborage.llm.anthropic.habits import Habits, habits_of
-from harborage.llm.anthropic.reading import Reading
-from harborage.llm.anthropic.request import ANSWER_TOOL, body_of
+from harborage.llm.anthropic.request import ANSWER_TOOL, Quirks, build_body, quirks_of
+from harborage.llm.anthropic.response import ResponseReader
 from harborage.llm.http_errors import error_in_stream
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
@@ -53,7 +52,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 def body(model: str = OLD, *messages: ChatMessage, **fields) -> dict:
     """The body for a request with these messages."""
     request = CompleteRequest(messages=messages or (HELLO,), **fields)
-    return body_of(request, model, provider="anthropic", max_tokens=fields.get("max_tokens"))
+    return build_body(request, model, provider="anthropic", max_tokens=fields.get("max_tokens"))
 
 
 def text(what: str, **more) -> dict:
@@ -241,40 +240,40 @@ def test_a_schema_is_the_input_of_a_forced_tool(fields):
 
 
 @pytest.mark.parametrize(
-    ("model", "habits"),
+    ("model", "quirks"),
     [
-        ("claude-3-haiku-20240307", Habits(max_tokens=4096)),
-        ("claude-3-7-sonnet-20250219", Habits()),
-        ("claude-opus-4-20250514", Habits()),
-        ("claude-haiku-4-5-20251001", Habits()),
-        ("anthropic/claude-sonnet-4.6", Habits(decides_itself=True, max_tokens=32_000)),
-        ("claude-haiku-5-5", Habits(decides_itself=True, takes_temperature=False, max_tokens=32_000)),
+        ("claude-3-haiku-20240307", Quirks(max_tokens=4096)),
+        ("claude-3-7-sonnet-20250219", Quirks()),
+        ("claude-opus-4-20250514", Quirks()),
+        ("claude-haiku-4-5-20251001", Quirks()),
+        ("anthropic/claude-sonnet-4.6", Quirks(decides_itself=True, max_tokens=32_000)),
+        ("claude-haiku-5-5", Quirks(decides_itself=True, takes_temperature=False, max_tokens=32_000)),
         (
             "claude-fable-5-1",
-            Habits(decides_itself=True, off="", takes_temperature=False, can_be_forced=False, max_tokens=32_000),
+            Quirks(decides_itself=True, off="", takes_temperature=False, can_be_forced=False, max_tokens=32_000),
         ),
-        ("somebody-else", Habits()),
+        ("somebody-else", Quirks()),
     ],
 )
-def test_habits_are_read_off_the_name(model, habits):
+def test_quirks_are_read_off_the_name(model, quirks):
     """A family and a version are found in the names of providers and of gateways; a date is no version."""
-    assert habits_of(model) == habits
+    assert quirks_of(model) == quirks
 
 
-def reader() -> tuple[AnswerBuilder, Reading]:
+def reader() -> tuple[AnswerBuilder, ResponseReader]:
     answer = AnswerBuilder(CompleteRequest(stream=True), provider="anthropic")
 
     def broke_off(data: bytes, model: str) -> Exception:
         return error_in_stream(data, provider="anthropic", model=model)
 
-    return answer, Reading(answer, broke_off, broke_off, model=OLD)
+    return answer, ResponseReader(answer, broke_off, broke_off, model=OLD)
 
 
 def read(*events: dict):
     """The answer that these events make."""
     answer, reading = reader()
     for event in events:
-        reading.event(msgspec.json.encode(event))
+        reading.read_event(msgspec.json.encode(event))
     return answer.answer()
 
 
@@ -331,7 +330,7 @@ def test_an_overloaded_provider_says_so_in_the_stream():
     _, reading = reader()
     event = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with pytest.raises(ProviderUnavailableError, match="Overloaded"):
-        reading.event(msgspec.json.encode(event))
+        reading.read_event(msgspec.json.encode(event))
 
 
 def test_a_driver_without_a_key_is_not_made(monkeypatch):

@@ -41,7 +41,7 @@ DRIVERS = [
     pytest.param("openai_responses", "gpt-5", "/v1", "/v1", id="openai"),
     pytest.param("anthropic", "claude-sonnet-4-5", "/anthropic", "", id="anthropic"),
     pytest.param("google", "gemini-2.5-flash", "/gemini/v1beta", "/v1beta", id="google"),
-    pytest.param("anything", "openai-chat:gpt-4o", "/v1", "/v1", id="any"),
+    pytest.param("pydantic_ai", "openai-chat:gpt-4o", "/v1", "/v1", id="any"),
 ]
 
 
@@ -119,7 +119,7 @@ async def test_behind_retries_no_fault_is_left(llmock_peer, driver, model, path,
 @pytest.mark.parametrize(("driver", "model", "path", "other"), DRIVERS)
 async def test_thinking_is_told_apart_from_the_answer(aimock, driver, model, path, other):
     """What aimock's model thinks is heard as thinking, beside parallel calls."""
-    if driver == "anything":
+    if driver == "pydantic_ai":
         pytest.skip("the bridge leaves it to its library which fields are thinking")
     aimock.answer({"content": "Five.", "reasoning": "Two and three."})
     heard: list[str] = []

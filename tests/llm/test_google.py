@@ -26,10 +26,8 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.google import make
-from harborage.llm.google.reading import Reading
-from harborage.llm.google.request import Call, call_of
-from harborage.llm.google.schemas import accepted
+from harborage.llm.google import ResponseReader, make
+from harborage.llm.google.request import Call, accepted_schema, build_call
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from harborage.testing.llm_dialects.gemini import GeminiDialect
@@ -45,7 +43,7 @@ HELLO = ChatMessage(Role.USER, Content("Hi"))
 def call(model: str = "gemini-2.5-flash", *messages: ChatMessage, **fields) -> Call:
     """The call for a request with these messages."""
     request = CompleteRequest(messages=messages or (HELLO,), **fields)
-    return call_of(request, model, provider="google", max_tokens=fields.get("max_tokens"))
+    return build_call(request, model, provider="google", max_tokens=fields.get("max_tokens"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -186,7 +184,7 @@ def test_a_schema_is_said_in_the_words_that_are_known():
         "properties": {"b": {"type": "array", "items": {"type": "string", "pattern": "a+"}}},
         "required": ["b"],
     }
-    assert accepted(schema) == {
+    assert accepted_schema(schema) == {
         "$defs": {"x": {"enum": [1]}},
         "type": "object",
         "properties": {"strict": {"$ref": "#/$defs/x"}, "b": {"type": "array", "items": {"type": "string"}}},
@@ -217,7 +215,7 @@ def told(reason: str = "", blocked: str = "", **usage: int) -> SimpleNamespace:
 def read(response: SimpleNamespace):
     """The answer that a response makes."""
     answer = AnswerBuilder(CompleteRequest(), provider="google")
-    Reading(answer, provider="google", model="gemini-2.5-flash").chunk(response)
+    ResponseReader(answer, provider="google", model="gemini-2.5-flash").read_chunk(response)
     return answer.answer()
 
 

@@ -202,9 +202,9 @@ def test_each_event_loop_has_its_own_connections():
             driver = driver or make(
                 ConfigSnapshot(provider="acme", model="m", base_url=server.base_url()), Deps(artifacts=None, bus=None)
             )
-            driver._connections._url = server.base_url() + "/chat/completions"
+            driver._connection._url = server.base_url() + "/chat/completions"
             assert (await driver.complete(asking())).content == "ok"
-            await driver._connections.close()
+            await driver._connection.close()
 
     for _ in range(2):
         asyncio.run(once(None))
@@ -310,8 +310,8 @@ async def test_a_last_event_without_its_blank_line_counts(raw):
 
 async def test_an_event_without_an_end_is_given_up(raw, monkeypatch):
     """A server that sends on and on does not fill the memory."""
-    monkeypatch.setattr("harborage.llm.openai_compat.driver._LONGEST_EVENT", 10_000)
-    monkeypatch.setattr("harborage.llm.openai_compat.driver._LONGEST_ANSWER", 10_000)
+    monkeypatch.setattr("harborage.llm.openai_compat._LONGEST_EVENT", 10_000)
+    monkeypatch.setattr("harborage.llm.openai_compat._LONGEST_ANSWER", 10_000)
     with pytest.raises(MalformedAnswerError, match="more than 10,000 bytes"):
         await (await raw(b"data: " + b"x" * 50_000, close=False)).complete(asking(stream=True))
     with pytest.raises(MalformedAnswerError, match="more than 10,000 bytes"):
@@ -320,7 +320,7 @@ async def test_an_event_without_an_end_is_given_up(raw, monkeypatch):
 
 async def test_an_endless_refusal_is_read_no_further_than_it_is_shown(raw, monkeypatch):
     """A refusal keeps its status, however much is sent with it."""
-    monkeypatch.setattr("harborage.llm.openai_compat.driver._LONGEST_REFUSAL", 10_000)
+    monkeypatch.setattr("harborage.llm.openai_compat._LONGEST_REFUSAL", 10_000)
     with pytest.raises(BadRequestError, match="status 418"):
         await (await raw(b"x" * 50_000, kind="text/plain", close=False, status=418)).complete(asking())
 

@@ -28,9 +28,7 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.openai_responses import make
-from harborage.llm.openai_responses.reading import Reading
-from harborage.llm.openai_responses.request import body_of
+from harborage.llm.openai_responses import ResponseReader, build_body, make
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from harborage.testing.llm_dialects.responses import ResponsesDialect
@@ -46,7 +44,7 @@ CALLS = (ToolCallStructured("call_1", "add", b'{"a":1}'), ToolCallStructured("ca
 def body(model: str = "gpt-5", *messages: ChatMessage, **fields) -> dict:
     """The body for a request with these messages."""
     request = CompleteRequest(messages=messages or (ChatMessage(Role.USER, Content("Hi")),), **fields)
-    return body_of(request, model, provider="openai", max_tokens=fields.get("max_tokens"))
+    return build_body(request, model, provider="openai", max_tokens=fields.get("max_tokens"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -184,9 +182,9 @@ def read(*events: dict):
     def wrong(data: bytes, model: str) -> Exception:
         return AssertionError(data)
 
-    reading = Reading(answer, wrong, wrong, model="gpt-5")
+    reading = ResponseReader(answer, wrong, wrong, model="gpt-5")
     for event in events:
-        reading.event(msgspec.json.encode(event))
+        reading.read_event(msgspec.json.encode(event))
     return answer.answer()
 
 

@@ -14,7 +14,7 @@ __all__ = ["LLM_DRIVERS", "UNMETERED"]
 LLM_DRIVERS: Final[DriverTable[DriverFactory]] = DriverTable(
     "llm",
     {
-        "any": "harborage.llm.anything:make",
+        "any": "harborage.llm.pydantic_ai:make",
         "anthropic": "harborage.llm.anthropic:make",
         "cassette": "harborage.llm.cassette:make",
         "google": "harborage.llm.google:make",

@@ -226,7 +226,7 @@ async def test_a_wrong_driver_is_caught(wrong, scenario, monkeypatch):
             await suite.check(named[scenario], opening(wrong, left))
     finally:
         for driver in left:
-            await driver._connections.close()
+            await driver._connection.close()
 
 
 async def test_the_whole_suite_reports_every_broken_promise():

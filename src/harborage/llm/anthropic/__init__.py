@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.llm.anthropic.reading import Reading
-from harborage.llm.anthropic.request import body_of
+from harborage.llm.anthropic.request import build_body
+from harborage.llm.anthropic.response import ResponseReader
 from harborage.llm.keys import resolve_key
-from harborage.llm.sdk.driver import StainlessDriver, http_client, http_timeout, import_sdk
+from harborage.llm.sdk import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
@@ -23,20 +23,20 @@ class AnthropicDriver(StainlessDriver):
     """One connection pool to the Messages API."""
 
     async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
-        length = self._length_of(request, model)
-        body = body_of(request, model, provider=self._provider, max_tokens=length)
+        length = self._max_tokens(request, model)
+        body = build_body(request, model, provider=self._provider, max_tokens=length)
         with AnswerBuilder(request, provider=self._provider, model=model) as answer:
-            reading = Reading(answer, self._broke_off, self._malformed, model=model)
-            async with self._posted("/v1/messages", body, model) as response:
+            reader = ResponseReader(answer, self._stream_error, self._malformed_error, model=model)
+            async with self._post("/v1/messages", body, model) as response:
                 if request.stream:
-                    await self._read(response, model, reading.event)
+                    await self._read_events(response, model, reader.read_event)
                 else:
-                    reading.message(await self._whole(response, model))
+                    reader.read_message(await self._read_body(response, model))
             return answer.answer()
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> AnthropicDriver:
-    """A driver for the Messages API.
+    """Return a driver for the Messages API.
 
     Raises:
         MissingExtraError: the `anthropic` extra is not installed.

@@ -1,30 +1,30 @@
-"""What a request looks like to the Messages API. Pure.
+"""The request to the Messages API, and what the families of Claude accept of it. Pure.
 
-System messages are lifted out of the history, all answers to one turn's calls stand in one message, and the roles
-alternate; the API refuses anything else.
+System messages are lifted out of the history, all answers to the calls of one message are put in one message, and the
+roles alternate; the API refuses anything else.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from harborage.llm.anthropic.habits import Habits, habits_of
+import msgspec
+
 from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, Role, ToolChoice
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
 from harborage.llm.media import decode_inline
-from harborage.llm.sdk.parts import (
+from harborage.llm.request_parts import (
     answer_schema,
-    arguments,
     check_tools,
+    decode_arguments,
     effort_of,
     extra_of,
     parts_of,
-    refuse_part,
     safe_id,
-    without_marks,
+    strip_strict_marks,
+    unsupported_part,
 )
-
-__all__ = ["ANSWER_TOOL", "body_of"]
 
 Json = dict[str, Any]
 
@@ -41,16 +41,16 @@ _LEAST_BUDGET = 1024
 _BUDGETS = {ReasoningEffort.LOW: 512, ReasoningEffort.MEDIUM: 4096, ReasoningEffort.HIGH: 16384}
 
 
-def body_of(request: CompleteRequest, model: str, *, provider: str, max_tokens: int | None = None) -> Json:
-    """The body of the call; `max_tokens` is the length of the answer, None where nobody says.
+def build_body(request: CompleteRequest, model: str, *, provider: str, max_tokens: int | None = None) -> Json:
+    """Return the body of the call; `max_tokens` is the length of the answer, None where none is set.
 
     Raises:
         BadRequestError: a tool that cannot be declared.
         InvalidContentError: an attachment that is broken, too large, or of a kind that the API does not take.
-        InvalidJSONSchemaError: a schema was asked for, and there is none.
+        InvalidJSONSchemaError: the format is a schema that is missing.
     """
     check_tools(request, provider)
-    habits = habits_of(model)
+    quirks = quirks_of(model)
     body: Json = {"model": model, "messages": _messages(request, provider)}
     if system := _system(request, provider):
         body["system"] = system
@@ -60,24 +60,24 @@ def body_of(request: CompleteRequest, model: str, *, provider: str, max_tokens: 
         # A stop of nothing but white space is refused.
         body["stop_sequences"] = [stop for stop in request.stops if stop.strip()]
     schema = _schema(request, provider)
-    body.update(_tools(request, schema, habits))
+    body.update(_tools(request, schema, quirks))
     is_forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
-    body.update(_thinking(request, habits, is_forced=is_forced))
-    if schema is not None and not habits.can_be_forced:
+    body.update(_thinking(request, quirks, is_forced=is_forced))
+    if schema is not None and not quirks.can_be_forced:
         body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": _closed(schema)}
     budget = body.get("thinking", {}).get("budget_tokens", 0)
-    body["max_tokens"] = (max_tokens or habits.max_tokens) + budget
-    if request.temperature is not None and habits.takes_temperature and not _thinks(body):
+    body["max_tokens"] = (max_tokens or quirks.max_tokens) + budget
+    if request.temperature is not None and quirks.takes_temperature and not _thinks(body):
         body["temperature"] = request.temperature
     body.update(extra_of(request))
     return body
 
 
-# --- messages -----------------------------------------------------------------------------------------------------
+# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _system(request: CompleteRequest, provider: str) -> list[Json]:
-    """Every system message, in order; what comes before the conversation stays the same and is worth caching."""
+    """Return every system message, in order; those before the conversation stay the same and are worth caching."""
     blocks: list[Json] = []
     leading = 0
     for index, message in enumerate(request.messages):
@@ -119,13 +119,13 @@ def _blocks(message: ChatMessage, provider: str) -> list[Json]:
             result["content"] = blocks
         return [result]
     for call in message.tool_calls:
-        use = {"type": "tool_use", "id": safe_id(call.id), "name": call.name, "input": arguments(call.args)}
+        use = {"type": "tool_use", "id": safe_id(call.id), "name": call.name, "input": decode_arguments(call.args)}
         blocks.append(use)
     return blocks
 
 
 def _is_blank(part: Part) -> bool:
-    """Text that shows nothing is refused."""
+    """Return whether a text shows nothing; the API refuses such."""
     return isinstance(part, TextPart) and not part.text.strip()
 
 
@@ -141,7 +141,7 @@ def _block(part: Part, provider: str) -> Json:
         case FilePart():
             return _document(part, provider)
         case AudioPart():
-            raise refuse_part(part, provider)
+            raise unsupported_part(part, provider)
 
 
 def _document(part: FilePart, provider: str) -> Json:
@@ -153,34 +153,34 @@ def _document(part: FilePart, provider: str) -> Json:
     elif held.mime.startswith("text/") or held.mime == "application/json":
         source = {"type": "text", "media_type": "text/plain", "data": held.data.decode("utf-8", "replace")}
     else:
-        raise refuse_part(part, provider, f"file of the kind {held.mime}")
+        raise unsupported_part(part, provider, f"file of the kind {held.mime}")
     document: Json = {"type": "document", "source": source}
     if part.filename:
         document["title"] = part.filename
     return document
 
 
-# --- options ------------------------------------------------------------------------------------------------------
+# ── Options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _schema(request: CompleteRequest, provider: str) -> Json | None:
-    """The schema of the answer, from wherever a layer above has put it."""
+    """Return the schema of the answer, from the response format or from where a correction moved it."""
     moved = request.extra.get("anthropic_tool_schema")
-    return without_marks(moved) if isinstance(moved, dict) else answer_schema(request.response_format, provider)
+    return strip_strict_marks(moved) if isinstance(moved, dict) else answer_schema(request.response_format, provider)
 
 
-def _tools(request: CompleteRequest, schema: Json | None, habits: Habits) -> Json:
+def _tools(request: CompleteRequest, schema: Json | None, quirks: Quirks) -> Json:
     declared = [
-        {"name": tool.name, "description": tool.description, "input_schema": _of_object(tool.schema)}
+        {"name": tool.name, "description": tool.description, "input_schema": _object_schema(tool.schema)}
         for tool in request.tools
     ]
-    answers_by_tool = schema is not None and habits.can_be_forced
+    answers_by_tool = schema is not None and quirks.can_be_forced
     if answers_by_tool:
         what = "Gives the answer. Call this instead of answering in text."
-        declared.append({"name": ANSWER_TOOL, "description": what, "input_schema": _of_object(schema or {})})
+        declared.append({"name": ANSWER_TOOL, "description": what, "input_schema": _object_schema(schema or {})})
     if not declared:
         return {}
-    choice = _choice(request, answers_by_tool=answers_by_tool, can_be_forced=habits.can_be_forced)
+    choice = _choice(request, answers_by_tool=answers_by_tool, can_be_forced=quirks.can_be_forced)
     if choice and choice["type"] != "none" and not request.parallel_tool_calls:
         choice["disable_parallel_tool_use"] = True
     return {"tools": declared, **({"tool_choice": choice} if choice else {})}
@@ -201,13 +201,13 @@ def _choice(request: CompleteRequest, *, answers_by_tool: bool, can_be_forced: b
             return {"type": "auto"} if request.parallel_tool_calls else {}
 
 
-def _of_object(schema: Json) -> Json:
+def _object_schema(schema: Json) -> Json:
     """A tool's input is an object, and its schema must say so."""
     return schema if schema.get("type") == "object" else {"type": "object", **schema}
 
 
 def _closed(schema: Any) -> Any:
-    """The schema with every object closed where it does not say; structured output takes no open ones."""
+    """Return the schema with every object closed unless it says otherwise; structured output takes no open ones."""
     if isinstance(schema, list):
         return [_closed(inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -218,18 +218,18 @@ def _closed(schema: Any) -> Any:
     return closed
 
 
-def _thinking(request: CompleteRequest, habits: Habits, *, is_forced: bool) -> Json:
-    """How much to think.
+def _thinking(request: CompleteRequest, quirks: Quirks, *, is_forced: bool) -> Json:
+    """Return how much to think.
 
-    Models that take a budget refuse to think where a tool is forced, and after tool results whose call they cannot be
-    shown the thinking of, which a history does not keep.
+    Models that take a budget refuse to think where a tool is forced, and after tool results unless they get their
+    thinking before the call back, which a history does not keep.
     """
     effort = effort_of(request)
     if effort is ReasoningEffort.UNSET:
         return {}
     if effort is ReasoningEffort.OFF:
-        return {"thinking": {"type": habits.off}} if habits.off else {"output_config": {"effort": "low"}}
-    if habits.decides_itself:
+        return {"thinking": {"type": quirks.off}} if quirks.off else {"output_config": {"effort": "low"}}
+    if quirks.decides_itself:
         return {
             "thinking": {"type": "adaptive", "display": "summarized"},
             "output_config": {"effort": effort.value},
@@ -240,7 +240,7 @@ def _thinking(request: CompleteRequest, habits: Habits, *, is_forced: bool) -> J
 
 
 def _answers_calls(request: CompleteRequest) -> bool:
-    """Whether the turn that the model goes on with is one in which it has called tools."""
+    """Return whether the model called tools in the turn that it continues."""
     for message in reversed(request.messages):
         if message.role is Role.TOOL and message.tool_call_id:
             return True
@@ -251,3 +251,62 @@ def _answers_calls(request: CompleteRequest) -> bool:
 
 def _thinks(body: Json) -> bool:
     return body.get("thinking", {}).get("type") in ("enabled", "adaptive")
+
+
+# ── Quirks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Quirks(msgspec.Struct, frozen=True):
+    """What one model accepts.
+
+    `decides_itself`: it takes an effort of thinking, not a number of tokens. `off` is the word that switches its
+    thinking off, empty where nothing does. Later models refuse a temperature (`takes_temperature`) and to be forced to
+    call a tool (`can_be_forced`). `max_tokens` is the length of an answer where none is set.
+    """
+
+    decides_itself: bool = False
+    off: str = "disabled"
+    takes_temperature: bool = True
+    can_be_forced: bool = True
+    max_tokens: int = 8192
+
+
+_VERSION = re.compile(
+    r"(?:claude-)?(?P<family>opus|sonnet|haiku|fable|mythos)-(?P<major>\d)(?:[-.](?P<minor>\d{1,2}))?(?!\d)"
+)
+_OLD_VERSION = re.compile(r"claude-(?:3|2|1|instant)(?:[-.](?P<minor>\d{1,2})(?!\d))?")
+_ALWAYS_THINK = frozenset({"fable", "mythos"})
+_UNKNOWN = Quirks()
+_SHORT = Quirks(max_tokens=4096)
+
+
+def quirks_of(model: str) -> Quirks:
+    """Return what the model of this name accepts; an unknown one is taken for one of the older models."""
+    if "mythos-preview" in model:
+        return Quirks(decides_itself=True, off="", max_tokens=32_000)
+    found = _VERSION.search(model)
+    if found is None:
+        old = _OLD_VERSION.search(model)
+        return _UNKNOWN if old is None or old["minor"] == "7" else _SHORT
+    family, version = found["family"], (int(found["major"]), int(found["minor"] or 0))
+    if version < (4, 6):
+        return _UNKNOWN
+    return Quirks(
+        decides_itself=True,
+        off=_off(family, version),
+        takes_temperature=version < (4, 7),
+        can_be_forced=not _refuses_forced_calls(family, version),
+        max_tokens=32_000,
+    )
+
+
+def _off(family: str, version: tuple[int, int]) -> str:
+    if family in _ALWAYS_THINK or (family == "opus" and version >= (5, 5)):
+        return ""
+    return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"
+
+
+def _refuses_forced_calls(family: str, version: tuple[int, int]) -> bool:
+    if family in _ALWAYS_THINK:
+        return version >= (5, 1)
+    return family in ("opus", "sonnet") and version >= (5, 5)

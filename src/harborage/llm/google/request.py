@@ -1,4 +1,4 @@
-"""What a request looks like to the Gemini API: turns of two roles, and one bag of options. Pure."""
+"""The request to the Gemini API: turns of two roles, options, and schemas in the words that the API knows. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from harborage.llm.client import (
     ToolChoice,
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, TextPart
-from harborage.llm.google.schemas import accepted
 from harborage.llm.media import decode_inline
-from harborage.llm.sdk.parts import answer_schema, arguments, check_tools, effort_of, extra_of, parts_of
-
-__all__ = ["Call", "call_of"]
+from harborage.llm.request_parts import answer_schema, check_tools, decode_arguments, effort_of, extra_of, parts_of
 
 Json = dict[str, Any]
 
@@ -39,20 +36,20 @@ _KINDS = {ImagePart: "image/png", AudioPart: "audio/wav", FilePart: "application
 
 
 class Call(msgspec.Struct, frozen=True):
-    """The arguments of a call in the library's own spelling, and what is passed through as it is."""
+    """The arguments of a call in the library's own spelling, and the fields that are passed on unchanged."""
 
     contents: list[Json]
     config: Json
     extra: Json = {}
 
 
-def call_of(request: CompleteRequest, model: str, *, provider: str, max_tokens: int | None = None) -> Call:
-    """The call that the request comes to; `max_tokens` is the length of the answer, None where nobody says.
+def build_call(request: CompleteRequest, model: str, *, provider: str, max_tokens: int | None = None) -> Call:
+    """Return the call for a request; `max_tokens` is the length of the answer, None where none is set.
 
     Raises:
         BadRequestError: a tool that cannot be declared.
         InvalidContentError: an attachment that is broken or too large.
-        InvalidJSONSchemaError: a schema was asked for, and there is none.
+        InvalidJSONSchemaError: the format is a schema that is missing.
     """
     check_tools(request, provider)
     config: Json = {"automatic_function_calling": {"disable": True}}
@@ -77,7 +74,7 @@ def call_of(request: CompleteRequest, model: str, *, provider: str, max_tokens: 
     return Call(_contents(request, model, provider), config, extra_of(request))
 
 
-# --- messages -----------------------------------------------------------------------------------------------------
+# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _contents(request: CompleteRequest, model: str, provider: str) -> list[Json]:
@@ -107,7 +104,7 @@ def _parts(message: ChatMessage, names: dict[str, str], provider: str, *, wants_
         return _response(message, names, provider)
     parts = [_part(part, provider) for part in parts_of(message) if not isinstance(part, TextPart) or part.text]
     for at, call in enumerate(message.tool_calls):
-        part: Json = {"function_call": {"id": call.id, "name": call.name, "args": arguments(call.args)}}
+        part: Json = {"function_call": {"id": call.id, "name": call.name, "args": decode_arguments(call.args)}}
         if wants_signatures and at == 0:
             part["thought_signature"] = _NO_SIGNATURE
         parts.append(part)
@@ -115,7 +112,7 @@ def _parts(message: ChatMessage, names: dict[str, str], provider: str, *, wants_
 
 
 def _response(message: ChatMessage, names: dict[str, str], provider: str) -> list[Json]:
-    """A tool's answer, paired with its call by name and id; pictures and files follow it, having no place in it."""
+    """Return a tool's answer, paired with its call by name and id; pictures and files follow it."""
     call_id = message.tool_call_id or ""
     parts = parts_of(message)
     text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
@@ -133,17 +130,17 @@ def _part(part: TextPart | ImagePart | AudioPart | FilePart, provider: str) -> J
     return {"file_data": {"mime_type": part.mime or _KINDS[type(part)], "file_uri": part.url}}
 
 
-# --- options ------------------------------------------------------------------------------------------------------
+# ── Options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _version(model: str) -> tuple[int, int]:
-    """The generation of a model; (0, 0) for one that its name does not tell."""
+    """Return the generation of a model by its name; (0, 0) where the name has none."""
     found = _VERSION.search(model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
 def _thinking(request: CompleteRequest, model: str) -> Json | None:
-    """How much to think: in tokens up to generation 2.5, in levels from 3 on, and not at all before."""
+    """Return how much to think: in tokens in generation 2.5, in levels from 3 on, and nothing before."""
     effort = effort_of(request)
     version = _version(model)
     if effort is ReasoningEffort.UNSET or version < (2, 5):
@@ -164,7 +161,7 @@ def _form(request: CompleteRequest, provider: str) -> Json:
         return {}
     schema = answer_schema(wanted, provider)
     form: Json = {"response_mime_type": "application/json"}
-    return form if schema is None else {**form, "response_json_schema": accepted(schema)}
+    return form if schema is None else {**form, "response_json_schema": accepted_schema(schema)}
 
 
 def _tools(request: CompleteRequest) -> Json:
@@ -174,9 +171,83 @@ def _tools(request: CompleteRequest) -> Json:
     for tool in request.tools:
         declaration: Json = {"name": tool.name, "description": tool.description}
         if tool.schema.get("properties"):
-            declaration["parameters_json_schema"] = accepted(tool.schema)
+            declaration["parameters_json_schema"] = accepted_schema(tool.schema)
         declared.append(declaration)
     options: Json = {"tools": [{"function_declarations": declared}]}
     if mode := _MODES.get(request.tool_choice):
         options["tool_config"] = {"function_calling_config": {"mode": mode}}
     return options
+
+
+# ── Schemas ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_KNOWN = frozenset(
+    {
+        "$anchor",
+        "$defs",
+        "$id",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "oneOf",
+        "prefixItems",
+        "properties",
+        "propertyOrdering",
+        "required",
+        "title",
+        "type",
+    }
+)
+_OF_SCHEMAS = frozenset({"$defs", "properties"})
+_NESTED = frozenset({"additionalProperties", "anyOf", "items", "oneOf", "prefixItems"})
+
+
+def accepted_schema(schema: Any) -> Any:
+    """Return the schema in the words that the API knows; the rest is left out, and checked after the call."""
+    if isinstance(schema, list):
+        return [accepted_schema(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: Json = {}
+    for name, value in _plainly(schema).items():
+        if name not in _KNOWN:
+            continue
+        if name in _OF_SCHEMAS and isinstance(value, dict):
+            kept[name] = {key: accepted_schema(inner) for key, inner in value.items()}
+        else:
+            kept[name] = accepted_schema(value) if name in _NESTED else value
+    return kept
+
+
+def _plainly(schema: Json) -> Json:
+    """Return the same schema without the words that others can replace."""
+    plain = dict(schema)
+    if "definitions" in plain:
+        plain.setdefault("$defs", plain.pop("definitions"))
+    if "const" in plain:
+        plain.setdefault("enum", [plain.pop("const")])
+    if isinstance(plain.get("$ref"), str):
+        plain["$ref"] = plain["$ref"].replace("#/definitions/", "#/$defs/")
+    members = plain.pop("allOf", None)
+    for member in members if isinstance(members, list) else ():
+        if isinstance(member, dict):
+            plain = _joined(_plainly(member), plain)
+    return plain
+
+
+def _joined(first: Json, second: Json) -> Json:
+    """Return both schemas as one: the properties of either, and all that either requires."""
+    joined = {**first, **second}
+    if "properties" in first and "properties" in second:
+        joined["properties"] = {**first["properties"], **second["properties"]}
+    if "required" in first and "required" in second:
+        joined["required"] = list(dict.fromkeys([*first["required"], *second["required"]]))
+    return joined

@@ -1,4 +1,4 @@
-"""What the Messages API answers: a stream of events about blocks, or one message made of the same blocks. Pure."""
+"""Reads the answers of the Messages API: events about blocks, or one message made of the same blocks. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from harborage.llm.client import Usage, reported_usage, sum_of_counts
 if TYPE_CHECKING:
     from harborage.llm.streaming import AnswerBuilder
 
-__all__ = ["Reading"]
-
 
 class _Block(msgspec.Struct):
     """One block of the answer, whole or as it begins."""
@@ -29,7 +27,7 @@ class _Block(msgspec.Struct):
 
 
 class _Delta(msgspec.Struct):
-    """What is added to a block, or said of the whole message."""
+    """An addition to a block, or to the facts of the whole message."""
 
     type: str = ""
     text: str = ""
@@ -73,26 +71,26 @@ _REASONS = {
 }
 
 ErrorOf = Callable[[bytes, str], Exception]
-"""Makes an error of what the provider said and of the model's name."""
+"""Makes an error from a body and the model's name."""
 
 
-class Reading:
-    """Feeds one answer to its builder; `event` and `message` are the two ways it may come."""
+class ResponseReader:
+    """Reads one answer into its builder, streamed (`read_event`) or whole (`read_message`)."""
 
-    __slots__ = ("_answer", "_begun", "_broke_off", "_kinds", "_malformed", "_model", "_thoughts", "_usage")
+    __slots__ = ("_answer", "_begun", "_kinds", "_malformed", "_model", "_stream_error", "_thinking", "_usage")
 
-    def __init__(self, answer: AnswerBuilder, broke_off: ErrorOf, malformed: ErrorOf, *, model: str) -> None:
+    def __init__(self, answer: AnswerBuilder, stream_error: ErrorOf, malformed: ErrorOf, *, model: str) -> None:
         self._answer = answer
-        self._broke_off = broke_off
+        self._stream_error = stream_error
         self._malformed = malformed
         self._model = model
         self._kinds: dict[int, str] = {}  # what each block is; a call of the answer tool is an "answer"
         self._begun: dict[int, str] = {}  # the input that calls began with; what follows replaces it
-        self._thoughts: dict[int, list[str]] = {}
+        self._thinking: dict[int, list[str]] = {}
         self._usage: dict[str, Any] = {}
 
-    def event(self, data: bytes) -> bool:
-        """Take one event of a stream; true when the answer is whole.
+    def read_event(self, data: bytes) -> bool:
+        """Read one event of a stream; return whether the answer is whole.
 
         Raises:
             ProviderError: the provider reports a failure, or sends what is none of its events.
@@ -114,23 +112,23 @@ class Reading:
                 self._count(event.usage)
                 self._stop(event.delta.stop_reason if event.delta else None)
             case _Event(type="error") | _Event(type="", error=dict()):
-                raise self._broke_off(data, self._model)
+                raise self._stream_error(data, self._model)
             case _:
                 pass  # a ping, or a kind of event that is newer than this file
         return event.type == "message_stop"
 
-    def message(self, data: bytes) -> None:
-        """Take an answer that came in one piece.
+    def read_message(self, data: bytes) -> None:
+        """Read an answer that came whole.
 
         Raises:
-            ProviderError: as for `event`.
+            ProviderError: as for `read_event`.
         """
         try:
             message = _message.decode(data)
         except (msgspec.DecodeError, UnicodeError):
             raise self._malformed(data, self._model) from None
         if message.error is not None:
-            raise self._broke_off(data, self._model)
+            raise self._stream_error(data, self._model)
         for index, block in enumerate(message.content):
             self._begin(index, block)
             self._finish_block(index)
@@ -144,7 +142,7 @@ class Reading:
             case "text":
                 self._answer.content(block.text)
             case "thinking":
-                self._thoughts[index] = [block.thinking]
+                self._thinking[index] = [block.thinking]
                 self._answer.reasoning(block.thinking)
             case "tool_use" | "answer":
                 self._begun[index] = codec.encode(block.input).decode() if block.input else ""
@@ -158,7 +156,7 @@ class Reading:
             case "text_delta":
                 self._answer.content(delta.text)
             case "thinking_delta":
-                self._thoughts.setdefault(index, []).append(delta.thinking)
+                self._thinking.setdefault(index, []).append(delta.thinking)
                 self._answer.reasoning(delta.thinking)
             case "input_json_delta" if delta.partial_json:
                 self._begun[index] = ""
@@ -173,13 +171,13 @@ class Reading:
             self._answer.tool_call(index, args=text)
 
     def _finish_block(self, index: int) -> None:
-        if thoughts := self._thoughts.pop(index, None):
-            self._answer.reasoning_detail("".join(thoughts))
+        if thinking := self._thinking.pop(index, None):
+            self._answer.reasoning_detail("".join(thinking))
         if whole := self._begun.pop(index, ""):
             self._input(index, whole)
 
     def _count(self, usage: dict[str, Any] | None) -> None:
-        """The later report completes the earlier one: the counts are of the whole answer, not of its parts."""
+        """Complete the earlier report with a later one: the counts are of the whole answer."""
         if not usage:
             return
         self._usage.update({name: value for name, value in usage.items() if value is not None})
@@ -192,17 +190,17 @@ class Reading:
             self._answer.finish(_REASONS.get(reason, reason))
 
 
-def _usage(told: dict[str, Any]) -> Usage:
-    """The provider counts what it read from its cache, and wrote there, beside the rest of the prompt."""
-    cached = (told.get("cache_read_input_tokens"), told.get("cache_creation_input_tokens"))
+def _usage(report: dict[str, Any]) -> Usage:
+    """Return the usage; the provider counts tokens read from and written to its cache beside the rest of the prompt."""
+    cached = (report.get("cache_read_input_tokens"), report.get("cache_creation_input_tokens"))
     extras = {
         name: value
-        for name, value in told.items()
+        for name, value in report.items()
         if value and name not in ("input_tokens", "output_tokens", "output_tokens_details")
     }
     return reported_usage(
-        prompt=sum_of_counts(told.get("input_tokens"), *cached),
-        completion=told.get("output_tokens"),
-        reasoning=(told.get("output_tokens_details") or {}).get("thinking_tokens"),
+        prompt=sum_of_counts(report.get("input_tokens"), *cached),
+        completion=report.get("output_tokens"),
+        reasoning=(report.get("output_tokens_details") or {}).get("thinking_tokens"),
         extras=extras,
     )

@@ -26,9 +26,7 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.anything import AnythingDriver, make
-from harborage.llm.anything.reading import answer_of
-from harborage.llm.anything.request import asked_of
+from harborage.llm.pydantic_ai import PydanticAIDriver, build_call, make, read_response
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from harborage.testing.llm_dialects.chat import ChatDialect
@@ -41,7 +39,7 @@ CALL = ToolCallStructured("call_1", "add", b'{"a":1}')
 HELLO = ChatMessage(Role.USER, Content("Hi"))
 
 
-def bridge(model: str = "test") -> AnythingDriver:
+def bridge(model: str = "test") -> PydanticAIDriver:
     """A bridge that no key is needed for."""
     return make(ConfigSnapshot(model=model), Deps(artifacts=None, bus=None))
 
@@ -49,7 +47,7 @@ def bridge(model: str = "test") -> AnythingDriver:
 def asked(*messages: ChatMessage, **fields):
     """What the library is called with for a request with these messages."""
     request = CompleteRequest(messages=messages or (HELLO,), **fields)
-    return asked_of(request, bridge()._words, provider="any", max_tokens=fields.get("max_tokens"))
+    return build_call(request, bridge()._library, provider="any", max_tokens=fields.get("max_tokens"))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -141,10 +139,10 @@ def response(**fields) -> SimpleNamespace:
 def test_a_guessed_reason_is_none():
     """For a stream that just broke off the library guesses that it ended well; only the provider's own word counts."""
     answer = AnswerBuilder(CompleteRequest(stream=True), provider="any")
-    answer_of(response(finish_reason="stop"), answer, is_streamed=True)
+    read_response(response(finish_reason="stop"), answer, is_streamed=True)
     with pytest.raises(IncompleteAnswerError):
         answer.answer()
-    answer_of(response(finish_reason="stop", provider_details={"finish_reason": "stop"}), answer, is_streamed=True)
+    read_response(response(finish_reason="stop", provider_details={"finish_reason": "stop"}), answer, is_streamed=True)
     assert answer.answer().finish_reason == "stop"
 
 
@@ -152,7 +150,7 @@ def test_counts_and_price_are_kept():
     """Usage is renamed, and what its table says the call cost wins over ours."""
     price = SimpleNamespace(input_price=1, output_price=2, total_price=3)
     answer = AnswerBuilder(CompleteRequest(), provider="any")
-    answer_of(response(finish_reason="tool_call", cost=lambda: price), answer)
+    read_response(response(finish_reason="tool_call", cost=lambda: price), answer)
     whole = answer.answer()
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.reasoning_tokens) == (3, 4, 2)
     assert whole.usage.provider_extras == {"cache_read_tokens": 1}

@@ -1,7 +1,4 @@
-"""Pieces of requests that every provider's API wants in one shape or another: content, arguments, schemas.
-
-Pure: text in, values out.
-"""
+"""The parts of a request that every driver sends in one form or another: content, arguments, schemas, effort. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +11,13 @@ from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, 
 from harborage.llm.content import Part, TextPart
 from harborage.llm.errors import BadRequestError, InvalidContentError, InvalidJSONSchemaError
 
-__all__ = [
-    "answer_schema",
-    "arguments",
-    "check_tools",
-    "effort_of",
-    "extra_of",
-    "parts_of",
-    "refuse_part",
-    "safe_id",
-    "without_marks",
-]
-
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
-# Fields of `extra` that a layer above uses to speak to a driver; they are no fields of any provider's API.
-_OURS = frozenset({"reasoning_effort", "schema_hint", "anthropic_tool_schema"})
+# Fields of `extra` by which a correction addresses a driver; they are no fields of any provider's API.
+_FOR_DRIVERS = frozenset({"reasoning_effort", "schema_hint", "anthropic_tool_schema"})
 
 
 def parts_of(message: ChatMessage) -> tuple[Part, ...]:
-    """The content of a message as parts; none when it has none. A stored artifact is the text of its stub."""
+    """Return the content of a message as parts; a stored artifact becomes the text of its stub."""
     content = message.content
     if content.parts is None:
         return (TextPart(content.text),) if content.text else ()
@@ -40,14 +25,14 @@ def parts_of(message: ChatMessage) -> tuple[Part, ...]:
 
 
 def _stub_or_part(part: Part) -> Part:
-    """The part, or the text that stands for heavy bytes which are kept elsewhere."""
+    """Return the part, or the stub's text where the bytes are stored as an artifact."""
     if not isinstance(part, TextPart) and part.artifact is not None and not part.data_url:
         return TextPart(part.artifact.text())
     return part
 
 
-def refuse_part(part: Part, provider: str, what: str = "") -> InvalidContentError:
-    """The error for a medium that a provider's API has no place for."""
+def unsupported_part(part: Part, provider: str, what: str = "") -> InvalidContentError:
+    """Return the error for a medium that a provider's API does not take."""
     kind = what or type(part).__name__.removesuffix("Part").lower()
     return InvalidContentError(f"{provider} takes no {kind}; send it to another model, or as text")
 
@@ -56,7 +41,7 @@ def check_tools(request: CompleteRequest, provider: str) -> None:
     """Accept tools that can be declared.
 
     Raises:
-        BadRequestError: a tool has no name, or describes its arguments by something that is no object.
+        BadRequestError: a tool has no name, or the schema of its arguments is not that of an object.
     """
     for tool in request.tools:
         schema: Any = tool.schema
@@ -68,8 +53,8 @@ def check_tools(request: CompleteRequest, provider: str) -> None:
             raise BadRequestError(f"{provider}: {what}", provider=provider)
 
 
-def arguments(args: bytes) -> dict[str, Any]:
-    """The arguments of a call as an object; what a model wrote that is none is kept as text under `malformed`."""
+def decode_arguments(args: bytes) -> dict[str, Any]:
+    """Return the arguments of a call as an object; text that is none is kept under `malformed`."""
     try:
         value = msgspec.json.decode(args or b"{}")
     except (msgspec.DecodeError, UnicodeError):
@@ -78,41 +63,51 @@ def arguments(args: bytes) -> dict[str, Any]:
 
 
 def safe_id(call_id: str) -> str:
-    """A call's id in the letters that every provider accepts; the same id always gives the same one."""
+    """Return a call's id in the letters that every provider accepts; the same id always gives the same one."""
     return _NOT_IN_AN_ID.sub("_", call_id) or "call"
 
 
 def answer_schema(wanted: ResponseFormat | None, provider: str) -> dict[str, Any] | None:
-    """The JSON schema that the answer must have; None when none was asked for.
+    """Return the JSON schema that the answer must have; None when the request has none.
 
     Raises:
-        InvalidJSONSchemaError: a schema was asked for, and there is none, or it is no JSON object.
+        InvalidJSONSchemaError: the format is a schema that is missing or no JSON object.
     """
     if wanted is None or wanted.kind is not ResponseFormatKind.JSON_SCHEMA:
         return None
+    schema: dict[str, Any] = strip_strict_marks(decode_schema(wanted.json_schema, provider))
+    return schema
+
+
+def decode_schema(text: bytes, provider: str) -> dict[str, Any]:
+    """Return the JSON schema in a request.
+
+    Raises:
+        InvalidJSONSchemaError: the text is empty or no JSON object.
+    """
     try:
-        schema = msgspec.json.decode(wanted.json_schema) if wanted.json_schema else None
+        schema = msgspec.json.decode(text) if text else None
     except (msgspec.DecodeError, UnicodeError):
         schema = None
     if not isinstance(schema, dict):
-        what = "the answer is to follow a JSON schema, and none that is one was given"
-        raise InvalidJSONSchemaError(f"{provider}: {what}")
-    closed: dict[str, Any] = without_marks(schema)
-    return closed
+        raise InvalidJSONSchemaError(
+            f"{provider}: the answer is to follow a JSON schema, and none that is one was given"
+        )
+    return schema
 
 
-def without_marks(node: Any) -> Any:
-    """The schema without the `strict` that a correction leaves on its objects, which is no word of JSON schema."""
+def strip_strict_marks(node: Any) -> Any:
+    """Return the schema without the `strict` that a correction adds to objects, which is no word of JSON schema."""
     if isinstance(node, list):
-        return [without_marks(inner) for inner in node]
+        return [strip_strict_marks(inner) for inner in node]
     if not isinstance(node, dict):
         return node
     is_marked = node.get("type") == "object" and isinstance(node.get("strict"), bool)
-    return {name: without_marks(inner) for name, inner in node.items() if not (is_marked and name == "strict")}
+    return {name: strip_strict_marks(inner) for name, inner in node.items() if not (is_marked and name == "strict")}
 
 
 def effort_of(request: CompleteRequest) -> ReasoningEffort:
-    """How long the model may think, whichever way a layer above has sent it."""
+    """Return how long the model may think, from the field or from the extra one that a correction moves it to."""
     if request.reasoning_effort:
         return request.reasoning_effort
     sent = request.extra.get("reasoning_effort")
@@ -121,5 +116,5 @@ def effort_of(request: CompleteRequest) -> ReasoningEffort:
 
 
 def extra_of(request: CompleteRequest) -> dict[str, Any]:
-    """What is passed through to the provider as it is."""
-    return {name: value for name, value in request.extra.items() if name not in _OURS}
+    """Return the extra fields that are passed to the provider unchanged."""
+    return {name: value for name, value in request.extra.items() if name not in _FOR_DRIVERS}

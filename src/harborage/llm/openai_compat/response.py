@@ -1,37 +1,26 @@
-"""Feeds what a server sends, whole or in pieces, to the builder of the answer. No I/O."""
+"""Reads what a server sends, whole or in pieces, into the builder of the answer. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
+from harborage.llm.client import Cost, Usage, reported_usage
 from harborage.llm.errors import MalformedAnswerError
-from harborage.llm.openai_compat.answers import (
-    Block,
-    Choice,
-    Chunk,
-    Detail,
-    Message,
-    ToolPiece,
-    decode_chunk,
-    wire_cost,
-    wire_usage,
-)
 
 if TYPE_CHECKING:
     from harborage.llm.http_errors import Refusal
     from harborage.llm.streaming import AnswerBuilder
 
-__all__ = ["AnswerReader"]
 
 _DONE = b"[DONE]"
 
 
-class AnswerReader:
-    """Reads one answer into `answer`; `refused` makes the error for a body in which the server says that it failed."""
+class ResponseReader:
+    """Reads one answer into `answer`; `refused` makes the error for a body in which the server reports a failure."""
 
     __slots__ = ("_answer", "_calls", "_details", "_model", "_provider", "_refused")
 
@@ -46,11 +35,11 @@ class AnswerReader:
         self._details: dict[tuple[int, str], list[str]] = {}
 
     def take(self, data: bytes) -> bool:
-        """Read one event of a stream; whether it says that nothing more comes.
+        """Read one event of a stream; return whether it is the last.
 
         Raises:
-            MalformedAnswerError: it is not what the protocol sends.
-            ProviderError: the server says that it failed.
+            MalformedAnswerError: it does not follow the protocol.
+            ProviderError: the server reports a failure.
         """
         if data == _DONE:
             return True
@@ -67,18 +56,18 @@ class AnswerReader:
         return False
 
     def take_last(self, data: bytes) -> None:
-        """Read an event that the stream ended in the middle of: half an event is no event."""
+        """Read the event at the end of a stream; one that was cut off is ignored."""
         try:
             self.take(data)
         except MalformedAnswerError:
             return
 
     def take_whole(self, data: bytes) -> None:
-        """Read an answer that was not streamed. It came whole, so it is finished, whatever it says.
+        """Read an answer that was not streamed; it is finished even without a finish reason.
 
         Raises:
-            MalformedAnswerError: it is not what the protocol sends.
-            ProviderError: the server says that it failed, in spite of its status.
+            MalformedAnswerError: it does not follow the protocol.
+            ProviderError: the server reports a failure, in spite of its status.
         """
         chunk = self._decoded(data)
         choice = chunk.choices[0] if chunk.choices else Choice()
@@ -92,7 +81,7 @@ class AnswerReader:
         self._usage(chunk)
 
     def end(self) -> None:
-        """Nothing more comes: hand over the blocks of thinking that came in pieces."""
+        """Pass on the blocks of thinking that came in pieces, at the end of the answer."""
         for _, pieces in sorted(self._details.items()):
             self._answer.reasoning_detail("".join(pieces))
         self._details.clear()
@@ -113,11 +102,11 @@ class AnswerReader:
                 self._answer.content(content)
             else:
                 self._blocks(content)
-        thought = message.reasoning_content or message.reasoning
-        if thought:
-            self._answer.reasoning(thought)
+        reasoning = message.reasoning_content or message.reasoning
+        if reasoning:
+            self._answer.reasoning(reasoning)
         if message.reasoning_details:
-            self._thinking(message.reasoning_details, is_told=bool(thought))
+            self._thinking(message.reasoning_details, is_streamed=bool(reasoning))
         if message.tool_calls:
             for piece in message.tool_calls:
                 self._call(piece)
@@ -131,15 +120,15 @@ class AnswerReader:
             elif block.text:
                 self._answer.content(block.text)
 
-    def _thinking(self, details: list[Detail], *, is_told: bool) -> None:
-        """Keep the pieces of each block; what no other field has told is told to the listener as well."""
+    def _thinking(self, details: list[Detail], *, is_streamed: bool) -> None:
+        """Keep the pieces of each block, and stream those that came in no other field."""
         for at, detail in enumerate(details):
             text = detail.text or detail.summary
             if not text:
                 continue
             place = (at if detail.index is None else detail.index, detail.type)
             self._details.setdefault(place, []).append(text)
-            if not is_told:
+            if not is_streamed:
                 self._answer.reasoning(text)
 
     def _call(self, piece: ToolPiece) -> None:
@@ -167,7 +156,7 @@ class AnswerReader:
 
 
 class _CallPlaces:
-    """Which call a piece belongs to, for servers that number them, those that number them all 0, and those that do not.
+    """Finds the call of each piece, for servers that number calls, that number them all 0, and that do not number them.
 
     A piece with a name and an id of its own begins a call; any other goes on with the call of its number.
     """
@@ -203,3 +192,97 @@ def _thinking_text(thinking: str | list[object]) -> str:
     if isinstance(thinking, str):
         return thinking
     return "".join(str(block.get("text") or "") for block in thinking if isinstance(block, dict))
+
+
+class Function(msgspec.Struct, gc=False):
+    """A call's name and arguments; some servers send the arguments as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolPiece(msgspec.Struct):
+    """A tool call, or a piece of one."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class Detail(msgspec.Struct):
+    """A block of thinking, or a piece of one; an encrypted one has neither text nor summary."""
+
+    type: str = ""
+    text: str | None = None
+    summary: str | None = None
+    index: int | None = None
+
+
+class Block(msgspec.Struct):
+    """One block of a content that comes in blocks; a thinking block holds blocks of its own."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | list[Any] | None = None
+
+
+class Message(msgspec.Struct):
+    """A message of the model, or a piece of it."""
+
+    content: str | list[Block] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[Detail] | None = None
+    tool_calls: list[ToolPiece] | None = None
+    refusal: str | None = None
+
+
+class Choice(msgspec.Struct):
+    """One of the answers; a request asks for one."""
+
+    delta: Message | None = None
+    message: Message | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class Chunk(msgspec.Struct):
+    """A whole answer, or a piece of a streamed one, or an error in the place of either."""
+
+    choices: list[Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+    object: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the server reports a failure."""
+        return bool(self.error) or self.object == "error"
+
+
+decode_chunk = msgspec.json.Decoder(Chunk).decode
+
+_COUNTED = frozenset({"prompt_tokens", "completion_tokens", "total_tokens", "cost"})
+
+
+def wire_usage(usage: Mapping[str, Any]) -> Usage:
+    """Return the tokens of a usage report; its other counts are kept as extras."""
+    details = usage.get("completion_tokens_details")
+    reasoning = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
+    return reported_usage(
+        prompt=usage.get("prompt_tokens"),
+        completion=usage.get("completion_tokens"),
+        reasoning=reasoning or usage.get("reasoning_tokens"),
+        total=usage.get("total_tokens"),
+        extras={name: value for name, value in usage.items() if name not in _COUNTED and value is not None},
+    )
+
+
+def wire_cost(usage: Mapping[str, Any]) -> Cost:
+    """Return the price that the provider reports, in US dollars; zero without one."""
+    cost = usage.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost < float("inf"):
+        return Cost()
+    return Cost(total_cost=float(cost), currency="USD")

@@ -20,8 +20,8 @@ from harborage.llm import (
     RateLimitedError,
 )
 from harborage.llm.http_errors import error_in_stream
-from harborage.llm.openai_compat.events import EventSplitter
-from harborage.llm.openai_compat.reader import AnswerReader
+from harborage.llm.openai_compat.response import ResponseReader
+from harborage.llm.transport import EventSplitter
 
 
 class Heard(list[tuple[str, bool]]):
@@ -36,7 +36,7 @@ class Reading:
         self.content, self.thinking = Heard(), Heard()
         request = CompleteRequest(stream=True, on_content=self.content, on_reasoning=self.thinking)
         self.builder = AnswerBuilder(request, provider="acme", model="m")
-        self.reader = AnswerReader(
+        self.reader = ResponseReader(
             self.builder, lambda body: error_in_stream(body, provider="acme", model="m"), provider="acme", model="m"
         )
 

@@ -1,14 +1,14 @@
 """The frame of a driver over a provider's own client library: identity, closing, time limits and errors.
 
-A subclass makes one call; whatever the library or its transport raises comes out as an error of the LLM edge, and
-without the library's own text around it, which may repeat a key.
+A subclass makes one call. What the library or its transport raises becomes an error of the LLM edge, without the
+library's own text around it, which may repeat a key.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,7 @@ from harborage.llm.errors import (
     ProviderTimeoutError,
 )
 from harborage.llm.http_errors import Refusal, error_from_status, error_in_stream
-from harborage.llm.openai_compat.events import EventSplitter
-from harborage.llm.sdk.waits import Paced, Waits
+from harborage.llm.transport import EventSplitter, Timeouts, open_connections
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,15 +34,12 @@ if TYPE_CHECKING:
     from harborage.llm.client import CompleteRequest, CompleteResponse
     from harborage.llm.config import ConfigSnapshot, Deps
 
-__all__ = ["SDKDriver", "StainlessDriver", "http_client", "import_sdk"]
-
 # Libraries still bring the older of the two; both have the same classes, by the same names.
 _TRANSPORTS = ("httpx2", "httpx", "httpcore2", "httpcore")
-_LONGEST_DRAIN_S = 0.1
 
 
 def import_sdk(module: str, *, extra: str, what: str) -> ModuleType:
-    """The module, imported now.
+    """Import a library and return it.
 
     Raises:
         MissingExtraError: it is not installed; names the extra that brings it.
@@ -55,29 +51,21 @@ def import_sdk(module: str, *, extra: str, what: str) -> ModuleType:
 
 
 def http_client(cfg: ConfigSnapshot) -> httpx2.AsyncClient:
-    """The connections that a library is to use: as many as there are calls, and no time limits but for connecting.
-
-    How long an answer may take is watched by `Waits`, on the runtime's clock.
-    """
-    import httpx2
-
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
-    # Reading the system's certificates takes longer than a whole call to a server that needs none of them.
-    verify = not cfg.base_url.startswith("http://")
-    return httpx2.AsyncClient(timeout=http_timeout(cfg), limits=limits, verify=verify)
+    """Return the connections that a library is to use."""
+    return open_connections(cfg.base_url, connect_timeout_s=cfg.transport.connect_timeout_s)
 
 
 def http_timeout(cfg: ConfigSnapshot) -> httpx2.Timeout:
-    """The limits that the transport itself watches."""
+    """Return the limits that a library is to use beside `Timeouts`."""
     import httpx2
 
     return httpx2.Timeout(None, connect=cfg.transport.connect_timeout_s)
 
 
 class SDKDriver:
-    """A driver whose calls go through a library; a subclass has `_call` and `_close`, and may add to `_translated`.
+    """A driver whose calls go through a library; a subclass has `_call` and `_close`, and extends `_translate_error`.
 
-    Holds nothing of a call. `key` is kept only to be cut out of what a provider says.
+    Holds nothing of a call. `key` is kept only to be cut out of the provider's messages.
     """
 
     def __init__(self, cfg: ConfigSnapshot, deps: Deps, *, provider: str, variable: str, key: str) -> None:
@@ -85,14 +73,14 @@ class SDKDriver:
         self._provider = cfg.provider or provider
         self._variable = _variable(cfg, variable)
         self._key = key
-        self._waits = Waits(cfg.transport, deps, provider=self._provider)
+        self._timeouts = Timeouts(cfg.transport, deps, provider=self._provider)
         self._is_closed = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._cfg!r})"
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The provider's answer.
+        """Return the provider's answer.
 
         Raises:
             ClientClosedError: the driver is closed.
@@ -111,7 +99,7 @@ class SDKDriver:
         try:
             return await self._call(request, model)
         except Exception as error:
-            translated = self._translated(error, model)
+            translated = self._translate_error(error, model)
             if translated is None:
                 raise
             # The library's own error may hold the whole refusal, key included: it must not reach a traceback.
@@ -124,8 +112,8 @@ class SDKDriver:
         self._is_closed = True
         await self._close()
 
-    def _length_of(self, request: CompleteRequest, model: str) -> int | None:
-        """How many tokens an answer may take; None leaves it to the provider."""
+    def _max_tokens(self, request: CompleteRequest, model: str) -> int | None:
+        """Return how many tokens an answer may take; None leaves it to the provider."""
         if request.max_tokens is not None:
             return request.max_tokens
         profile = self._cfg.profiles.get(model)
@@ -137,12 +125,12 @@ class SDKDriver:
     async def _close(self) -> None:
         raise NotImplementedError
 
-    def _translated(self, error: Exception, model: str) -> Exception | None:
-        """The error of the LLM edge that `error` stands for; None when it is one already, or a listener's own."""
+    def _translate_error(self, error: Exception, model: str) -> Exception | None:
+        """Return the error of the LLM edge for `error`; None when it is one already, or one of a callback."""
         return transport_error(error, provider=self._provider, model=model)
 
-    def _refused(self, status: int, body: bytes, headers: Mapping[str, str], model: str) -> Refusal:
-        """The error for a status that is none of success."""
+    def _refusal(self, status: int, body: bytes, headers: Mapping[str, str], model: str) -> Refusal:
+        """Return the error for a status that is not one of success."""
         return error_from_status(
             status,
             body,
@@ -153,30 +141,30 @@ class SDKDriver:
             secret=self._key,
         )
 
-    def _malformed(self, body: bytes, model: str) -> MalformedAnswerError:
-        """The error for what is none of the API's answers; its size is told, not its text, which may be private."""
+    def _malformed_error(self, body: bytes, model: str) -> MalformedAnswerError:
+        """Return the error for a body that the API does not send; it names the size, as the text may be private."""
         return MalformedAnswerError(
             f"{self._provider}: {len(body)} bytes of the answer are not what its API sends",
             provider=self._provider,
             model=model,
         )
 
-    def _broke_off(self, body: bytes, model: str) -> Refusal:
-        """The error for a failure that is told inside an answer."""
+    def _stream_error(self, body: bytes, model: str) -> Refusal:
+        """Return the error for a failure that is reported inside an answer."""
         return error_in_stream(
             body, provider=self._provider, model=model, key_variable=self._variable, secret=self._key
         )
 
 
 def _variable(cfg: ConfigSnapshot, usual: str) -> str:
-    """The variable that the key came from; empty where the configuration holds the key itself."""
+    """Return the variable that the key came from; empty where the configuration holds the key itself."""
     if cfg.api_key.startswith("env."):
         return cfg.api_key.removeprefix("env.")
     return "" if cfg.api_key else usual
 
 
 def transport_error(error: BaseException, *, provider: str, model: str) -> Exception | None:
-    """The error for a connection that failed or broke; None for any other error."""
+    """Return the error for a connection that failed or broke; None for any other error."""
     names = {cls.__name__ for cls in type(error).__mro__ if cls.__module__.partition(".")[0] in _TRANSPORTS}
     if "TimeoutException" in names:
         return ProviderTimeoutError(
@@ -204,8 +192,8 @@ class StainlessDriver(SDKDriver):
         self._client = client
 
     @asynccontextmanager
-    async def _posted(self, path: str, body: Mapping[str, Any], model: str) -> AsyncIterator[httpx2.Response]:
-        """The response to a request, its body unread; leaving the block closes the connection or gives it back."""
+    async def _post(self, path: str, body: Mapping[str, Any], model: str) -> AsyncIterator[httpx2.Response]:
+        """Give the response to a request, its body unread; leaving the block closes the connection or gives it back."""
         import httpx2
 
         sending = self._client.post(
@@ -215,45 +203,31 @@ class StainlessDriver(SDKDriver):
             stream=True,
             stream_cls=self._sdk.AsyncStream[object],
         )
-        response: httpx2.Response = await self._waits.first(sending, model)
+        response: httpx2.Response = await self._timeouts.wait_first(sending, model)
         try:
             yield response
         finally:
             await response.aclose()
 
-    async def _read(self, response: httpx2.Response, model: str, take: Callable[[bytes], bool]) -> None:
-        """Hand every event of a streamed body to `take`, until it says that the answer is whole or the body ends."""
-        pieces = response.aiter_bytes()
-        async for data in _events_of(self._pieces(pieces, model)):
+    async def _read_events(self, response: httpx2.Response, model: str, take: Callable[[bytes], bool]) -> None:
+        """Pass every event of a streamed body to `take`, until it returns that the answer is whole or the body ends."""
+        body = response.aiter_bytes()
+        async for data in _split_events(self._timeouts.timed_body(body, model)):
             if take(data):
-                await self._drain(pieces)
+                await self._timeouts.drain(body)
                 return
 
-    async def _whole(self, response: httpx2.Response, model: str) -> bytes:
-        """The body of an answer that is not streamed."""
-        return b"".join([piece async for piece in self._pieces(response.aiter_bytes(), model)])
-
-    async def _pieces(self, source: AsyncIterator[bytes], model: str) -> AsyncIterator[bytes]:
-        """A body's pieces: the first may take as long as an answer may take to begin, each other as long as a pause."""
-        yield await self._waits.first(anext(source, b""), model)
-        async for piece in Paced(source, self._waits, model):
-            yield piece
-
-    async def _drain(self, pieces: AsyncIterator[bytes]) -> None:
-        """Read what is left of a body, which lets the connection be used again; a body that goes on is given up."""
-        import httpx2
-
-        with suppress(httpx2.HTTPError, httpx2.StreamError), self._waits.scope(_LONGEST_DRAIN_S):
-            async for _ in pieces:
-                pass
+    async def _read_body(self, response: httpx2.Response, model: str) -> bytes:
+        """Return the body of an answer that is not streamed."""
+        return b"".join([piece async for piece in self._timeouts.timed_body(response.aiter_bytes(), model)])
 
     async def _close(self) -> None:
         await self._client.close()
 
-    def _translated(self, error: Exception, model: str) -> Exception | None:
+    def _translate_error(self, error: Exception, model: str) -> Exception | None:
         if isinstance(error, self._sdk.APIStatusError):
             response = error.response
-            return self._refused(response.status_code, response.content, response.headers, model)
+            return self._refusal(response.status_code, response.content, response.headers, model)
         if isinstance(error, self._sdk.APITimeoutError):
             return ProviderTimeoutError(
                 f"{self._provider}: no connection in time", provider=self._provider, model=model
@@ -263,13 +237,13 @@ class StainlessDriver(SDKDriver):
             return ConnectionFailedError(
                 f"{self._provider}: the connection failed ({cause})", provider=self._provider, model=model
             )
-        return super()._translated(error, model)
+        return super()._translate_error(error, model)
 
 
-async def _events_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each server-sent event in a body that comes in `pieces`."""
+async def _split_events(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the data of each server-sent event in a body."""
     splitter = EventSplitter()
-    async for piece in pieces:
+    async for piece in body:
         for data in splitter.feed(piece):
             if data:
                 yield data

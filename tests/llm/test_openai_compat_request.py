@@ -29,7 +29,7 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.openai_compat.body import request_body
+from harborage.llm.openai_compat.request import request_body
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 ADD = ToolDeclaration("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -319,7 +319,7 @@ def test_a_message_is_encoded_once(monkeypatch):
     turn = [ChatMessage(Role.ASSISTANT, tool_calls=[call]), ChatMessage(Role.TOOL, Content("3"), tool_call_id="call_1")]
     first, mistral = body(messages=[HELLO, *turn]), body("mistral", messages=[HELLO, *turn])
     assert mistral["messages"][2]["tool_call_id"] != first["messages"][2]["tool_call_id"]
-    monkeypatch.setattr("harborage.llm.openai_compat.messages.wire_message", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("harborage.llm.openai_compat.request.wire_message", lambda *_: pytest.fail("made again"))
     assert body(messages=[HELLO, *turn])["messages"] == first["messages"]
     assert body("mistral", messages=[HELLO, *turn])["messages"] == mistral["messages"]
 

@@ -7,9 +7,9 @@ import pytest
 
 from harborage.errors import MissingExtraError
 from harborage.llm import ConfigSnapshot, ConnectionFailedError, Deps, InvalidConfigError, ProviderTimeoutError
-from harborage.llm.anything import make
-from harborage.llm.sdk.driver import import_sdk, transport_error
-from harborage.llm.sdk.parts import arguments, safe_id
+from harborage.llm.pydantic_ai import make
+from harborage.llm.request_parts import decode_arguments, safe_id
+from harborage.llm.sdk import import_sdk, transport_error
 
 
 def test_a_missing_library_names_its_extra():
@@ -38,7 +38,7 @@ def test_what_the_transport_raises_is_translated(error, kind):
 def test_a_library_that_the_bridge_lacks_is_a_setting():
     """pydantic-ai says itself which of its parts a provider needs, and the error repeats that."""
     driver = make(ConfigSnapshot(model="test"), Deps(artifacts=None, bus=None))
-    translated = driver._translated(ImportError("Please install `boto3`"), "bedrock:x")
+    translated = driver._translate_error(ImportError("Please install `boto3`"), "bedrock:x")
     assert isinstance(translated, InvalidConfigError)
     assert "boto3" in str(translated)
 
@@ -48,7 +48,7 @@ def test_a_library_that_the_bridge_lacks_is_a_setting():
 )
 def test_arguments_are_an_object(args, wanted):
     """What a model wrote that is no object is kept as text, where a provider takes nothing but objects."""
-    assert arguments(args) == wanted
+    assert decode_arguments(args) == wanted
 
 
 def test_an_id_has_only_letters_that_every_provider_takes():
