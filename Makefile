@@ -32,22 +32,22 @@ test: $(VENV)/.ready ## run every test, two at a time (ARGS="-k steering" to nar
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 simulate: $(VENV)/.ready ## play many stories of crashes on every core (SEEDS=5000, ARGS="--start 1000" or "--seed 7")
-	@$(BIN)/python -m harborage.testing.simulation --seeds $(or $(SEEDS),2000) $(ARGS)
+	@$(BIN)/python -m tests.programs.simulation --seeds $(or $(SEEDS),2000) $(ARGS)
 
 adapters: $(ADAPTERS:%=$(ADAPTER_VENVS)/%/.ready) ## test the adapters of other frameworks, each in an environment of its own
 	@for name in $(ADAPTERS); do echo "$$name:"; \
 	  $(ADAPTER_VENVS)/$$name/bin/pytest -q tests_adapters/$$(echo $$name | tr - _) $(ARGS) || exit 1; done
 
 chaos: $(VENV)/.ready ## play stories with real processes and real kill -9 (SEEDS=200 START=0 STORAGE=postgres)
-	@$(BIN)/python -m harborage.testing.chaos --seeds $(or $(SEEDS),200) --start $(or $(START),0) \
+	@$(BIN)/python -m tests.programs.chaos --seeds $(or $(SEEDS),200) --start $(or $(START),0) \
 	  --storage $(or $(STORAGE),sqlite) $(ARGS)
 
 attack: $(VENV)/.ready ## kill, freeze, starve, flood and damage real processes; each attack has its verdict (RUNS=40 STORAGE=postgres)
-	@$(BIN)/python -m harborage.testing.chaos --attacks $(or $(RUNS),40) --start $(or $(START),0) \
+	@$(BIN)/python -m tests.programs.chaos --attacks $(or $(RUNS),40) --start $(or $(START),0) \
 	  --storage $(or $(STORAGE),sqlite) $(ARGS)
 
 soak: $(VENV)/.ready ## play one long story of kills, controls and lost clients (RUNS=2000 STORAGE=postgres)
-	@$(BIN)/python -m harborage.testing.chaos --soak $(or $(RUNS),2000) --storage $(or $(STORAGE),sqlite) $(ARGS)
+	@$(BIN)/python -m tests.programs.chaos --soak $(or $(RUNS),2000) --storage $(or $(STORAGE),sqlite) $(ARGS)
 
 lint: $(VENV)/.ready ## check style and formatting
 	@$(BIN)/ruff check --quiet --output-format concise .

@@ -22,7 +22,7 @@ from harborage import EventType
 from harborage.identity import bound
 from harborage.llm import ChatMessage, CompleteRequest, ConfigSnapshot, Content, Deps, Role
 from harborage.llm.openai_compat import make
-from harborage.testing.llm_server import Answer, LLMServer
+from tests.kit.llm_server import Answer, LLMServer
 
 __all__ = ["streamed_deltas"]
 

@@ -20,8 +20,8 @@ from harborage.planner import Decision
 from harborage.runtime.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import RunQuery
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 from harborage.tools import ToolDescriptor
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
 __all__ = ["durable_steps"]
 

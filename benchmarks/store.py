@@ -21,7 +21,7 @@ from harborage.identity import Identity
 from harborage.store import Change, Commit, Guard, Lease, NewEvent, NewRun, Status, Store
 from harborage.store.postgres import PostgresStore
 from harborage.store.sqlite import SQLiteStore
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
 __all__ = ["store_cost"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Place, Places
-from harborage.testing.chaos.stage import Stage
-from harborage.testing.postgres import PostgresUnavailableError
+from tests.kit.postgres import PostgresUnavailableError
+from tests.programs.chaos.forkserver import ForkServer
+from tests.programs.chaos.places import Place, Places
+from tests.programs.chaos.stage import Stage
 
 _NUMBERS = count()
 
@@ -30,9 +30,9 @@ def is_possible() -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery(is_possible: None) -> Iterator[Nursery]:
+def forkserver(is_possible: None) -> Iterator[ForkServer]:
     """The process that all workers are forks of."""
-    with Nursery() as running:
+    with ForkServer() as running:
         yield running
 
 
@@ -64,12 +64,12 @@ def open_place(request: pytest.FixtureRequest, tmp_path: Path) -> OpenPlace:
 
 
 @pytest.fixture
-def open_stage(open_place: OpenPlace, nursery: Nursery) -> OpenStage:
+def open_stage(open_place: OpenPlace, forkserver: ForkServer) -> OpenStage:
     """Opens a stage at a fresh place; `lease_s` is the place's, the other options the stage's."""
 
     @asynccontextmanager
     async def opened(*goals: str, lease_s: float = 0.0, **options: Any) -> AsyncIterator[Stage]:
-        async with open_place(lease_s=lease_s) as place, Stage(place, nursery, goals, **options) as stage:
+        async with open_place(lease_s=lease_s) as place, Stage(place, forkserver, goals, **options) as stage:
             yield stage
 
     return opened

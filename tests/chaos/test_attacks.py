@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from harborage.testing.chaos.attacks import ATTACKS, LEASE_S, attack
-from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Place
+from tests.programs.chaos.attacks import ATTACKS, LEASE_S, attack
+from tests.programs.chaos.forkserver import ForkServer
+from tests.programs.chaos.places import Place
 
 pytestmark = pytest.mark.anyio
 OpenPlace = Callable[..., AbstractAsyncContextManager[Place]]
@@ -18,11 +18,11 @@ QUICK = ("controls that cannot be read", "a flood of controls", "a race of appro
 
 
 @pytest.mark.parametrize("name", QUICK)
-async def test_an_attack_breaks_nothing(name: str, open_place: OpenPlace, nursery: Nursery) -> None:
+async def test_an_attack_breaks_nothing(name: str, open_place: OpenPlace, forkserver: ForkServer) -> None:
     """Every run ends, or is blocked with a reason that names what cannot be read."""
     assert name in ATTACKS
     async with open_place(lease_s=LEASE_S) as place:
-        told = await attack(name, 3, place, nursery)
+        told = await attack(name, 3, place, forkserver)
     assert told.broken == []
     assert told.runs == 3
     assert told.faults + told.sent > 0

@@ -13,8 +13,8 @@ import pytest
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.journal import Ended
 from harborage.store import Status
-from harborage.testing.chaos.stage import PATIENCE_S, Stage, until
-from harborage.testing.chaos.verdict import verdict
+from tests.programs.chaos.stage import PATIENCE_S, Stage, until
+from tests.programs.chaos.verdict import verdict
 
 pytestmark = pytest.mark.anyio
 OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]

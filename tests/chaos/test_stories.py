@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harborage.testing.chaos.nursery import Nursery
-from harborage.testing.chaos.places import Place, Places
-from harborage.testing.chaos.soak import soak
-from harborage.testing.chaos.stage import Stage, until
-from harborage.testing.chaos.story import play
-from harborage.testing.chaos.takeovers import takeovers
-from harborage.testing.chaos.verdict import verdict
+from tests.programs.chaos.forkserver import ForkServer
+from tests.programs.chaos.places import Place, Places
+from tests.programs.chaos.soak import soak
+from tests.programs.chaos.stage import Stage, until
+from tests.programs.chaos.story import play
+from tests.programs.chaos.takeovers import takeovers
+from tests.programs.chaos.verdict import verdict
 
 pytestmark = pytest.mark.anyio
 OpenPlace = Callable[..., AbstractAsyncContextManager[Place]]
@@ -26,10 +26,12 @@ WRITE = json.dumps({"plan": [["write", "it"]]})
 
 
 @pytest.mark.parametrize("seed", [26, 61])
-async def test_a_story_keeps_every_promise(seed: int, open_place: OpenPlace, tmp_path: Path, nursery: Nursery) -> None:
+async def test_a_story_keeps_every_promise(
+    seed: int, open_place: OpenPlace, tmp_path: Path, forkserver: ForkServer
+) -> None:
     """Killed wherever the seed says, every run ends: no effect is lost or doubled, no model asked without need."""
     async with open_place(lease_s=1.0) as place:
-        told = await play(seed, place, tmp_path, nursery, most_deaths=3)
+        told = await play(seed, place, tmp_path, forkserver, most_deaths=3)
     assert told.broken == []
     assert told.deaths > 0
 
@@ -53,19 +55,19 @@ async def test_a_keyed_call_is_repeated_under_its_key(open_stage: OpenStage) -> 
         assert [process for _, process in stage.service.calls] == ["killed", "killed", "next", "next"]
 
 
-async def test_a_tool_that_ignores_its_key_is_found_out(nursery: Nursery, sqlite: Places, tmp_path: Path) -> None:
+async def test_a_tool_that_ignores_its_key_is_found_out(forkserver: ForkServer, sqlite: Places, tmp_path: Path) -> None:
     """The checks see an effect that was doubled because a tool did not hand on its key."""
-    async with sqlite.fresh("keyless", tmp_path) as place, Stage(place, nursery, [KEYED]) as stage:
+    async with sqlite.fresh("keyless", tmp_path) as place, Stage(place, forkserver, [KEYED]) as stage:
         broken = await killed_after_the_act(stage, forgets_keys=True)
         (record,) = await stage.records()
     assert broken == [f"run {record.run_id[-6:]}: keyed it was done 2 times"]
 
 
 async def test_a_lost_effect_and_a_model_asked_too_often_are_found_out(
-    nursery: Nursery, sqlite: Places, tmp_path: Path
+    forkserver: ForkServer, sqlite: Places, tmp_path: Path
 ) -> None:
     """The checks see a keyed call that is missing outside, and model calls that no crash explains."""
-    async with sqlite.fresh("lost", tmp_path) as place, Stage(place, nursery, [KEYED]) as stage:
+    async with sqlite.fresh("lost", tmp_path) as place, Stage(place, forkserver, [KEYED]) as stage:
         stage.start("one")
         await until(stage.is_over)
         (record,) = await stage.records()
@@ -88,16 +90,16 @@ async def test_an_unkeyed_call_becomes_unknown(open_stage: OpenStage) -> None:
         assert "unknown" in seen["error"]
 
 
-async def test_a_soak_ends_with_every_run_held(nursery: Nursery, sqlite: Places, tmp_path: Path) -> None:
+async def test_a_soak_ends_with_every_run_held(forkserver: ForkServer, sqlite: Places, tmp_path: Path) -> None:
     """After kills, controls and lost clients each run has ended, or it is known who or what moves it on."""
     async with sqlite.fresh("soak", tmp_path) as place:
-        told = await soak(15, place, tmp_path, nursery)
+        told = await soak(15, place, tmp_path, forkserver)
     assert told.broken == []
     assert told.runs >= 15
     assert told.deaths > 0
 
 
-async def test_a_run_goes_on_where_its_process_died(nursery: Nursery, sqlite: Places, tmp_path: Path) -> None:
+async def test_a_run_goes_on_where_its_process_died(forkserver: ForkServer, sqlite: Places, tmp_path: Path) -> None:
     """A process that is there already makes the call again that the killed one was in the middle of."""
     async with sqlite.fresh("takeovers", tmp_path) as place:
-        assert len(await takeovers(3, place, nursery)) == 3
+        assert len(await takeovers(3, place, forkserver)) == 3

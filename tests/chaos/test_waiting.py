@@ -13,8 +13,8 @@ from harborage.runtime.durable import RunPhase
 from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.pauses import Pause
 from harborage.runtime.steering.controls import ControlType
-from harborage.testing.chaos.stage import Stage, until
-from harborage.testing.chaos.verdict import verdict
+from tests.programs.chaos.stage import Stage, until
+from tests.programs.chaos.verdict import verdict
 
 pytestmark = pytest.mark.anyio
 OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]

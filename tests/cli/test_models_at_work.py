@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harborage.llm import ToolCallStructured
-from harborage.testing.llm_server import Answer, Break, Failure, LLMServer, Refusal
+from tests.kit.llm_server import Answer, Break, Failure, LLMServer, Refusal
 
 Start = Callable[..., Any]
 GPT = ("--model", "openai:gpt-5")

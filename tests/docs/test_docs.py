@@ -29,7 +29,7 @@ from typing import NamedTuple
 import pytest
 
 from harborage.llm import ToolCallStructured
-from harborage.testing.llm_server import Answer, LLMServer
+from tests.kit.llm_server import Answer, LLMServer
 from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -33,10 +33,10 @@ from harborage.store.sqlite.connection import statements
 from harborage.tasks import errors as tasks_errors
 from harborage.tasks.books import Books
 from harborage.tasks.reading import TaskListing
-from harborage.testing.chaos.places import Places, open_at
-from harborage.testing.isolation.canary import watch
-from harborage.testing.isolation.operations import KINDS, OPERATIONS
-from harborage.testing.postgres import PostgresUnavailableError
+from tests.kit.isolation.canary import watch
+from tests.kit.isolation.operations import KINDS, OPERATIONS
+from tests.kit.postgres import PostgresUnavailableError
+from tests.programs.chaos.places import Places, open_at
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from harborage.testing.postgres import PostgresServer
+    from tests.kit.postgres import PostgresServer
 
 PATIENCE_S = 20.0
 

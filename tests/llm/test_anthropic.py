@@ -35,7 +35,8 @@ from harborage.llm.anthropic.response import ResponseReader
 from harborage.llm.http_errors import error_in_stream
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
-from harborage.testing.llm_dialects.anthropic import MessagesDialect
+from tests.kit.llm_dialects.anthropic import MessagesDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ async def test_a_provider_keeps_its_promises(scenario):
         def config(url: str) -> ConfigSnapshot:
             return ConfigSnapshot(model=OLD, api_key=KEY, base_url=url)
 
-        return await ProviderBench.open(make, MessagesDialect(), config, without={Ability.PROVIDER_COST})
+        return await ProviderBench.open(make, LLMServer(MessagesDialect()), config, without={Ability.PROVIDER_COST})
 
     await check(scenario, open_bench)
 

@@ -30,7 +30,8 @@ from harborage.llm.google import ResponseReader, make
 from harborage.llm.google.request import Call, accepted_schema, build_call
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
-from harborage.testing.llm_dialects.gemini import GeminiDialect
+from tests.kit.llm_dialects.gemini import GeminiDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,7 @@ async def test_a_provider_keeps_its_promises(scenario):
         def config(url: str) -> ConfigSnapshot:
             return ConfigSnapshot(model="gemini-2.5-flash", api_key=KEY, base_url=url)
 
-        return await ProviderBench.open(make, GeminiDialect(), config, without={Ability.PROVIDER_COST})
+        return await ProviderBench.open(make, LLMServer(GeminiDialect()), config, without={Ability.PROVIDER_COST})
 
     await check(scenario, open_bench)
 

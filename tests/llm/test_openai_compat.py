@@ -27,7 +27,7 @@ from harborage.llm import (
 )
 from harborage.llm.openai_compat import OpenAICompatDriver, make
 from harborage.testing.clock import FakeClock
-from harborage.testing.llm_server import Answer, Asked, Break, Failure, LLMServer, Refusal
+from tests.kit.llm_server import Answer, Asked, Break, Failure, LLMServer, Refusal
 
 pytestmark = pytest.mark.anyio
 

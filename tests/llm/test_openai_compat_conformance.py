@@ -7,7 +7,8 @@ import pytest
 from harborage.llm import ConfigSnapshot
 from harborage.llm.openai_compat import make
 from harborage.testing.conformance.llm import KEY, SCENARIOS, ProviderBench, check
-from harborage.testing.llm_dialects.chat import ChatDialect
+from tests.kit.llm_dialects.chat import ChatDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +21,6 @@ async def test_a_provider_keeps_its_promises(scenario):
         def config(url: str) -> ConfigSnapshot:
             return ConfigSnapshot(provider="openrouter", model="acme/test-model", api_key=KEY, base_url=url)
 
-        return await ProviderBench.open(make, ChatDialect(), config)
+        return await ProviderBench.open(make, LLMServer(ChatDialect()), config)
 
     await check(scenario, open_bench)

@@ -31,7 +31,8 @@ from harborage.llm import (
 from harborage.llm.openai_responses import ResponseReader, build_body, make
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
-from harborage.testing.llm_dialects.responses import ResponsesDialect
+from tests.kit.llm_dialects.responses import ResponsesDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ async def test_a_provider_keeps_its_promises(scenario):
             return ConfigSnapshot(model="gpt-5", api_key=KEY, base_url=url)
 
         return await ProviderBench.open(
-            make, ResponsesDialect(), config, without={Ability.PROVIDER_COST, Ability.STOPS}
+            make, LLMServer(ResponsesDialect()), config, without={Ability.PROVIDER_COST, Ability.STOPS}
         )
 
     await check(scenario, open_bench)

@@ -29,7 +29,8 @@ from harborage.llm import (
 from harborage.llm.pydantic_ai import PydanticAIDriver, build_call, make, read_response
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
-from harborage.testing.llm_dialects.chat import ChatDialect
+from tests.kit.llm_dialects.chat import ChatDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ async def test_a_provider_keeps_its_promises(scenario):
         def config(url: str) -> ConfigSnapshot:
             return ConfigSnapshot(provider="openai-chat", model="gpt-4o", api_key=KEY, base_url=url)
 
-        return await ProviderBench.open(make, ChatDialect(), config, without={Ability.PROVIDER_COST})
+        return await ProviderBench.open(make, LLMServer(ChatDialect()), config, without={Ability.PROVIDER_COST})
 
     await check(scenario, open_bench)
 

@@ -58,8 +58,8 @@ from harborage.runtime.steering.arrivals import Arrivals, Woken
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.state import OpenPause, Planned, RunState, Steered
 from harborage.testing.llm import user_text
-from harborage.testing.provider_rules import ProviderRuleError, check_request
 from harborage.tools import SideEffect, ToolPolicy, tool
+from tests.kit.provider_rules import ProviderRuleError, check_request
 from tests.kit.tables import each_row
 
 PARTS = 10

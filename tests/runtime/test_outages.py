@@ -31,7 +31,7 @@ from harborage.runtime.outages import KEPT_PATIENCE, next_attempt, outage_of
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
-from harborage.testing.llm_server import Failure, LLMServer, Refusal
+from tests.kit.llm_server import Failure, LLMServer, Refusal
 
 pytestmark = pytest.mark.anyio
 

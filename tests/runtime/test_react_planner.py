@@ -22,8 +22,8 @@ from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.clock import settle
 from harborage.testing.llm import ScriptedLLM, calls_tools, says, user_text
 from harborage.testing.planners import ScriptedPlanner
-from harborage.testing.provider_rules import check_request
 from harborage.tools import SideEffect, ToolCatalog, tool
+from tests.kit.provider_rules import check_request
 
 pytestmark = pytest.mark.anyio
 

@@ -28,9 +28,9 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.host import Run, Runtime
 from harborage.state.storage import open_storage
-from harborage.testing.chaos.disconnects import FamilyPlanner, disconnects, run_of, stroll
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import tool
+from tests.programs.chaos.disconnects import FamilyPlanner, disconnects, run_of, stroll
 
 pytestmark = pytest.mark.anyio
 

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +30,11 @@ from harborage.testing.simulation import (
     Story,
     Wire,
     drawn_faults,
-    play,
     simulate,
 )
+from tests.programs.simulation.stories import play
 
+ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = Faults(crash=1.0)
 ME = Identity("t", "u", "s").with_run("r")
 
@@ -354,16 +356,17 @@ def test_a_seed_tells_one_story_in_every_process() -> None:
     """Whatever their strings hash to, and wherever their objects lie."""
 
     def digest(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "harborage.testing.simulation", "--seed", "5"]
+        command = [sys.executable, "-m", "tests.programs.simulation", "--seed", "5"]
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return hashlib.sha256(subprocess.run(command, env=env, capture_output=True, check=True).stdout).hexdigest()
+        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True)
+        return hashlib.sha256(done.stdout).hexdigest()
 
     assert digest("1") == digest("2")
 
 
 def test_one_story_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints what happened, what struck, and the digest."""
-    from harborage.testing.simulation.__main__ import main
+    from tests.programs.simulation.__main__ import main
 
     assert main(["--seed", "3"]) == 0
     out = capsys.readouterr().out
@@ -375,8 +378,8 @@ def test_one_story_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_many_stories_name_those_that_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that tells one of them alone."""
-    from harborage.testing.simulation import __main__ as command
-    from harborage.testing.simulation.many import Played
+    from tests.programs.simulation import __main__ as command
+    from tests.programs.simulation.stories import Played
 
     def many(seeds: Any, jobs: int) -> Any:
         return [Played(seed, uuid.uuid4().hex, "StuckError: it\nhangs" if seed == 8 else "") for seed in seeds]
@@ -384,5 +387,5 @@ def test_many_stories_name_those_that_fail(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setattr(command, "many", many)
     assert command.main(["--seeds", "10"]) == 1
     out = capsys.readouterr().out
-    assert "seed 8: StuckError: it\n  alone: python -m harborage.testing.simulation --seed 8\n" in out
+    assert "seed 8: StuckError: it\n  alone: python -m tests.programs.simulation --seed 8\n" in out
     assert "10 stories, 1 failed" in out

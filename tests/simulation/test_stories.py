@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harborage.runtime.steering import ControlType
-from harborage.testing.simulation import EVERYTHING, Faults, play
-from harborage.testing.simulation.many import Played, many
+from harborage.testing.simulation import Faults
+from tests.programs.simulation.coverage import EVERYTHING
+from tests.programs.simulation.stories import Played, many, play
 
 SLICES, STORIES = 10, 20
 """As many as the suite has time for; `make simulate` plays thousands."""
@@ -33,7 +34,7 @@ SELDOM = frozenset(
         "a write came too late",
     }
 )
-"""What so few stories may miss; `python -m harborage.testing.simulation` says what its stories missed."""
+"""What so few stories may miss; `python -m tests.programs.simulation` says what its stories missed."""
 
 
 def told(part: int) -> list[Played]:
@@ -41,7 +42,7 @@ def told(part: int) -> list[Played]:
     stories = list(many(range(part * STORIES, (part + 1) * STORIES), 1))
     failed = {one.seed: one.error for one in stories if one.error}
     assert not failed, "\n".join(
-        f"python -m harborage.testing.simulation --seed {seed}: {error[:500]}" for seed, error in failed.items()
+        f"python -m tests.programs.simulation --seed {seed}: {error[:500]}" for seed, error in failed.items()
     )
     return stories
 

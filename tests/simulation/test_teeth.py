@@ -1,4 +1,4 @@
-"""The simulation finds what is broken: towns with one thing wrong in each are caught within a few seeds.
+"""The simulation finds what is broken: stories with one thing wrong in each are caught within a few seeds.
 
 What is wrong here sits where processes meet what is outside of them: in a storage that does not do what it says, and in
 tools that do not say what they do. Everything else is as it is in the product.
@@ -21,32 +21,25 @@ from harborage.state.storage import Storage
 from harborage.store import Commit, Committed, ControlRow, Guard
 from harborage.store.errors import LeaseLostError
 from harborage.store.memory import MemoryStore
-from harborage.testing.simulation import (
-    Act,
-    AuditedStore,
-    Faults,
-    Process,
-    Server,
-    Simulation,
-    Town,
-    Traits,
-    Wire,
-    World,
-    play,
-    tools_of,
-)
+from harborage.testing.simulation import Act, AuditedStore, Faults, Process, Server, Simulation, Wire
 from harborage.tools import ToolDescriptor
 from tests.kit.tables import each_row
+from tests.programs.simulation.scenario import Scenario
+from tests.programs.simulation.stories import play
+from tests.programs.simulation.workload import Traits
+from tests.programs.simulation.world import World, tools_of
 
 TRAITS = Traits(processes=2, runs=2, longest=6, has_parallel=True, has_approvals=True, messages=4, linger_s=0.1)
 FAULTS = Faults(crash=0.02, freeze=0.005, slow=0.05, slow_s=5.0, most_crashes=8)
 SEEDS = 30
 
 
-def finds(wanted: str, town: Callable[[Simulation, Traits], Town], faults: Faults = FAULTS, **traits: Any) -> bool:
-    """Whether some story in such a town fails with what is wanted."""
+def finds(
+    wanted: str, scenario: Callable[[Simulation, Traits], Scenario], faults: Faults = FAULTS, **traits: Any
+) -> bool:
+    """Whether some story of such a scenario fails with what is wanted."""
     drawn = replace(TRAITS, **traits)
-    errors = (play(seed, faults=faults, traits=drawn, town=town).error for seed in range(SEEDS))
+    errors = (play(seed, faults=faults, traits=drawn, scenario=scenario).error for seed in range(SEEDS))
     return any(wanted in f"{type(error).__name__}: {error}" for error in errors)
 
 
@@ -61,10 +54,10 @@ class Around:
         return getattr(self.store, name)
 
 
-def with_store(around: Callable[[Any, Process], Any]) -> type[Town]:
-    """A town where processes reach the store through that."""
+def with_store(around: Callable[[Any, Process], Any]) -> type[Scenario]:
+    """A scenario where processes reach the store through that."""
 
-    class Odd(Town):
+    class Odd(Scenario):
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
             return Storage(state=storage.state, store=around(storage.store, process), events=storage.events)
@@ -82,10 +75,10 @@ def _dulled(stored: bytes, is_lost: Callable[[Entry], bool]) -> bytes:
     return encode_entry(Patched(at=entry.at, change="nothing")) if is_lost(entry) else stored
 
 
-def test_nothing_is_found_in_a_sound_town() -> None:
+def test_nothing_is_found_in_a_sound_scenario() -> None:
     """With the same traits and faults as below, and a stand-in that does nothing itself."""
     for seed in range(6):
-        outcome = play(seed, faults=FAULTS, traits=TRAITS, town=with_store(Around))
+        outcome = play(seed, faults=FAULTS, traits=TRAITS, scenario=with_store(Around))
         assert outcome.error is None, f"seed {seed}: {outcome.error}"
 
 
@@ -96,7 +89,7 @@ def test_a_key_that_is_new_each_time() -> None:
         async def act(self, act: Act) -> str:
             return await super().act(act._replace(key=new_id()))
 
-    class Odd(Town):
+    class Odd(Scenario):
         def tools_of(self, process: Process, wire: Wire) -> list[ToolDescriptor]:
             return tools_of(self.new_keys, process.name, wire)
 
@@ -175,11 +168,11 @@ def test_a_store_without_fences() -> None:
     class Fenceless(AuditedStore, NoFences):
         pass
 
-    def town(simulation: Simulation, traits: Traits) -> Town:
-        return Town(simulation, traits, Server(simulation, Fenceless(simulation)))
+    def scenario(simulation: Simulation, traits: Traits) -> Scenario:
+        return Scenario(simulation, traits, Server(simulation, Fenceless(simulation)))
 
     faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
-    assert finds("StaleWriteError", town, faults)
+    assert finds("StaleWriteError", scenario, faults)
 
 
 def test_controls_that_never_arrive() -> None:
@@ -213,7 +206,7 @@ def test_events_that_are_lost() -> None:
         async def append(self, events: Sequence[Any]) -> None:
             await self.store.append([one for one in events if one.sequence % 7])
 
-    class Odd(Town):
+    class Odd(Scenario):
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
             events = Forgetful(storage.events, process)
@@ -242,7 +235,7 @@ def test_events_that_say_something_else(kind: str, told: str, wanted: str) -> No
             said = codec.decode(event.data)
             return event._replace(data=codec.encode({**said, "type": told})) if said["type"] == kind else event
 
-    class Odd(Town):
+    class Odd(Scenario):
         def storage_of(self, process: Process) -> Storage:
             storage = super().storage_of(process)
             events = Liar(storage.events, process)
@@ -261,7 +254,7 @@ def test_tools_that_act_by_themselves(tool: str) -> None:
                 self.acts.append(act)
             return await super().act(act)
 
-    class Odd(Town):
+    class Odd(Scenario):
         def __init__(self, simulation: Simulation, traits: Traits) -> None:
             super().__init__(simulation, traits)
             self.world = Twice(simulation)

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from harborage.llm import ToolCallStructured
-from harborage.testing.llm_dialects.chat import ChatDialect
-from harborage.testing.llm_server import Answer, Break, Failure, LLMServer, Refusal, Silence
+from tests.kit.llm_dialects.chat import ChatDialect
+from tests.kit.llm_server import Answer, Break, Failure, LLMServer, Refusal, Silence
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -136,7 +136,7 @@ async def test_a_silent_server_waits_for_the_caller_to_hang_up(server, client, l
 
 async def test_until_gives_up(server, monkeypatch):
     """What never comes true is told, with what the server sees."""
-    monkeypatch.setattr("harborage.testing.llm_server._PATIENCE_S", 0.01)
+    monkeypatch.setattr("tests.kit.llm_server._PATIENCE_S", 0.01)
     with pytest.raises(TimeoutError, match=r"a miracle: not within 0\.01 s \(0 requests, 0 busy, 0 connections\)"):
         await server.until(lambda server: False, "a miracle")
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harborage.testing import postgres
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
+from tests.kit import postgres
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 # Starts a server, says where it is, and waits to be killed.
 START = """
 import sys
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 try:
     server = PostgresServer().__enter__()
 except PostgresUnavailableError as error:
@@ -31,7 +32,7 @@ sys.stdin.read()
 async def test_it_ends_with_the_process_that_started_it() -> None:
     """Killed without a chance to clean up, that process leaves neither a server nor a folder."""
     pipe = asyncio.subprocess.PIPE
-    starter = await asyncio.create_subprocess_exec(sys.executable, "-c", START, stdin=pipe, stdout=pipe)
+    starter = await asyncio.create_subprocess_exec(sys.executable, "-c", START, cwd=ROOT, stdin=pipe, stdout=pipe)
     assert starter.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         said = (await starter.stdout.readline()).decode().split()

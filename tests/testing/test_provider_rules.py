@@ -6,7 +6,7 @@ import pytest
 
 from harborage.llm import ChatMessage, CompleteRequest, Content, ImagePart, Role, TextPart, ToolCallStructured
 from harborage.llm import ToolDeclaration as Declared
-from harborage.testing.provider_rules import ProviderRuleError, broken_rules, check_request
+from tests.kit.provider_rules import ProviderRuleError, broken_rules, check_request
 from tests.kit.tables import each_row
 
 

@@ -38,8 +38,8 @@ from harborage.planner import (
 from harborage.planner.react import ReActPlanner
 from harborage.planner.repair import RepairLoop
 from harborage.testing.llm import ScriptedLLM, calls_tools
-from harborage.testing.provider_rules import check_request
 from harborage.tools import Tool, ToolExample
+from tests.kit.provider_rules import check_request
 
 GOLDEN = Path(__file__).parent / "golden" / "whole_conversation.txt"
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)

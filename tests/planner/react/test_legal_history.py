@@ -32,7 +32,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.react import DefaultPromptBuilder
-from harborage.testing.provider_rules import check_request
+from tests.kit.provider_rules import check_request
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -33,8 +33,8 @@ from harborage.planner import (
 )
 from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, ReActPlanner
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
-from harborage.testing.provider_rules import check_request
 from harborage.tools import Tool
+from tests.kit.provider_rules import check_request
 
 pytestmark = pytest.mark.anyio
 

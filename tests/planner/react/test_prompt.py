@@ -30,8 +30,8 @@ from harborage.planner import (
 from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, DefaultPromptBuilder, PromptBuilder
 from harborage.planner.react.guidance import select_guidance
 from harborage.planner.react.prompt import render_planning_constraints
-from harborage.testing.provider_rules import check_request
 from harborage.tools import Tool
+from tests.kit.provider_rules import check_request
 from tests.kit.tables import each_row
 
 BUILDER = DefaultPromptBuilder()

@@ -18,7 +18,7 @@ from harborage.planner import (
 )
 from harborage.planner.react import DECLARATIVE_ACTION_TOOL_NAME, ReActPlanner
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
-from harborage.testing.provider_rules import check_request
+from tests.kit.provider_rules import check_request
 
 pytestmark = pytest.mark.anyio
 

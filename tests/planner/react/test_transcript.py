@@ -29,7 +29,7 @@ from harborage.planner import (
 from harborage.planner.react import DefaultPromptBuilder
 from harborage.planner.react.observations import PLACEHOLDER
 from harborage.planner.react.transcript import Transcript
-from harborage.testing.provider_rules import check_request
+from tests.kit.provider_rules import check_request
 from tests.kit.tables import each_row
 
 

@@ -38,8 +38,8 @@ from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.testing.planners import RecordingPlanner
-from harborage.testing.provider_rules import check_request
 from harborage.tools import SideEffect, tool
+from tests.kit.provider_rules import check_request
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

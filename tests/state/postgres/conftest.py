@@ -11,8 +11,8 @@ import pytest
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 from tests.kit import postgres_places
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
 _NUMBERS = count()
 

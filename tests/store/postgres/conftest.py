@@ -10,8 +10,8 @@ import pytest
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.store.postgres import PostgresStore
-from harborage.testing.postgres import PostgresServer, PostgresUnavailableError
 from tests.kit import postgres_places
+from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
 _NUMBERS = count()
 

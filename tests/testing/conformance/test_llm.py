@@ -24,7 +24,8 @@ from harborage.llm import (
 )
 from harborage.llm.openai_compat import make
 from harborage.testing.conformance import llm as suite
-from harborage.testing.llm_dialects.chat import ChatDialect
+from tests.kit.llm_dialects.chat import ChatDialect
+from tests.kit.llm_server import LLMServer
 
 pytestmark = pytest.mark.anyio
 
@@ -208,7 +209,7 @@ def opening(wrong: type[Wrong], left: list[Any]) -> Callable[[], Any]:
         def config(url: str) -> ConfigSnapshot:
             return ConfigSnapshot(provider="acme", model="acme/test-model", api_key=suite.KEY, base_url=url)
 
-        return await suite.ProviderBench.open(make_wrong, ChatDialect(), config)
+        return await suite.ProviderBench.open(make_wrong, LLMServer(ChatDialect()), config)
 
     return open_bench
 
@@ -220,7 +221,7 @@ async def test_a_wrong_driver_is_caught(wrong, scenario, monkeypatch):
     left: list[Any] = []
     try:
         await suite.check(named[scenario], opening(Wrong, left))
-        monkeypatch.setattr("harborage.testing.llm_server._PATIENCE_S", 0.2)
+        monkeypatch.setattr("tests.kit.llm_server._PATIENCE_S", 0.2)
         monkeypatch.setattr("harborage.testing.conformance.llm_bench._PATIENCE_S", 1.0)
         with pytest.raises(AssertionError):
             await suite.check(named[scenario], opening(wrong, left))

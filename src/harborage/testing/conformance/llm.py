@@ -1,12 +1,12 @@
 """What every driver of a model provider must do. Hand in a function that opens a bench:
 
     async def open_bench():
-        return await ProviderBench.open(make, ChatDialect(), lambda url: ConfigSnapshot(base_url=url, api_key=KEY, …))
+        return await ProviderBench.open(make, MyServer(), lambda url: ConfigSnapshot(base_url=url, api_key=KEY, …))
 
     await run_conformance(open_bench)
 
-or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_bench)`. A
-provider with a protocol of its own hands in a `Dialect` that speaks it, in which the scripted server answers.
+or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_bench)`.
+`MyServer` is a `ModelServer`: it speaks the provider's protocol on loopback and does what its script says.
 """
 
 from __future__ import annotations
@@ -18,8 +18,19 @@ from harborage.testing.conformance.checks import check_scenario, run_scenarios
 from harborage.testing.conformance.llm_answers import ANSWERS
 from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
 from harborage.testing.conformance.llm_faults import FAULTS
+from harborage.testing.conformance.llm_script import ModelServer
 
-__all__ = ["KEY", "SCENARIOS", "Ability", "OpenBench", "ProviderBench", "Scenario", "check", "run_conformance"]
+__all__ = [
+    "KEY",
+    "SCENARIOS",
+    "Ability",
+    "ModelServer",
+    "OpenBench",
+    "ProviderBench",
+    "Scenario",
+    "check",
+    "run_conformance",
+]
 
 OpenBench: TypeAlias = Callable[[], Awaitable[ProviderBench]]
 Scenario: TypeAlias = Callable[[ProviderBench], Awaitable[None]]

@@ -29,7 +29,7 @@ from harborage.llm import (
 )
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
 from harborage.testing.conformance.llm_bench import ADD, PNG, Ability, Heard, ProviderBench, asking
-from harborage.testing.llm_dialects.lines import Answer, Asked
+from harborage.testing.conformance.llm_script import Answer, Asked
 
 __all__ = ["ANSWERS"]
 

@@ -1,6 +1,7 @@
 """What the suite of model providers works on: a driver beside a scripted server, and a clock that moves by hand.
 
-Part of the suite in `llm`; a provider's author needs `ProviderBench.open` and, for a protocol of its own, a `Dialect`.
+Part of the suite in `llm`; a provider's author needs `ProviderBench.open`, and a `ModelServer` that speaks the
+provider's protocol.
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ from harborage.llm import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.checks import ConformanceError
-from harborage.testing.llm_server import LLMServer
 
 if TYPE_CHECKING:
-    from harborage.testing.llm_dialects.lines import Dialect
+    from harborage.testing.conformance.llm_script import ModelServer
 
 __all__ = ["ADD", "KEY", "PNG", "SESSION", "Ability", "Heard", "ProviderBench", "asking"]
 
@@ -96,7 +96,7 @@ class ProviderBench:
     def __init__(
         self,
         driver: LLMClient,
-        server: LLMServer,
+        server: ModelServer,
         clock: FakeClock,
         *,
         config: ConfigSnapshot,
@@ -115,13 +115,12 @@ class ProviderBench:
     async def open(
         cls,
         make: DriverFactory,
-        dialect: Dialect,
+        server: ModelServer,
         config_for: Callable[[str], ConfigSnapshot],
         *,
         without: Collection[Ability] = (),
     ) -> Self:
-        """A bench for the driver that `make` makes of `config_for(base_url)`; the key of that must be `KEY`."""
-        server = LLMServer(dialect)
+        """Start the server and open the driver that `make` makes of `config_for(base_url)`; its key must be `KEY`."""
         await server.start()
         clock = FakeClock()
         config = config_for(server.base_url())
@@ -183,7 +182,7 @@ class ProviderBench:
         finally:
             await self.server.aclose()
 
-    async def _until(self, holds: Callable[[LLMServer], bool], what: str) -> None:
+    async def _until(self, holds: Callable[[ModelServer], bool], what: str) -> None:
         try:
             await self.server.until(holds, what)
         except TimeoutError as error:

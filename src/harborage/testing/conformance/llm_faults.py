@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 from harborage.llm import (
     AuthenticationFailedError,
@@ -30,7 +31,7 @@ from harborage.llm import (
 )
 from harborage.testing.conformance.checks import ConformanceError, expect, expect_equal
 from harborage.testing.conformance.llm_bench import KEY, Ability, Heard, ProviderBench, asking
-from harborage.testing.llm_dialects.lines import Answer, Break, Failure, Line, Refusal, Silence
+from harborage.testing.conformance.llm_script import Answer, Break, Failure, Line, Refusal, Silence
 
 __all__ = ["FAULTS"]
 
@@ -201,7 +202,8 @@ async def nobody_is_there(bench: ProviderBench) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port, and it refuses
         port = taken.getsockname()[1]
-        driver: LLMClient = bench.elsewhere(f"http://127.0.0.1:{port}{bench.server.dialects[0].base_path}")
+        address = urlsplit(bench.server.base_url())._replace(netloc=f"127.0.0.1:{port}")
+        driver: LLMClient = bench.elsewhere(address.geturl())
         try:
             for stream in (True, False):
                 heard = Heard()

@@ -2,10 +2,10 @@
 
 Time is simulated, processes die and freeze between two turns, stores refuse, answers are lost; and the same seed gives
 the same story, turn by turn. `crash_test` plays stories about an agent of yours, `simulate` one that you write
-yourself, `play` one about Harborage.
+yourself.
 """
 
-from harborage.testing.simulation.checks import BrokenPromiseError, Seen, broken_promises, check
+from harborage.testing.simulation.checks import Act, BrokenPromiseError, Seen, broken_promises, check
 from harborage.testing.simulation.faults import NO_FAULTS, Fates, Faults, drawn_faults
 from harborage.testing.simulation.loop import (
     DeadlockError,
@@ -15,21 +15,16 @@ from harborage.testing.simulation.loop import (
     RealWorldError,
     SimulatedLoop,
     SimulationError,
+    StuckError,
     UnhandledError,
 )
-from harborage.testing.simulation.marks import EVERYTHING, marks_of
-from harborage.testing.simulation.plans import Traits, drawn_plan, drawn_traits
 from harborage.testing.simulation.process import START, Process, ProcessDiedError, SimulatedClock
 from harborage.testing.simulation.simulation import Outcome, Simulation, Story, simulate
 from harborage.testing.simulation.stores import AuditedStore, Server, StaleWriteError
-from harborage.testing.simulation.stories import play
-from harborage.testing.simulation.town import StuckError, Town
 from harborage.testing.simulation.trials import Answer, Place, Trial, TrialFailedError, crash_test
 from harborage.testing.simulation.wire import Wire
-from harborage.testing.simulation.world import Act, Mind, World, tools_of
 
 __all__ = [
-    "EVERYTHING",
     "NO_FAULTS",
     "START",
     "Act",
@@ -41,7 +36,6 @@ __all__ = [
     "Fates",
     "Faults",
     "Lane",
-    "Mind",
     "Order",
     "Outcome",
     "Place",
@@ -57,21 +51,13 @@ __all__ = [
     "StaleWriteError",
     "Story",
     "StuckError",
-    "Town",
-    "Traits",
     "Trial",
     "TrialFailedError",
     "UnhandledError",
     "Wire",
-    "World",
     "broken_promises",
     "check",
     "crash_test",
     "drawn_faults",
-    "drawn_plan",
-    "drawn_traits",
-    "marks_of",
-    "play",
     "simulate",
-    "tools_of",
 ]

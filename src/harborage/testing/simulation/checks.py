@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,9 +27,9 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.store import RunRow, Status, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
-from harborage.testing.simulation.world import Act
 
 __all__ = [
+    "Act",
     "BrokenPromiseError",
     "Seen",
     "broken_promises",
@@ -45,6 +45,16 @@ _ONCE: Final = ("write", "gated")
 _END_EVENTS: Final = frozenset({EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_CANCELLED})
 
 
+class Act(NamedTuple):
+    """Something a service outside did for a run."""
+
+    tool: str
+    run_id: str
+    what: str
+    key: str
+    process: str
+
+
 class BrokenPromiseError(SimulationError):
     """Something is not as it must be. `promises` lists what."""
 
@@ -58,8 +68,9 @@ class Seen(msgspec.Struct, kw_only=True):
 
     `sent` are run, event id and encoded control of each in the order they were accepted; `approved` what of which run
     somebody allowed. `faults` is how often an answer of a model, or an event, may have been lost; a run may fail only
-    with a text that holds `may_fail`, when that is not empty. `has_plans` says that goals are plans of `world.Mind`.
-    `marks` name what came up, see `marks`. `spawned` are the runs that others may have begun.
+    with a text that holds `may_fail`, when that is not empty. `has_plans` says that each goal is the JSON of a
+    plan, whose outcome the run's answer must tell. `marks` name what came up. `spawned` are the
+    runs that others may have begun.
     """
 
     records: Sequence[RunRow]

@@ -29,6 +29,7 @@ __all__ = [
     "RealWorldError",
     "SimulatedLoop",
     "SimulationError",
+    "StuckError",
     "UnhandledError",
     "waits_of",
 ]
@@ -50,6 +51,10 @@ class DeadlockError(SimulationError):
 
 class EndlessError(SimulationError):
     """The simulation goes on and on: it took more turns, or more time of its own, than it was given."""
+
+
+class StuckError(SimulationError):
+    """A run has not ended, or a process does not, long after everything came back to order."""
 
 
 class UnhandledError(SimulationError):

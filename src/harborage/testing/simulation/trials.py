@@ -34,10 +34,9 @@ from harborage.runtime.task_ends import wake_run
 from harborage.store import RunQuery
 from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
 from harborage.testing.simulation.faults import Faults, drawn_faults
-from harborage.testing.simulation.loop import SimulationError
+from harborage.testing.simulation.loop import SimulationError, StuckError
 from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
 from harborage.testing.simulation.stores import Server
-from harborage.testing.simulation.town import StuckError
 from harborage.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:

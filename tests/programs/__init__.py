@@ -1,0 +1,1 @@
+"""Programs that test for minutes or hours by themselves, outside pytest: see `make help`."""

@@ -1,0 +1,168 @@
+"""A chaos story: processes over one place, killed at moments that the seed draws, until every run is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from harborage.concurrency import Crew
+from harborage.runtime.steering.controls import ControlType
+from tests.programs.chaos.people import People
+from tests.programs.chaos.points import KINDS
+from tests.programs.chaos.stage import Process, Stage, until
+from tests.programs.chaos.verdict import verdict
+from tests.programs.simulation.workload import Traits, drawn_plan
+
+if TYPE_CHECKING:
+    from tests.programs.chaos.forkserver import ForkServer
+    from tests.programs.chaos.places import Place
+
+__all__ = ["Told", "play"]
+
+_MOST_DEATHS: Final = 6
+_SPAN: Final = 220
+_TIMES: Final = 6
+_OTHERS: Final = frozenset({"ask", "spawn", "turn", "join"})
+
+
+class Told(msgspec.Struct, kw_only=True):
+    """How a story went: which promises were broken, how many workers died and at which moments, how many runs there
+    were, and how often a living worker was taken for dead."""
+
+    seed: int
+    broken: list[str] = []
+    deaths: int = 0
+    runs: int = 0
+    lost: int = 0
+    moments: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+async def play(
+    seed: int, place: Place, folder: Path, forkserver: ForkServer, *, most_deaths: int = _MOST_DEATHS
+) -> Told:
+    """Play one story at an empty place. Everything that can be drawn comes from the seed; the timing does not.
+
+    After so many deaths nobody dies any more, and every run has to end.
+    """
+    chance = random.Random(f"chaos {seed}")
+    traits = _traits(chance)
+    plans = [drawn_plan(chance, traits) for _ in range(traits.runs)]
+    if seed % 2 == 0:
+        plans = [_keyed(plan) for plan in plans]
+    goals = [json.dumps({"plan": plan}) for plan in plans]
+    async with Stage(place, forkserver, goals) as stage:
+        story = _Story(seed, chance, stage, folder, most_deaths=most_deaths)
+        await story.live(messages=traits.messages)
+        return story.told
+
+
+def _traits(chance: random.Random) -> Traits:
+    return Traits(
+        runs=chance.choice((1, 2, 3)),
+        longest=chance.choice((3, 6)),
+        has_parallel=chance.random() < 0.5,
+        has_approvals=chance.random() < 0.4,
+        has_questions=chance.random() < 0.3,
+        has_children=chance.random() < 0.3,
+        messages=chance.choice((0, 0, 3)),
+    )
+
+
+def _keyed(plan: list[Any]) -> list[Any]:
+    """The plan with keyed tools alone."""
+    return [_keyed_step(kind, what) for kind, what in plan]
+
+
+def _keyed_step(kind: str, what: Any) -> list[Any]:
+    if kind in {"spawn", "turn"}:
+        return [kind, _keyed(what)]
+    if kind in _OTHERS:
+        return [kind, what]
+    return ["keyed", what] if isinstance(what, str) else [kind, [["keyed", each] for _, each in what]]
+
+
+class _Story:
+    def __init__(self, seed: int, chance: random.Random, stage: Stage, folder: Path, *, most_deaths: int) -> None:
+        self.told = Told(seed=seed)
+        self._chance = chance
+        self._stage = stage
+        self._folder = folder
+        self._most_deaths = most_deaths
+        self._people = People(stage, chance)
+        self._is_over = False
+
+    async def live(self, *, messages: int) -> None:
+        faults: list[BaseException] = []
+        crew = Crew(lambda _, error: faults.append(error))
+        keepers = [crew.start(self._keep_up(number), f"keeper {number}") for number in range(self._processes())]
+        crew.start(self._people.answer_all(), "people")
+        crew.start(self._people.talk((ControlType.USER_MESSAGE,), messages, 0.2), "somebody")
+
+        async def is_done() -> bool:
+            if faults:
+                raise faults[0]
+            return await self._stage.is_over()
+
+        try:
+            await until(is_done)
+            self._is_over = True
+            await self._stage.stop()
+            await asyncio.wait(keepers)
+        except TimeoutError:
+            self._is_over = True
+            self.told.broken += [f"is not over: {one}" for one in await self._stage.records(is_open=True)]
+        finally:
+            await crew.aclose()
+        await self._judge()
+
+    def _processes(self) -> int:
+        return self._chance.choice((1, 1, 2))
+
+    async def _keep_up(self, number: int) -> None:
+        """Let there be another worker when one has died, the last of which lives on."""
+        life = 0
+        while not self._is_over:
+            life += 1
+            process = self._start(f"{'abc'[number]}{life}", is_first=life == 1 and number == 0)
+            await process.gone()
+            if not self._is_over:
+                self.told.deaths += 1
+
+    def _start(self, name: str, *, is_first: bool) -> Process:
+        kill_at, kill_kind = self._moment(is_first=is_first)
+        is_last = self.told.deaths >= self._most_deaths
+        process = self._stage.start(
+            name,
+            kill_at=0 if is_last else kill_at,
+            kill_kind=kill_kind,
+            log=str(self._folder / "log"),
+            deaths=str(self._folder / "deaths"),
+        )
+        if not is_last and self._chance.random() < 0.2:
+            delay_s = self._chance.random()
+            asyncio.get_running_loop().call_later(delay_s, process.send, signal.SIGKILL)
+        return process
+
+    def _moment(self, *, is_first: bool) -> tuple[int, str]:
+        """When a worker dies: the first of each story at the next moment in turn, so that many seeds see every one."""
+        if is_first:
+            turn, kind = divmod(self.told.seed // 2, len(KINDS))
+            return turn % _TIMES + 1, KINDS[kind]
+        if self._chance.random() < 0.5:
+            return self._chance.randint(1, _TIMES), self._chance.choice(KINDS)
+        return self._chance.randint(1, _SPAN), ""
+
+    async def _judge(self) -> None:
+        told, stage = self.told, self._stage
+        deaths = self._folder / "deaths"
+        told.moments = Counter(deaths.read_text().splitlines() if deaths.exists() else ())
+        told.lost = len(stage.service.lost)
+        told.runs = len(await stage.records())
+        told.broken += await verdict(stage, approved=self._people.approved, faults=told.deaths + told.lost)

@@ -1,0 +1,73 @@
+"""What must hold when a chaos story is over: what the simulation checks, and that no effect was lost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harborage.runtime.history.reading import goal_of
+from harborage.store import RunRow, Status
+from harborage.testing.simulation.checks import Seen, broken_promises, tables_that_differ
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.testing.simulation import Act
+    from tests.programs.chaos.stage import Stage
+
+__all__ = ["verdict"]
+
+
+async def verdict(stage: Stage, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:
+    """Every promise that was broken, in words; `faults` is how often an answer of a model may have been lost."""
+    over = [record for record in await stage.records() if record.status.is_final]
+    sessions = defaultdict(list)
+    for record in over:
+        sessions[record.who].append(record)
+    broken = await tables_that_differ(stage.storage.store)
+    for who, records in sessions.items():
+        broken += await broken_promises(_seen(stage, who, records, approved, faults))
+    good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]
+    goals = {run_id: await goal_of(stage.storage.store, run_id) for run_id in good}
+    return [*broken, *_lost_effects(goals, stage.service.acts)]
+
+
+def _seen(
+    stage: Stage, who: Identity, records: Sequence[RunRow], approved: Collection[tuple[str, str]], faults: int
+) -> Seen:
+    """What is left of the runs of one session."""
+    service, storage = stage.service, stage.storage
+    mine = {record.run_id for record in records}
+    return Seen(
+        records=records,
+        store=storage.store,
+        log=storage.events,
+        pauses=stage.pauses,
+        who=who,
+        acts=[act for act in service.acts if act.run_id in mine],
+        asked={one: times for one, times in service.asked.items() if one[0] in mine},
+        approved=approved,
+        sent=[one for one in stage.sent if one[0] in mine],
+        faults=faults,
+        has_plans=True,
+        spawned=mine - set(service.begun.values()),
+    )
+
+
+def _lost_effects(goals: Mapping[str, str], acts: Collection[Act]) -> Iterator[str]:
+    """A run that reached its goal did every keyed call that it had to do, each once."""
+    done = Counter((act.run_id, act.what) for act in acts if act.tool == "keyed")
+    for run_id, goal in goals.items():
+        for what in _due(json.loads(goal)["plan"]):
+            if not done[run_id, what]:
+                yield f"run {run_id[-6:]}: keyed {what} was lost"
+
+
+def _due(plan: list[Any]) -> Iterator[str]:
+    """The keyed calls of a plan that have to be done: of several that race, none has to."""
+    for kind, what in plan:
+        if kind == "keyed":
+            yield what
+        elif kind == "all":
+            yield from (each for name, each in what if name == "keyed")
