@@ -34,14 +34,14 @@ _RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d+))?([
 def build_artifact_manifest(refs: Iterable[ArtifactRef]) -> list[ArtifactManifestEntry] | None:
     """One entry an artifact, newest first and by id where times are equal; None when there are no artifacts.
 
-    The list is whole: how many rows a prompt shows is its renderer's business.
+    The list is whole; the prompt shows only its first rows.
     """
     newest_first = sorted(refs, key=lambda ref: (-_created_at(ref.source), ref.id))
-    return [_entry(ref) for ref in newest_first] or None
+    return [_make_entry(ref) for ref in newest_first] or None
 
 
 def resolve_provenance(source: Mapping[str, Any] | None) -> str:
-    """Where an artifact came from, in words: its `source`, else its tool, flow or producer, else `unknown`.
+    """Return where an artifact came from: its `source`, else its tool, flow or producer, else `unknown`.
 
     Values that are not text, or are empty, do not count.
     """
@@ -52,7 +52,7 @@ def resolve_provenance(source: Mapping[str, Any] | None) -> str:
     return "unknown"
 
 
-def _entry(ref: ArtifactRef) -> ArtifactManifestEntry:
+def _make_entry(ref: ArtifactRef) -> ArtifactManifestEntry:
     return ArtifactManifestEntry(
         ref=ref.id,
         filename=ref.filename,
@@ -63,10 +63,10 @@ def _entry(ref: ArtifactRef) -> ArtifactManifestEntry:
 
 
 def _created_at(source: Mapping[str, Any] | None) -> int:
-    """Nanoseconds since 1970 of the source's `created_at`; what is missing or unreadable is older than everything."""
+    """Return the source's `created_at` in nanoseconds since 1970; a missing or unreadable time is the oldest."""
     match (source or {}).get("created_at"):
         case datetime() as moment:
-            return max(_OLDEST, _nanoseconds(moment))
+            return max(_OLDEST, _to_nanoseconds(moment))
         case bool():
             return _OLDEST
         case int() as seconds:
@@ -75,13 +75,13 @@ def _created_at(source: Mapping[str, Any] | None) -> int:
             whole = math.floor(seconds)
             return max(_OLDEST, whole * 1_000_000_000 + int((seconds - whole) * 1_000_000_000))
         case str() as text:
-            return _parsed(text)
+            return _parse_time(text)
         case _:
             return _OLDEST
 
 
-def _parsed(text: str) -> int:
-    """An RFC 3339 time with its fraction to the nanosecond, which `datetime` would cut short."""
+def _parse_time(text: str) -> int:
+    """Parse an RFC 3339 time with its fraction to the nanosecond, which `datetime` would cut short."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         return _OLDEST
@@ -90,10 +90,10 @@ def _parsed(text: str) -> int:
         moment = datetime.fromisoformat(seconds + zone.upper())
     except ValueError:
         return _OLDEST
-    return max(_OLDEST, _nanoseconds(moment) + int((fraction or "0")[:9].ljust(9, "0")))
+    return max(_OLDEST, _to_nanoseconds(moment) + int((fraction or "0")[:9].ljust(9, "0")))
 
 
-def _nanoseconds(moment: datetime) -> int:
+def _to_nanoseconds(moment: datetime) -> int:
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = aware - _EPOCH
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
@@ -102,23 +102,23 @@ def _nanoseconds(moment: datetime) -> int:
 def materialize_input_content(
     goal: str, artifacts: Sequence[InputArtifactView], catalog: ToolCatalogView | None
 ) -> Content:
-    """The first message's content: the goal as text, then one part an artifact, in order; plain text without artifacts.
+    """Return the first message's content: the goal as text, then one part an artifact; plain text without artifacts.
 
     A stub names the first tool of the catalog that handles its type, so that the model knows how to read it.
     """
     if not artifacts:
         return Content(text=goal)
     parts: list[Part] = [TextPart(goal)] if goal else []
-    parts += [_part(artifact, catalog) for artifact in artifacts]
+    parts += [_make_part(artifact, catalog) for artifact in artifacts]
     return Content(parts=parts)
 
 
-def _part(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> Part:
+def _make_part(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> Part:
     mime = artifact.mime
     if mime.startswith("image/") and artifact.bytes:
         encoded = base64.b64encode(artifact.bytes).decode("ascii")
         return ImagePart(data_url=f"data:{mime};base64,{encoded}", mime=mime)
-    stub = _stub(artifact, catalog)
+    stub = _make_stub(artifact, catalog)
     if mime == "application/pdf":
         return FilePart(artifact=stub, mime=mime, filename=artifact.filename)
     if mime.startswith("audio/"):
@@ -127,17 +127,17 @@ def _part(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> Part:
     return TextPart(f"Attached file{named}:\n{stub.text()}")
 
 
-def _stub(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> ArtifactStub:
+def _make_stub(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> ArtifactStub:
     return ArtifactStub(
         ref=artifact.id,
         mime=artifact.mime,
         size_bytes=artifact.size_bytes,
-        summary=_summary(artifact),
-        fetch=_fetch(artifact, catalog),
+        summary=_describe(artifact),
+        fetch=_find_fetch_hint(artifact, catalog),
     )
 
 
-def _summary(artifact: InputArtifactView) -> str:
+def _describe(artifact: InputArtifactView) -> str:
     words = [artifact.mime or "artifact"]
     if artifact.size_bytes > 0:
         words.append(f"{artifact.size_bytes} bytes")
@@ -146,7 +146,7 @@ def _summary(artifact: InputArtifactView) -> str:
     return " ".join(words)
 
 
-def _fetch(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> FetchHint | None:
+def _find_fetch_hint(artifact: InputArtifactView, catalog: ToolCatalogView | None) -> FetchHint | None:
     if catalog is None or not artifact.mime:
         return None
     found = next((tool for tool in catalog.list() if tool.handles(artifact.mime)), None)

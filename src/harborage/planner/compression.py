@@ -42,17 +42,16 @@ class Summariser(Protocol):
     """Turns a history into a summary. Safe for concurrent runs."""
 
     async def summarise(self, run: RunContext, trajectory: Trajectory) -> TrajectorySummary | None:
-        """A summary of the whole history; where `trajectory.summary` is set, it stands for the first
-        `trajectory.steps_summarised` steps.
+        """Summarise the whole history; a `trajectory.summary` covers its first `trajectory.steps_summarised` steps.
 
         Raises:
-            Exception: no summary could be made. Never: returns None, which is a breach that ends in EmptySummaryError.
+            Exception: no summary could be made. Never: returns None, which ends in EmptySummaryError.
         """
         ...
 
 
 def default_token_estimator(trajectory: Trajectory | None) -> int:
-    """A quarter of the serialised bytes, plus one. A step is measured once, however often this is asked.
+    """Estimate a quarter of the serialised bytes, plus one. Each step is measured once, however often this is called.
 
     Raises:
         NilTrajectoryError: there is no history to measure.
@@ -64,7 +63,7 @@ def default_token_estimator(trajectory: Trajectory | None) -> int:
 
 
 class CompressionRunner:
-    """Summarises a history that has outgrown the run's token budget, once unless it is asked to do so again.
+    """Summarises a history that has outgrown the run's token budget, once unless called with `again`.
 
     Raises:
         InvalidConfigError: there is no summariser.
@@ -80,19 +79,18 @@ class CompressionRunner:
         self._estimator = default_token_estimator if token_estimator is None else token_estimator
 
     async def maybe_compress(self, run: RunContext, trajectory: Trajectory | None, *, again: bool = False) -> None:
-        """Stamp `trajectory.summary` if the history is larger than `run.budget.token_budget`.
+        """Set `trajectory.summary` if the history is larger than `run.budget.token_budget`.
 
-        A history that has a summary is left alone. With `again` it is summarised anew once the steps after the summary
-        outgrow the budget by themselves.
+        A history with a summary stays as it is, unless `again` is set and the steps after it outgrow the budget.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled; reported first.
             IdentityMissingError: a part of the run's identity is empty.
             NilTrajectoryError: there is no trajectory.
-            EmptySummaryError: the summariser returned None; told as `trajectory.compression_failed`.
-            Exception: what the estimator or the summariser raised, with a note; told in the same way.
+            EmptySummaryError: the summariser returned None; published as `trajectory.compression_failed`.
+            Exception: what the estimator or the summariser raised, with a note; published in the same way.
         """
-        known = _checked(run, trajectory)
+        known = _require_trajectory(run, trajectory)
         if known.summary is not None and not (again and len(known.steps) > known.steps_summarised):
             return
         estimate = self._estimate(run, known)
@@ -101,19 +99,19 @@ class CompressionRunner:
         await self._compress(run, known, estimate)
 
     async def compress(self, run: RunContext, trajectory: Trajectory | None) -> None:
-        """Stamp a new `trajectory.summary` whatever the budget: for a history that a model has found too long.
+        """Set a new `trajectory.summary` whatever the budget: for a history that is too long for the model.
 
         Raises:
             Exception: as for `maybe_compress`.
         """
-        known = _checked(run, trajectory)
+        known = _require_trajectory(run, trajectory)
         await self._compress(run, known, self._estimate(run, known))
 
     async def _compress(self, run: RunContext, trajectory: Trajectory, estimate: int) -> None:
         apply_summary(run, trajectory, await self._summarise(run, trajectory, estimate), estimate)
 
     def _estimate(self, run: RunContext, trajectory: Trajectory) -> int:
-        """The tokens of the history, or of what came after its summary."""
+        """Estimate the tokens of the history, or of the steps after its summary."""
         try:
             if trajectory.summary is None:
                 return self._estimator(trajectory)
@@ -121,7 +119,7 @@ class CompressionRunner:
                 return trajectory.recent_size() // 4 + 1
             return self._estimator(trajectory.recent())
         except Exception as error:
-            _tell_failure(run, trajectory, 0, "estimator_error", error_text(error))
+            _publish_failure(run, trajectory, 0, "estimator_error", error_text(error))
             error.add_note("while estimating the size of the trajectory")
             raise
 
@@ -129,18 +127,18 @@ class CompressionRunner:
         try:
             summary = await self._summariser.summarise(run, trajectory)
         except Exception as error:
-            _tell_failure(run, trajectory, estimate, "summariser_error", error_text(error))
+            _publish_failure(run, trajectory, estimate, "summariser_error", error_text(error))
             error.add_note("while summarising the trajectory")
             raise
         if summary is None:
             empty = EmptySummaryError()
-            _tell_failure(run, trajectory, estimate, "empty_summary", str(empty))
+            _publish_failure(run, trajectory, estimate, "empty_summary", str(empty))
             raise empty
         return summary
 
 
 def apply_summary(run: RunContext, trajectory: Trajectory, summary: TrajectorySummary, estimate: int) -> None:
-    """Let `summary` stand for all steps so far, and tell of it. `estimate` is the size that the history had."""
+    """Replace all steps so far by `summary` in the prompt, and publish that; `estimate` is their size in tokens."""
     before = len(trajectory.steps)
     trajectory.summarise(summary)
     compressed = TrajectoryCompressedPayload(
@@ -153,7 +151,7 @@ def apply_summary(run: RunContext, trajectory: Trajectory, summary: TrajectorySu
     publish(run, EventType.TRAJECTORY_COMPRESSED, compressed)
 
 
-def _checked(run: RunContext, trajectory: Trajectory | None) -> Trajectory:
+def _require_trajectory(run: RunContext, trajectory: Trajectory | None) -> Trajectory:
     raise_if_cancelled()
     require_identity(run, "compression")
     if trajectory is None:
@@ -161,7 +159,7 @@ def _checked(run: RunContext, trajectory: Trajectory | None) -> Trajectory:
     return trajectory
 
 
-def _tell_failure(run: RunContext, trajectory: Trajectory, estimate: int, code: str, message: str) -> None:
+def _publish_failure(run: RunContext, trajectory: Trajectory, estimate: int, code: str, message: str) -> None:
     failed = TrajectoryCompressionFailedPayload(
         identity=run.quadruple,
         steps_observed=len(trajectory.steps),
@@ -183,9 +181,9 @@ _GOAL_KINDS: Final = frozenset({"user_message", "redirect"})
 
 
 def mechanical_fold(trajectory: Trajectory) -> TrajectorySummary:
-    """A summary made by counting and cutting: goals and the user's words, one line a step, tasks not yet awaited.
+    """Summarise without a model: goals and the user's messages, one line a step, tasks not yet awaited.
 
-    It is bounded however long the history is, equal for equal histories, and builds on the summary there is. Each
+    The summary is bounded however long the history is, equal for equal histories, and extends the earlier one. Each
     output appears with its size and hash, so that what was cut can be recognised. Never: fails.
     """
     earlier = TrajectorySummary() if trajectory.summary is None else trajectory.summary
@@ -200,59 +198,59 @@ def mechanical_fold(trajectory: Trajectory) -> TrajectorySummary:
 
 
 def _goals(trajectory: Trajectory, first: int) -> Iterator[str]:
-    """What the run was asked for, then what it was redirected to and what the user said to it since `first`.
+    """Yield the request, then the redirects and the user's messages since step `first`.
 
-    A message after the last step is shown beside the summary, so it is left out here.
+    A message after the last step is shown beside the summary, so it is not in it.
     """
     if trajectory.query:
-        yield _cut(trajectory.query, _GOAL_CHARS)
+        yield _cut_line(trajectory.query, _GOAL_CHARS)
     for injection in trajectory.steering_inputs:
         match injection.kind, injection.payload:
             case "redirect", {"goal": str(goal)} if goal and injection.at_step >= first:
-                yield _cut(goal, _GOAL_CHARS)
-            case "user_message", {"message": str(said)} if first <= injection.at_step < len(trajectory.steps):
-                yield f"the user said: {_cut(said, _MESSAGE_CHARS)}"
+                yield _cut_line(goal, _GOAL_CHARS)
+            case "user_message", {"message": str(message)} if first <= injection.at_step < len(trajectory.steps):
+                yield f"the user said: {_cut_line(message, _MESSAGE_CHARS)}"
 
 
 def _facts(trajectory: Trajectory, first: int) -> Iterator[str]:
-    """One line for each step from `first` on, each after what else steering brought before it."""
-    told = [one for one in trajectory.steering_inputs if one.kind not in _GOAL_KINDS and one.at_step >= first]
+    """Yield one line for each step from `first` on, each after the other controls that arrived before it."""
+    inputs = [one for one in trajectory.steering_inputs if one.kind not in _GOAL_KINDS and one.at_step >= first]
     for index in range(first, len(trajectory.steps)):
-        while told and told[0].at_step <= index:
-            injection = told.pop(0)
-            yield f"{injection.kind}: {_cut(_text(injection.payload), _MESSAGE_CHARS)}"
-        yield _line(index + 1, trajectory.steps[index])
+        while inputs and inputs[0].at_step <= index:
+            injection = inputs.pop(0)
+            yield f"{injection.kind}: {_cut_line(_text(injection.payload), _MESSAGE_CHARS)}"
+        yield _step_line(index + 1, trajectory.steps[index])
 
 
 def _pending(earlier: Sequence[str], steps: Sequence[Step]) -> Iterator[str]:
-    """The tasks that were started, earlier or by these steps, and that no step has awaited."""
+    """Yield the tasks that were started, earlier or by these steps, and that no step has awaited."""
     awaited = {step.action.task_id for step in steps if isinstance(step.action, AwaitTask)}
-    ended = tuple(_started(task) for task in awaited)
+    ended = tuple(_task_line(task) for task in awaited)
     yield from (line for line in earlier if not line.startswith(ended))
     for step in steps:
         if not isinstance(step.action, SpawnTask) or not isinstance(step.observation, Mapping):
             continue
         task = step.observation.get("task_id")
         if isinstance(task, str) and task not in awaited:
-            yield f"{_started(task)}{_cut(step.action.spec.query or step.action.spec.description)}"
+            yield f"{_task_line(task)}{_cut_line(step.action.spec.query or step.action.spec.description)}"
 
 
-def _started(task: str) -> str:
+def _task_line(task: str) -> str:
     return f"task {task} was started: "
 
 
-def _line(number: int, step: Step) -> str:
+def _step_line(number: int, step: Step) -> str:
     size, digest, text = _output(step)
-    return f"step {number}: {_deed(step.action)} -> {size} bytes sha256:{digest[:12]} {_cut(text)}"
+    return f"step {number}: {_describe_action(step.action)} -> {size} bytes sha256:{digest[:12]} {_cut_line(text)}"
 
 
-def _deed(action: Any) -> str:
+def _describe_action(action: Any) -> str:
     match action:
         case CallTool():
-            return f"{action.tool}({_cut(action.args.decode('utf-8', 'replace'), _ARGS_CHARS)})"
+            return f"{action.tool}({_cut_line(action.args.decode('utf-8', 'replace'), _ARGS_CHARS)})"
         case CallParallel():
-            # Each with what it was called with: a planner that cannot tell which were made makes them again.
-            return f"CallParallel({', '.join(map(_deed, action.branches))})"
+            # With their arguments: a planner that cannot see which calls were made makes them again.
+            return f"CallParallel({', '.join(map(_describe_action, action.branches))})"
         case {"type": str(kind)}:
             return kind
         case _:
@@ -265,7 +263,7 @@ def _digest(step: Step) -> str:
 
 
 def _output(step: Step) -> tuple[int, str, str]:
-    """Size in bytes, hash and text of what the planner saw of a step."""
+    """Return size in bytes, hash and text of what the planner saw of a step."""
     seen = step.observation if step.llm_observation is None else step.llm_observation
     text = step.error if seen is None and step.error else _text(seen)
     encoded = text.encode("utf-8", "replace")
@@ -281,7 +279,7 @@ def _text(value: Any) -> str:
         return f"<{type(value).__name__} without a JSON form>"
 
 
-def _cut(text: str, limit: int = _OUTPUT_CHARS) -> str:
+def _cut_line(text: str, limit: int = _OUTPUT_CHARS) -> str:
     one_line = " ".join(text.split())
     return one_line if len(one_line) <= limit else one_line[:limit] + "…"
 
@@ -291,7 +289,7 @@ def _unique(lines: Iterable[str]) -> list[str]:
 
 
 def _ends(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines, or their two ends around a count of those left out."""
+    """Return the lines, or their two ends around a count of those left out."""
     if len(lines) <= _HEAD + _TAIL + 1:
         return tuple(lines)
     return (*lines[:_HEAD], f"… {len(lines) - _HEAD - _TAIL} lines left out …", *lines[-_TAIL:])

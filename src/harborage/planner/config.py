@@ -76,7 +76,7 @@ class OperatorPlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defa
 
 
 class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a planner's factory gets. Zero, empty and None mean the driver's own default; `extra` is the driver's.
+    """The options that a planner's factory gets. Zero, empty and None mean the default; `extra` is the driver's own.
 
     The driver `finish` asks no model, so the options have no effect on it, and it takes no `extra`.
     """
@@ -91,7 +91,7 @@ class PlannerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def check_operator_config(section: OperatorPlannerConfig, *, drivers: Collection[str] = (DEFAULT_DRIVER,)) -> None:
-    """Accept a planner section that can be built; an empty driver stands for `react`.
+    """Check a planner section; an empty driver means `react`.
 
     Raises:
         InvalidConfigError: the message names the key and what it may hold.
@@ -104,7 +104,7 @@ def check_operator_config(section: OperatorPlannerConfig, *, drivers: Collection
 
 
 def check_config(config: PlannerConfig) -> None:
-    """Accept a configuration whose common options a driver can use; `driver` and `extra` are judged by others.
+    """Check the common options of a configuration; the driver table checks `driver`, the driver itself `extra`.
 
     Raises:
         InvalidConfigError: the message names the option and what it may hold.
@@ -119,11 +119,11 @@ def _check_options(config: OperatorPlannerConfig | PlannerConfig, counts: Collec
     for name in counts:
         count = getattr(config, name)
         if isinstance(count, bool) or not isinstance(count, int):
-            raise InvalidConfigError(f"planner.{name} is {count!r}; give a whole number, 0 for the default")
+            raise InvalidConfigError(f"planner.{name} is {count!r}; use a whole number, 0 for the default")
         if count < 0:
             raise InvalidConfigError(f"planner.{name} is {count}; it must not be negative")
     if not isinstance(config.extra_guidance, str):
-        raise InvalidConfigError(f"planner.extra_guidance is {config.extra_guidance!r}; give a text")
+        raise InvalidConfigError(f"planner.extra_guidance is {config.extra_guidance!r}; use a text")
     if not isinstance(config.parallel_tool_calls, bool | None):
         raise InvalidConfigError(f"planner.parallel_tool_calls is {config.parallel_tool_calls!r}; use True or False")
 
@@ -134,7 +134,7 @@ _RUNTIME_COUNTS = ("skills_context_max", "absolute_max_spawn_depth", "token_budg
 def config_from_operator(section: OperatorPlannerConfig) -> PlannerConfig:
     """The section as a planner's factory gets it; without a driver it is `react`.
 
-    Not carried, because the runtime consumes them: `skills_context_max`, `absolute_max_spawn_depth`, `planning_hints`
+    Left out, because the runtime uses them itself: `skills_context_max`, `absolute_max_spawn_depth`, `planning_hints`
     and `token_budget`.
     """
     return PlannerConfig(
@@ -149,7 +149,7 @@ def config_from_operator(section: OperatorPlannerConfig) -> PlannerConfig:
 
 
 class FactoryDeps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the drivers of planners share. A driver that needs a part refuses to be built without it."""
+    """What the drivers of planners share. A driver that needs a part that is missing refuses to be built."""
 
     llm: LLMClient | None = None
 
@@ -165,7 +165,7 @@ PLANNERS: DriverTable[Factory] = DriverTable(
 
 
 def register(name: str, factory: Factory | str) -> None:
-    """Let `name` stand for `factory`, or for the `module:attribute` path of one.
+    """Register `factory`, or the `module:attribute` path of one, under `name`.
 
     Raises:
         DriverEmptyNameError, DriverNilFactoryError, DriverDuplicateError: in this order.
@@ -180,11 +180,11 @@ def registered_drivers() -> list[str]:
 
 
 async def resolve(config: PlannerConfig, deps: FactoryDeps, *, table: DriverTable[Factory] = PLANNERS) -> Planner:
-    """The planner that `config` names, built by its driver.
+    """Build the planner that `config` names with its driver.
 
     Raises:
         asyncio.CancelledError: the caller was cancelled; reported first.
-        DriverUnknownError: nobody registered the name; the text lists those that are.
+        DriverUnknownError: the name is not registered; the message lists those that are.
         InvalidConfigError: an option is out of its range, or what the factory made is no planner.
         Exception: what the driver's factory raised.
     """
@@ -196,10 +196,10 @@ async def resolve(config: PlannerConfig, deps: FactoryDeps, *, table: DriverTabl
 
 
 def check_planner(planner: object) -> Planner:
-    """The planner, if it can be asked: its `next` is async, and the wake mode that it may declare is one.
+    """Return `planner` if it is one: its `next` is async, and the wake mode that it may declare is known.
 
     Raises:
-        InvalidConfigError: it is no planner; the text says what is wrong with it.
+        InvalidConfigError: it is no planner; the message says why.
     """
     name = type(planner).__name__
     ask = getattr(planner, "next", None)

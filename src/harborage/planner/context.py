@@ -61,7 +61,7 @@ OnChunk: TypeAlias = Callable[[str, bool, ChunkKind], None]
 
 
 class ControlSignals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What steering brought since the last step. A snapshot: each signal is delivered once."""
+    """The controls that arrived since the last step. A snapshot: each signal is delivered once."""
 
     cancelled: bool = False
     pause_requested: bool = False
@@ -80,8 +80,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `hop_budget` is the number of steps left, this one included, negative for no limit. Costs are micro-dollars,
     `cost_cap` 0 for no limit; `token_cap` and `call_cap` limit the tokens of model calls and the number of tool calls
-    in the same way. What was taken counts for the run and all that share its limits with it. A run without limits is
-    shown its own cost. `token_budget` is the estimated size of the history, in tokens, above which it is compressed; 0
+    in the same way. Usage counts for the run and all runs that share its limits. A run without limits sees its own
+    cost. `token_budget` is the estimated size of the history, in tokens, above which it is compressed; 0
     switches that off.
     """
 
@@ -99,7 +99,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RepairCounters(msgspec.Struct):
     """How often in a row the model's output had to be repaired: finishes, arguments, several actions at once.
 
-    One object a run, shared by all of its steps; never shared between runs, never kept on a planner.
+    One object a run, shared by all of its steps; never shared between runs, never held by a planner.
     """
 
     finish_repair: int = 0
@@ -112,10 +112,10 @@ class RunContext(msgspec.Struct, kw_only=True):
 
     `query` is the request that started the run, `goal` what it now aims at. `tool_context` is never shown to the model.
     `input_artifacts` are what the user attached, the same at every step; `session_artifacts` what the session holds
-    now, `artifacts_at_start` what it held at the run's first step, None where that is not told: a prompt that begins
-    with those keeps its beginning. A callback that is None is not wanted;
-    `on_chunk` set means that the answer is streamed. `steps_left` is how many steps the run's own cap leaves, negative
-    where there is none; at 0 only a finish is accepted. `emit` publishes an event under this run's identity.
+    now, `artifacts_at_start` what it held at the run's first step, None where that is unknown: a prompt that begins
+    with those keeps its beginning. A callback that is None is not called; with `on_chunk` the answer is streamed.
+    `steps_left` is how many steps the run's own cap leaves, negative where there is none; at 0 only a finish is
+    accepted. `emit` publishes an event under this run's identity.
     """
 
     quadruple: Quadruple
@@ -150,7 +150,7 @@ class RunContext(msgspec.Struct, kw_only=True):
     on_chunk: OnChunk | None = None
 
     def now(self) -> datetime:
-        """The time of the run's clock, or of the wall clock when it has none, in UTC."""
+        """Return the time of the run's clock, or of the wall clock when it has none, in UTC."""
         at = datetime.now(UTC) if self.clock is None else self.clock()
         return at if at.tzinfo is UTC else at.astimezone(UTC)
 
@@ -173,7 +173,7 @@ class Planner(Protocol):
 
 
 def ends_at_step_limit(planner: object) -> bool:
-    """Whether a planner says that it finishes when it is called once more after its last step; most do not."""
+    """Whether a planner declares that it finishes when it is called once more after its last step; most do not."""
     return getattr(planner, "ends_at_step_limit", False) is True
 
 
@@ -185,7 +185,7 @@ def effective_reasoning_replay(run: RunContext, configured: ReasoningReplayMode 
 
 @runtime_checkable
 class RegistryAware(Protocol):
-    """What a planner has that looks at task groups itself, in the registry of the runtime that it decides for."""
+    """A planner that reads task groups itself, in the registry of the runtime that it decides for."""
 
     def attach_registry(self, registry: TaskRegistry | None) -> None:
         """Use this registry; the runtime calls it when it opens, and with None when it closes."""
@@ -194,7 +194,7 @@ class RegistryAware(Protocol):
 
 @runtime_checkable
 class WakeAware(Protocol):
-    """What a planner has that chose how it is woken. Never: gives another answer later in its life."""
+    """A planner that declares how it is woken. Never: returns another mode later in its life."""
 
     def wake_mode(self) -> WakeMode:
         """How this planner learns that a group of tasks has ended."""
@@ -205,7 +205,7 @@ def resolve_wake_mode(planner: object) -> WakeMode:
     """The planner's own wake mode when it declares one, as a method or as a plain attribute, else `push`.
 
     Raises:
-        InvalidConfigError: it declares something else.
+        InvalidConfigError: it declares an unknown mode.
     """
     declared = getattr(planner, "wake_mode", None)
     if declared is None:
@@ -220,9 +220,9 @@ def resolve_wake_mode(planner: object) -> WakeMode:
 
 
 def raise_if_cancelled() -> None:
-    """Return when the calling task may go on.
+    """Raise if the calling task was cancelled.
 
-    A task learns of its cancellation only at its next wait, which may lie behind work that costs money.
+    A task learns of its cancellation only at its next wait, which may come after work that costs money.
 
     Raises:
         asyncio.CancelledError: the task has been asked to stop.
@@ -248,13 +248,13 @@ def require_identity(run: RunContext, what: str) -> None:
 
 
 def publish(run: RunContext, type: EventType, payload: Payload) -> None:
-    """Emit an event of this run; without `run.emit` nothing happens.
+    """Emit an event of this run; do nothing without `run.emit`.
 
-    Never: fails. What cannot be published is logged, because telling must not change what was decided.
+    Never: fails. An event that cannot be published is logged, because publishing must not change a decision.
     """
     if run.emit is None:
         return
     try:
         run.emit(Event(type, run.quadruple, payload, getattr(payload, "occurred_at", None)))
-    except Exception:  # noqa: BLE001 - logged; a listener's failure is not the planner's
+    except Exception:  # noqa: BLE001 - logged; a subscriber's failure is not the planner's
         _log.exception("planner event not published", extra={"action": "planner.emit", "event_type": str(type)})

@@ -43,25 +43,25 @@ ABSOLUTE_MAX_PARALLEL: Final = 50
 W = TypeVar("W", JoinKind, FinishReason, PauseReason)
 
 
-def _own_word(value: msgspec.Struct, field: str, word: str, kind: type[W]) -> None:
-    """Turn a plain wire string into the enum's member; an unknown one stays for `check_decision` to refuse."""
+def _convert_word(value: msgspec.Struct, field: str, word: str, kind: type[W]) -> None:
+    """Turn a plain wire string into the enum's member; an unknown one stays, and `check_decision` refuses it."""
     if type(word) is not kind and word in kind:
         force_setattr(value, field, kind(word))
 
 
 class _Calls(msgspec.StructMeta):
-    """Lets a call be written with its arguments as values; what is decoded does not come this way."""
+    """Lets a program write a call with its arguments as values; decoding does not use it."""
 
     def __call__(cls, tool: str, args: Any = b"{}", call_id: str = "", **named: Any) -> Any:  # noqa: N805
         if type(args) is not bytes or named:
-            args = _args_json(tool, args, named)
+            args = _encode_args(tool, args, named)
         return super().__call__(tool, args, call_id)
 
 
-def _args_json(tool: str, args: Any, named: dict[str, Any]) -> bytes:
+def _encode_args(tool: str, args: Any, named: dict[str, Any]) -> bytes:
     if named:
         if args != b"{}":
-            raise TypeError(f"CallTool({tool!r}): give the arguments as one value or by name, not both")
+            raise TypeError(f"CallTool({tool!r}): pass the arguments as one value or by name, not both")
         args = named
     match args:
         case str():
@@ -102,7 +102,7 @@ class JoinSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     n: int = 0
 
     def __post_init__(self) -> None:
-        _own_word(self, "kind", self.kind, JoinKind)
+        _convert_word(self, "kind", self.kind, JoinKind)
         if not isinstance(self.merge_keys, tuple):
             force_setattr(self, "merge_keys", names_of(self.merge_keys, "merge_keys"))
 
@@ -119,7 +119,7 @@ class CallParallel(msgspec.Struct, frozen=True, tag_field="type", tag="CallParal
 
 
 class SpawnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a spawned task is for. `priority` is -1000 to 1000.
+    """The work of a spawned task. `priority` is -1000 to 1000.
 
     With `retain_turn` the planner is asked again only when the task's group has ended; `fail_fast` cancels the rest of
     a fresh group when one member fails.
@@ -151,26 +151,26 @@ class AwaitTask(msgspec.Struct, frozen=True, tag_field="type", tag="AwaitTask", 
 
 
 class RequestPause(msgspec.Struct, frozen=True, tag_field="type", tag="RequestPause", omit_defaults=True):
-    """Park the run until somebody or something answers. `payload` is shown to whoever decides."""
+    """Pause the run until a person or a system answers. `payload` is shown to the approver."""
 
     reason: PauseReason
     payload: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        _own_word(self, "reason", self.reason, PauseReason)
+        _convert_word(self, "reason", self.reason, PauseReason)
         if self.payload is None:
             force_setattr(self, "payload", {})
 
 
 class Finish(msgspec.Struct, frozen=True, tag_field="type", tag="Finish", omit_defaults=True):
-    """End the run. Heavy payloads are artifact references; `metadata` says how the planner came to this."""
+    """End the run. Heavy payloads are artifact references; `metadata` says how the planner reached it."""
 
     reason: FinishReason
     payload: Any = None
     metadata: dict[str, Any] | None = {}
 
     def __post_init__(self) -> None:
-        _own_word(self, "reason", self.reason, FinishReason)
+        _convert_word(self, "reason", self.reason, FinishReason)
 
 
 Decision: TypeAlias = CallTool | CallParallel | SpawnTask | AwaitTask | RequestPause | Finish
@@ -182,7 +182,7 @@ DECISION_KINDS: Final = tuple(shape.__name__ for shape in _SHAPES)
 
 
 class ParallelBranchObservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one branch left behind: a `value` or an `error`, never both. Match branches on `index`."""
+    """The outcome of one branch: a `value` or an `error`, never both. Match branches on `index`."""
 
     call_id: str = ""
     tool: str = ""
@@ -192,9 +192,9 @@ class ParallelBranchObservation(msgspec.Struct, frozen=True, kw_only=True, omit_
 
 
 class ParallelObservation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a finished parallel call leaves in its step: one entry a branch, in branch order.
+    """The outcome of a parallel call in its step: one entry a branch, in branch order.
 
-    `error` says why the call as a whole is not done although its branches were run: too few of them succeeded.
+    `error` says why the call as a whole failed although its branches ran: too few of them succeeded.
     """
 
     branches: tuple[ParallelBranchObservation, ...] = ()
@@ -206,7 +206,7 @@ class ParallelObservation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parallel_observation(value: object) -> ParallelObservation | None:
-    """The parallel observation that `value` is or spells (after a restart it is plain JSON), or None for another."""
+    """Return `value` as a parallel observation, also from plain JSON as after a restart; None for anything else."""
     if isinstance(value, ParallelObservation):
         return value
     if not isinstance(value, dict) or "branches" not in value:
@@ -218,12 +218,12 @@ def parallel_observation(value: object) -> ParallelObservation | None:
 
 
 def decision_kind(decision: object) -> str:
-    """The decision's name, such as `CallTool`; `unknown` for anything that is not one of the six."""
+    """Return the decision's name, such as `CallTool`; `unknown` for anything that is not one of the six."""
     return type(decision).__name__ if isinstance(decision, _SHAPES) else "unknown"
 
 
 def check_decision(decision: object) -> Decision:
-    """The decision, if the runtime can act on it. Joins and the branch cap are judged by the parallel executor.
+    """Return the decision if the runtime can act on it. The parallel executor checks joins and the branch cap.
 
     Raises:
         InvalidDecisionError: it is not one of the six; a tool, a task or a branch list is empty; a field holds another
@@ -251,13 +251,13 @@ def check_decision(decision: object) -> Decision:
             _check_word("Finish", decision.reason, FinishReason)
             _check_type("Finish metadata", decision.metadata, dict | None)
         case _:
-            raise InvalidDecisionError(f"{_described(decision)} is not a decision; return {', '.join(DECISION_KINDS)}")
+            raise InvalidDecisionError(f"{_describe(decision)} is not a decision; return {', '.join(DECISION_KINDS)}")
     return decision
 
 
 def _check_call(call: object, where: str) -> None:
     if not isinstance(call, CallTool):
-        raise InvalidDecisionError(f"{where} is {_described(call)}, not a CallTool")
+        raise InvalidDecisionError(f"{where} is {_describe(call)}, not a CallTool")
     if not call.tool:
         raise InvalidDecisionError(f"{where} names no tool")
     if type(call.tool) is str and type(call.args) is bytes and type(call.call_id) is str:
@@ -289,9 +289,9 @@ def _check_word(where: str, word: object, kind: type[FinishReason | PauseReason]
 
 def _check_type(what: str, value: object, kind: type | UnionType) -> None:
     if not isinstance(value, kind):
-        raise InvalidDecisionError(f"{what} is {_described(value)}; it must be {getattr(kind, '__name__', kind)}")
+        raise InvalidDecisionError(f"{what} is {_describe(value)}; it must be {getattr(kind, '__name__', kind)}")
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -44,7 +44,7 @@ class FinishReason(_Words):
 
 
 class PauseReason(_Words):
-    """What a paused run waits for."""
+    """The reason for which a run is paused."""
 
     APPROVAL_REQUIRED = "approval_required"
     AWAIT_INPUT = "await_input"
@@ -53,7 +53,7 @@ class PauseReason(_Words):
 
 
 class WakeMode(_Words):
-    """How a planner learns that background work ended: it is woken, it looks by itself, or both."""
+    """How a planner learns that background work ended: the runtime wakes it, it polls, or both."""
 
     PUSH = "push"
     POLL = "poll"
@@ -73,9 +73,9 @@ class ReasoningReplayMode(_Words):
 
 
 class ChunkKind(_Words):
-    """What a streamed piece of a model's answer is: the answer itself, or the thinking before it.
+    """The kind of a streamed piece: the model's answer itself, or the reasoning before it.
 
-    `RESET` carries no text: the answer is asked for again, so what was streamed of it so far is void.
+    `RESET` has no text: the model is asked again, so the answer that was streamed so far is void.
     """
 
     CONTENT = "content"

@@ -1,6 +1,6 @@
-"""What can go wrong around a planner: in a decision, in a parallel call, in a trajectory, in compression.
+"""The errors of planners: of decisions, parallel calls, trajectories and compression.
 
-Errors that another room owns are named here too, so that one import serves a planner's author.
+Errors that other packages own are importable from here too, so that a planner's author needs one import.
 
     PlannerError
     ├── InvalidDecisionError             the runtime cannot act on this decision
@@ -17,7 +17,7 @@ Errors that another room owns are named here too, so that one import serves a pl
     ├── MemoryBlockUnserializableError   an injected block cannot become JSON
     ├── ToolContextLostError             a live handle is not in this process
     ├── TrajectoryCorruptError           stored bytes are no trajectory
-    ├── NilTrajectoryError               compression was given nothing
+    ├── NilTrajectoryError               compression got no trajectory
     └── EmptySummaryError                a summariser broke its contract
 """
 
@@ -118,7 +118,7 @@ class ParallelBranchInvalidArgsError(ParallelError):
 
 
 class ParallelPauseUnsupportedError(ParallelError):
-    """A branch of a parallel call asked for a pause where none can be kept."""
+    """A branch of a parallel call asked for a pause, which this runtime cannot record."""
 
 
 class ParallelThresholdUnmetError(ParallelError):
@@ -156,7 +156,7 @@ class TrajectoryCorruptError(PlannerError):
 
 
 class NilTrajectoryError(PlannerError):
-    """Compression and token estimation need a trajectory, none was given."""
+    """Compression and token estimation need a trajectory, and got none."""
 
 
 class EmptySummaryError(PlannerError):

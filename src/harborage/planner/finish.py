@@ -54,7 +54,7 @@ def make(config: PlannerConfig, deps: FactoryDeps) -> FinishPlanner:
     """A `FinishPlanner`, which asks no model: `extra` has to be empty, and the other options have no effect.
 
     Raises:
-        InvalidConfigError: `extra` holds something.
+        InvalidConfigError: `extra` is not empty.
     """
     if config.extra:
         names = ", ".join(config.extra)
@@ -87,9 +87,9 @@ class AnswerEnvelope(msgspec.Struct, frozen=True):
 
 
 def extract_answer(finish: Finish) -> str:
-    """The answer in a finish: a text payload, the text under its `answer` key, the reason when there is no payload.
+    """Return the answer in a finish: a text payload, the text under its `answer` key, the reason without a payload.
 
-    Any other payload is given as JSON.
+    Any other payload is returned as JSON.
 
     Raises:
         UnserializableError: the payload cannot become JSON.
@@ -104,5 +104,5 @@ def extract_answer(finish: Finish) -> str:
 
 
 def task_error_code_for_finish(reason: FinishReason | str) -> str:
-    """The failure code of a task whose run ended without reaching its goal: the reason, verbatim."""
+    """Return the error code of a task whose run ended without reaching its goal: the reason, verbatim."""
     return str(reason)

@@ -1,6 +1,7 @@
-"""How a spawn decision becomes a task request, and how deep it may go: one place for whoever acts on it.
+"""The task request for a spawn decision, the ids of its groups, and the limit of spawn depth.
 
-A planner that spawns by itself and the runtime that acts on its decision must ask for the same task, or there are two.
+A planner that spawns by itself and the runtime that acts on its decision make the same request here; otherwise there
+would be two tasks.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class SpawnDepthExceededError(PlannerError):
 def spawn_request(
     who: Quadruple, spawn: SpawnTask, key: str, group_id: str, *, deadline: datetime | None = None
 ) -> SpawnRequest:
-    """The request for the task that `spawn` asks for, as a child of the run `who`; the same `key` asks for it once."""
+    """Return the request for the task of `spawn`, a child of the run `who`; the same `key` starts one task."""
     return SpawnRequest(
         identity=Quadruple(who.tenant_id, who.user_id, who.session_id),
         kind=TaskKind(spawn.kind or TaskKind.BACKGROUND),
@@ -64,17 +65,17 @@ def spawn_request(
 
 
 def own_group_id(who: Quadruple, key: str) -> str:
-    """The id of the group that a spawned task has to itself. Ids are shared by all tenants, so the owner is in it."""
+    """Return the id of a spawned task's own group. Ids are shared by all tenants, so the owner is in it."""
     return _OWN + _digest(who, key)
 
 
 def is_own_group(group_id: str) -> bool:
-    """Whether this is the id of a group that a spawned task has to itself."""
+    """Whether this is the id of a spawned task's own group."""
     return group_id.startswith(_OWN)
 
 
 def named_group_id(who: Quadruple, name: str) -> str:
-    """The id of the group that the run `who` opens under `name`: a name belongs to the run that uses it."""
+    """Return the id of the group that the run `who` opens under `name`; a name belongs to the run that uses it."""
     return _NAMED + _digest(who, who.run_id, name)
 
 
@@ -83,18 +84,18 @@ def _digest(who: Quadruple, *parts: str) -> str:
 
 
 async def check_spawn_depth(registry: TaskRegistry, who: Quadruple, cap: int) -> None:
-    """Accept that the run `who` spawns a child; the run that a person starts is at depth 0.
+    """Check that the run `who` may spawn a child; a run that a person starts is at depth 0.
 
     Raises:
         SpawnDepthExceededError: the child would be deeper than `cap`.
     """
-    depth = await _depth(registry, who, cap) + 1
+    depth = await _count_parents(registry, who, cap) + 1
     if depth > cap:
         raise SpawnDepthExceededError(depth, cap)
 
 
-async def _depth(registry: TaskRegistry, who: Quadruple, cap: int) -> int:
-    """How many parents stand above the run's own task; a run without a task is a root."""
+async def _count_parents(registry: TaskRegistry, who: Quadruple, cap: int) -> int:
+    """Count the parents of the run's own task; a run without a task is a root."""
     hops = 0
     task_id = who.run_id
     while hops <= cap:

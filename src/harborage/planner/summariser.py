@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 PROMPT_VERSION: Final = "v1"
-"""Changes with the prompt below, so that summaries made with different ones can be told apart."""
+"""Changes with the prompt below, so that summaries of different prompts can be distinguished."""
 
 _TASK: Final = """\
 Condense the history of an agent's run, so that the run can go on without it.
@@ -81,8 +81,8 @@ _SHRINKS: Final = 3
 class TrajectorySummariser:
     """Makes summaries with one model; `model` empty is the client's own. One instance serves any number of runs.
 
-    The history is told in at most `input_tokens`, by default three quarters of the run's token budget; if even that
-    does not fit the model's window, in half of it, and so on.
+    The digest of the history takes at most `input_tokens`, by default three quarters of the run's token budget; if even
+    that does not fit the model's window, half of it, and so on.
 
     Raises:
         InvalidConfigError: there is no client, or `input_tokens` is negative.
@@ -92,19 +92,19 @@ class TrajectorySummariser:
         if client is None:
             raise InvalidConfigError("TrajectorySummariser needs an LLM client, not None")
         if input_tokens < 0:
-            raise InvalidConfigError(f"input_tokens is {input_tokens}; give a positive number, or 0 for the default")
+            raise InvalidConfigError(f"input_tokens is {input_tokens}; use a positive number, or 0 for the default")
         self._client = client
         self._model = model
         self._input_tokens = input_tokens
 
     async def summarise(self, run: RunContext, trajectory: Trajectory) -> TrajectorySummary:
-        """A summary of the whole history, which carries on the one there is.
+        """Summarise the whole history, the earlier summary included.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled; reported first.
             IdentityMissingError: a part of the run's identity is empty.
             NilTrajectoryError: there is no trajectory.
-            ValidationFailedError: the answer is no summary, and nothing mended it.
+            ValidationFailedError: the answer is no summary, also after the retries.
             LLMError: the call failed.
         """
         raise_if_cancelled()
@@ -113,25 +113,25 @@ class TrajectorySummariser:
             raise NilTrajectoryError
         tokens = self._input_tokens or run.budget.token_budget * 3 // 4 or _DEFAULT_TOKENS
         with bound(run.quadruple):
-            answer = await self._ask(run, trajectory, tokens * _BYTES_A_TOKEN)
+            answer = await self._ask_model(run, trajectory, tokens * _BYTES_A_TOKEN)
         return parse_summary(answer.content)
 
-    async def _ask(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteResponse:
-        """The model's answer; the history is told more shortly each time that it does not fit."""
+    async def _ask_model(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteResponse:
+        """Ask the model; the digest is halved each time that it does not fit."""
         for _ in range(_SHRINKS):
             try:
-                return await self._client.complete(self._request(run, trajectory, limit))
+                return await self._client.complete(self._make_request(run, trajectory, limit))
             except (ContextOverflowError, ContextWindowExceededError):
                 limit //= 2
-        return await self._client.complete(self._request(run, trajectory, limit))
+        return await self._client.complete(self._make_request(run, trajectory, limit))
 
-    def _request(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteRequest:
+    def _make_request(self, run: RunContext, trajectory: Trajectory, limit: int) -> CompleteRequest:
         history = chunk_lines(render_digest(trajectory, goal=run.goal, limit_bytes=limit))
         return CompleteRequest(
             model=self._model,
             messages=(ChatMessage(Role.SYSTEM, Content(text=_TASK)), ChatMessage(Role.USER, history)),
             response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, _SCHEMA),
-            validator=_check,
+            validator=_check_answer,
             deadline=run.budget.deadline,
         )
 
@@ -145,14 +145,14 @@ class _Answer(msgspec.Struct):
 
 
 def parse_summary(text: str) -> TrajectorySummary:
-    """The summary that a model wrote, alone or inside other text; where there are several, the last one.
+    """Parse the summary that a model wrote, alone or inside other text; of several the last one.
 
     Raises:
-        ValidationFailedError: there is none, or nothing is in it; the message tells the model what is wanted.
+        ValidationFailedError: there is none, or it is empty; the message tells the model what to write.
     """
     problem = "it holds no JSON object"
     found: _Answer | None = None
-    for value in _objects(text):
+    for value in _find_objects(text):
         try:
             found = msgspec.convert(value, _Answer)
         except msgspec.ValidationError as error:
@@ -160,9 +160,9 @@ def parse_summary(text: str) -> TrajectorySummary:
     if found is None:
         raise ValidationFailedError(f"no summary in the answer: {problem}. Write one JSON object with {_WANTED}")
     summary = TrajectorySummary(
-        goals=_lines(found.goals),
-        facts=_lines(found.facts),
-        pending=_lines(found.pending),
+        goals=_strip_lines(found.goals),
+        facts=_strip_lines(found.facts),
+        pending=_strip_lines(found.pending),
         last_output_digest=found.last_output_digest.strip(),
         note=found.note.strip(),
     )
@@ -177,8 +177,8 @@ _MOST_BRACES: Final = 1024
 _scanner: Final = json.JSONDecoder()
 
 
-def _objects(text: str) -> Iterator[Any]:
-    """The JSON objects in a text in order, those inside an object that is no summary among them."""
+def _find_objects(text: str) -> Iterator[Any]:
+    """Yield the JSON objects in a text in order, including those inside an object that is no summary."""
     at = text.find("{")
     for _ in range(_MOST_BRACES):
         if at < 0:
@@ -195,11 +195,11 @@ def _objects(text: str) -> Iterator[Any]:
         at = text.find("{", end)
 
 
-def _lines(lines: list[str]) -> tuple[str, ...]:
+def _strip_lines(lines: list[str]) -> tuple[str, ...]:
     return tuple(line for line in (one.strip() for one in lines) if line)
 
 
-def _check(response: CompleteResponse) -> None:
+def _check_answer(response: CompleteResponse) -> None:
     parse_summary(response.content)
 
 
@@ -215,36 +215,36 @@ _NOTHING: Final = "(nothing)"
 
 
 def render_digest(trajectory: Trajectory, *, goal: str = "", limit_bytes: int) -> list[str]:
-    """The lines that tell a history in about `limit_bytes`, at least in about a thousand.
+    """Return a history as lines of text, in about `limit_bytes` but at least a thousand bytes.
 
-    Where `trajectory.summary` is set it stands for the steps before `steps_summarised`, which are left out. When the
-    rest is too long, the oldest steps are shortened first, and left out when that is not enough.
+    The steps that `trajectory.summary` covers are left out. When the rest is too long, the oldest steps are shortened
+    first, and left out when that is not enough.
     """
     first = min(trajectory.steps_summarised, len(trajectory.steps)) if trajectory.summary is not None else 0
     head = [*_goal_lines(trajectory, goal), *_summary_lines(trajectory.summary, first)]
-    left = max(_LEAST_BYTES, limit_bytes - _size(head))
-    return [*head, "[Steps]", *_fitted(list(_entries(trajectory, first)), left)]
+    left = max(_LEAST_BYTES, limit_bytes - _count_bytes(head))
+    return [*head, "[Steps]", *_fit_entries(list(_list_entries(trajectory, first)), left)]
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One thing that happened, told in full and told shortly."""
+    """One step or control, in full and in short."""
 
     full: str
     short: str
 
 
-def _fitted(entries: Sequence[_Entry], limit: int) -> list[str]:
-    """The entries within `limit` bytes: the oldest are shortened first, then left out; the last one always stays."""
+def _fit_entries(entries: Sequence[_Entry], limit: int) -> list[str]:
+    """Fit the entries into `limit` bytes: shorten the oldest first, then leave them out; the last one always stays."""
     lines = [entry.full for entry in entries]
-    size = _size(lines)
+    size = _count_bytes(lines)
     for at, entry in enumerate(entries):
         if size <= limit:
             return lines or ["(none)"]
-        size -= _size(lines[at : at + 1]) - _size([entry.short])
+        size -= _count_bytes(lines[at : at + 1]) - _count_bytes([entry.short])
         lines[at] = entry.short
     dropped = 0
     while size > limit and dropped < len(lines) - 1:
-        size -= _size(lines[dropped : dropped + 1])
+        size -= _count_bytes(lines[dropped : dropped + 1])
         dropped += 1
     return [f"(the first {dropped} entries are left out)", *lines[dropped:]] if dropped else lines or ["(none)"]
 
@@ -270,46 +270,46 @@ def _summary_lines(summary: TrajectorySummary | None, steps: int) -> Iterator[st
             yield f"{name}: {truncate(text, _SUMMARY_LINE_BYTES)}"
 
 
-def _entries(trajectory: Trajectory, first: int) -> Iterator[_Entry]:
-    """The steps from `first` on, each after what steering brought before it."""
-    # What came before the earlier summary was made is in it.
+def _list_entries(trajectory: Trajectory, first: int) -> Iterator[_Entry]:
+    """Yield the steps from `first` on, each after the controls that arrived before it."""
+    # Earlier controls are in the earlier summary.
     inputs = [one for one in trajectory.steering_inputs if one.at_step >= first]
-    told = 0
+    shown = 0
     for index in range(first, len(trajectory.steps)):
-        while told < len(inputs) and inputs[told].at_step <= index:
-            yield _steered(inputs[told])
-            told += 1
-        yield _step(trajectory.steps[index], index + 1)
-    yield from map(_steered, inputs[told:])
+        while shown < len(inputs) and inputs[shown].at_step <= index:
+            yield _control_entry(inputs[shown])
+            shown += 1
+        yield _step_entry(trajectory.steps[index], index + 1)
+    yield from map(_control_entry, inputs[shown:])
 
 
-def _steered(injection: SteeringInjection) -> _Entry:
+def _control_entry(injection: SteeringInjection) -> _Entry:
     match injection.kind, injection.payload:
         case "user_message", {"message": str(message)}:
-            told = f"the user said: {message}"
+            text = f"the user said: {message}"
         case "redirect", {"goal": str(goal)}:
-            told = f"the goal became: {goal}"
+            text = f"the goal became: {goal}"
         case _:
-            told = f"context was added: {_rendered(injection.payload)}"
-    return _Entry(truncate(told, _INPUT_BYTES), truncate(told, 2 * _SHORT_BYTES))
+            text = f"context was added: {_render(injection.payload)}"
+    return _Entry(truncate(text, _INPUT_BYTES), truncate(text, 2 * _SHORT_BYTES))
 
 
-def _step(step: Step, number: int) -> _Entry:
-    deeds, outcomes = _deeds(step.action), _outcomes(step)
+def _step_entry(step: Step, number: int) -> _Entry:
+    action, outcomes = _describe_action(step.action), _outcomes(step)
     bound = max(_SHORT_BYTES, 2 * _OUTCOME_BYTES // (len(outcomes) + 1))
-    full = f"step {number}: {truncate(deeds, _ARGS_BYTES)}" + "".join(
+    full = f"step {number}: {truncate(action, _ARGS_BYTES)}" + "".join(
         f"\n  -> {truncate(one, bound)}" for one in outcomes
     )
     seen = truncate(" | ".join(outcomes), _SHORT_BYTES)
-    return _Entry(full, f"step {number}: {truncate(deeds, _SHORT_BYTES)} -> {seen}")
+    return _Entry(full, f"step {number}: {truncate(action, _SHORT_BYTES)} -> {seen}")
 
 
-def _deeds(action: Any) -> str:
+def _describe_action(action: Any) -> str:
     match action:
         case CallTool():
             return f"{action.tool}({action.args.decode('utf-8', 'replace')})"
         case CallParallel():
-            return " + ".join(map(_deeds, action.branches))
+            return " + ".join(map(_describe_action, action.branches))
         case SpawnTask():
             return f"started a task: {action.spec.query or action.spec.description}"
         case AwaitTask():
@@ -323,19 +323,19 @@ def _deeds(action: Any) -> str:
 
 
 def _outcomes(step: Step) -> list[str]:
-    """What came of a step, one text for each branch of a parallel call."""
+    """Return the outcome of a step, one text for each branch of a parallel call."""
     if step.failure is not None:
         return [f"error: {step.failure.code}: {step.failure.message}"]
     if step.error:
         return [f"error: {step.error}"]
     branches = parallel_observation(step.llm_observation) or parallel_observation(step.observation)
     if branches is None:
-        return [_rendered(step.observation if step.llm_observation is None else step.llm_observation)]
-    return [f"error: {one.error}" if one.error else _rendered(one.value) for one in branches.branches] or [_NOTHING]
+        return [_render(step.observation if step.llm_observation is None else step.llm_observation)]
+    return [f"error: {one.error}" if one.error else _render(one.value) for one in branches.branches] or [_NOTHING]
 
 
-def _rendered(value: Any) -> str:
-    """A value on one line; bytes, and what is heavy, by its size alone."""
+def _render(value: Any) -> str:
+    """Render a value on one line; bytes and heavy values by their size alone."""
     match value:
         case None:
             return _NOTHING
@@ -356,5 +356,5 @@ def _as_json(value: Any) -> str:
         return f"({type(value).__name__} without a JSON form)"
 
 
-def _size(lines: Sequence[str]) -> int:
+def _count_bytes(lines: Sequence[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)

@@ -1,4 +1,4 @@
-"""Values as text for a prompt. Pure, and none of it can fail: what has no JSON form is named by its type."""
+"""Values as text for a prompt, and cutting of text. Pure; nothing fails: a value without a JSON form shows its type."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NAME_BYTES: Final = 64
 
 
 def to_content(text: str) -> Content:
-    """`text` as a message's content; a long one in several parts.
+    """Return `text` as the content of a message; a long text in several parts.
 
-    One heavy text would be refused as raw content that leaked into the prompt. This is for what is meant to be there.
+    One heavy text would be refused as raw content that leaked into the prompt. Use this for text that belongs there.
     """
     if len(text) <= _PIECE_CHARS:
         return Content(text=text)
@@ -28,7 +28,7 @@ def to_content(text: str) -> Content:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces, each of which ends with a line where one ends in its second half."""
+    """Split the text into pieces; each ends with a line where one ends in its second half."""
     at = 0
     while at < len(text):
         end = at + _PIECE_CHARS
@@ -40,12 +40,12 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def one_line(text: str) -> str:
-    """`text` with every line break turned into a space, and none at its ends."""
+    """Return `text` with each line break as a space, and none at its ends."""
     return text.replace("\n", " ").replace("\r", " ").strip()
 
 
 def render_value(value: Any) -> str:
-    """`value` as a tool's answer: text as it is, bytes by their length alone, everything else as compact JSON."""
+    """Render a tool's result: text as it is, bytes by their length alone, everything else as compact JSON."""
     match value:
         case None:
             return "(nil)"
@@ -60,7 +60,7 @@ def render_value(value: Any) -> str:
 
 
 def to_object(value: Any) -> dict[str, Any] | None:
-    """The JSON object that `value` is, spells or converts to; None for anything else."""
+    """Return the JSON object that `value` is, encodes or converts to; None for anything else."""
     if value is None or isinstance(value, dict):
         return value
     try:
@@ -80,7 +80,7 @@ def _as_json(value: Any) -> str:
 
 
 def clip(text: str, limit: int = 256) -> str:
-    """`text` in at most `limit` bytes of UTF-8; what is longer loses its end to `...`, never half a character."""
+    """Return `text` in at most `limit` bytes of UTF-8; a longer text ends in `...`, never in half a character."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit:
         return encoded.decode()
@@ -88,12 +88,12 @@ def clip(text: str, limit: int = 256) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """`text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
+    """Return `text`, or its first `limit` bytes of UTF-8 and an ellipsis; never half a character."""
     encoded = text.encode("utf-8", "replace")
     return encoded.decode() if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
 
 def printable_name(tool: str) -> str:
-    """A tool's name as the model wrote it, made safe for one line of a message."""
+    """Return a tool's name as the model wrote it, made safe for one line of a message."""
     plain = "".join(character if character.isprintable() else " " for character in tool)
     return truncate(plain, _NAME_BYTES) if plain.strip() else "<empty>"

@@ -1,7 +1,7 @@
-"""A run's history as its planner sees it: append-only steps, what steering brought, and the summary of what is old.
+"""A run's history as its planner sees it: append-only steps, the controls that arrived, and the summary of old steps.
 
 Serialising never drops a value: one that cannot become JSON is an error with its path. Live objects stay outside; the
-trajectory holds only the names of their handles. Steps are appended and are not changed once they are there.
+trajectory holds only the names of their handles. Steps are appended and never changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HandleID: TypeAlias = str
 """The name of a live object that a handle registry holds."""
 
 UNSET_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
-"""The time that stands for "not set"; it is written as `0001-01-01T00:00:00Z`."""
+"""The time that means "not set"; it is written as `0001-01-01T00:00:00Z`."""
 
 
 def _unset_time() -> datetime:
@@ -51,7 +51,7 @@ def _unset_time() -> datetime:
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What tools need and the model never sees: JSON data, and the names of live handles."""
+    """Data for tools that the model never sees: JSON values, and the names of live handles."""
 
     serializable: dict[str, Any] = {}
     handles: tuple[HandleID, ...] = ()
@@ -84,12 +84,12 @@ class StreamChunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step: the decision, and what came of it.
+    """One step: the decision and its outcome.
 
     `observation` is raw, `llm_observation` is the form for the model and wins where both are there. `reasoning_trace`
-    is the model's thinking, `assistant_preamble` the prose that came with its tool calls. `error` is why the step gave
-    nothing: its tool failed or was refused, or its decision could not be carried out; `failure` is there as well where
-    the kind is known. A parallel call says it of each branch, in the observation.
+    is the model's reasoning, `assistant_preamble` the prose that came with its tool calls. `error` says why there is no
+    result: the tool failed or was refused, or the decision could not be applied; `failure` is set as well where the
+    kind is known. A parallel call has an error for each branch, in the observation.
     """
 
     action: Any = None
@@ -111,7 +111,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TrajectorySummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a prompt shows in place of the steps that were compressed."""
+    """The text that a prompt shows in place of the steps that were compressed."""
 
     goals: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -186,9 +186,9 @@ T = TypeVar("T")
 
 
 def memoize_on(trajectory: Trajectory | None, name: str, make: Callable[[], T]) -> T:
-    """Return the object kept beside `trajectory` under `name`; make it when it is not there or there is no trajectory.
+    """Return the object that is memoized on `trajectory` under `name`, made at its first use or without a trajectory.
 
-    Planners and prompt builders keep here what they worked out from a history, so that no step reads the whole history
+    Planners and prompt builders store here what they derived from a history, so that no step reads the whole history
     again and they hold no state of a run themselves. The object is no part of the trajectory's value: it is not
     compared, copied or serialised, and may be lost at any time.
     """
@@ -257,8 +257,8 @@ class _StepSizes:
 class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     """One run's history. Append to `steps` and the other lists; never change what is in them.
 
-    `steps_summarised` is how many of the first steps `summary` stands for; a history that is made with a summary and
-    without that number is summarised whole.
+    `summary` covers the first `steps_summarised` steps; a history that is made with a summary and without that number
+    is covered whole.
     """
 
     query: str = ""
@@ -274,10 +274,10 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
 
     def __post_init__(self) -> None:
         if self.steps_summarised < 0:
-            self.steps_summarised = self._usually_summarised()
+            self.steps_summarised = self._default_summarised()
 
     def serialize(self) -> bytes:
-        """The canonical JSON of this history: the same content gives the same bytes, however often it is read back.
+        """Return the canonical JSON of this history: equal histories have equal bytes, also after they were read back.
 
         Raises:
             UnserializableError: a value cannot become JSON; `field` is its path from `Trajectory`.
@@ -293,7 +293,7 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return b"{" + b",".join(parts) + b"}"
 
     def serialized_size(self) -> int:
-        """The length of `serialize()`, without writing again the steps that were measured before.
+        """Return the length of `serialize()`, without encoding again the steps that were measured before.
 
         Raises:
             UnserializableError: as for `serialize`.
@@ -305,11 +305,11 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return len(b"{}") + sum(parts) + len(parts) - 1
 
     def recent(self) -> Trajectory:
-        """A history that holds only the steps which the summary does not stand for."""
+        """Return a history of only the steps that the summary does not cover."""
         return Trajectory(steps=self.steps[self.steps_summarised :])
 
     def recent_size(self) -> int:
-        """The length of `recent().serialize()`, without writing again the steps that were measured before.
+        """Return the length of `recent().serialize()`, without encoding again the steps that were measured before.
 
         Raises:
             UnserializableError: as for `serialize`.
@@ -321,15 +321,15 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return empty + len(b',"steps":[]') + self._sizes.between(self.steps, self.steps_summarised) + count - 1
 
     def summarise(self, summary: TrajectorySummary) -> None:
-        """Let `summary` stand for all steps so far. The steps themselves stay."""
+        """Set `summary` to cover all steps so far. The steps themselves stay."""
         self.summary = summary
         self.steps_summarised = len(self.steps)
 
     @classmethod
     def deserialize(cls, data: bytes | str) -> Self:
-        """The history that `data` spells, with its decisions as the values they were. Unknown keys are ignored.
+        """Decode a history, with its decisions as the values they were. Unknown keys are ignored.
 
-        An action this version cannot read stays the plain JSON it is, so that an old history still opens.
+        An action that this version cannot read stays plain JSON, so that an old history still opens.
 
         Raises:
             TrajectoryCorruptError: `data` is empty, is no JSON, or has another shape; the message names the place.
@@ -349,21 +349,21 @@ class Trajectory(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return _StepSizes()
 
     def _before_steps(self) -> list[bytes]:
-        parts = [_named("query", self.query)] if self.query else []
+        parts = [_encode_member("query", self.query)] if self.query else []
         if self.llm_context:
-            parts.append(_named("llm_context", self.llm_context))
-        return [*parts, _named("tool_context", self.tool_context)]
+            parts.append(_encode_member("llm_context", self.llm_context))
+        return [*parts, _encode_member("tool_context", self.tool_context)]
 
     def _after_steps(self) -> list[bytes]:
         # A summary without content is still a summary, so it is left out only when there is none.
-        parts = [] if self.summary is None else [_named("summary", self.summary)]
-        parts += [_named(name, value) for name in _AFTER_SUMMARY if (value := getattr(self, name))]
-        if self.steps_summarised != self._usually_summarised():
-            parts.append(_named("steps_summarised", self.steps_summarised))
+        parts = [] if self.summary is None else [_encode_member("summary", self.summary)]
+        parts += [_encode_member(name, value) for name in _AFTER_SUMMARY if (value := getattr(self, name))]
+        if self.steps_summarised != self._default_summarised():
+            parts.append(_encode_member("steps_summarised", self.steps_summarised))
         return parts
 
-    def _usually_summarised(self) -> int:
-        """What `steps_summarised` is in a history that does not say it."""
+    def _default_summarised(self) -> int:
+        """Return `steps_summarised` of a history that does not state it."""
         return 0 if self.summary is None else len(self.steps)
 
 
@@ -375,7 +375,7 @@ _AFTER_SUMMARY: Final = (
 )
 
 
-def _named(name: str, value: Any) -> bytes:
+def _encode_member(name: str, value: Any) -> bytes:
     return b'"' + name.encode() + b'":' + codec.encode_canonical(value, f"Trajectory.{name}")
 
 
@@ -384,7 +384,7 @@ def _encode_step(step: Step, index: int) -> bytes:
 
 
 def _restore_action(step: Step) -> None:
-    """Give a step that was just read its typed decision, if its action spells one."""
+    """Replace the action of a decoded step by the typed decision, if it is one."""
     action = step.action
     if not isinstance(action, dict) or action.get("type") not in DECISION_KINDS:
         return

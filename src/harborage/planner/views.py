@@ -95,7 +95,7 @@ class SkillLookup(Protocol):
 class MemoryBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """Memory fetched before the step, for the prompt: long-term (`external`) and of this session (`conversation`).
 
-    A tier that is None is left out of the prompt. Any JSON-encodable shape will do.
+    A tier that is None is left out of the prompt. A tier may hold any JSON value.
     """
 
     external: Any = None
@@ -123,7 +123,7 @@ class ArtifactManifestEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defa
 
 
 class ToolCallDeferred(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool call the model asked for that waits its turn, while calls run one at a time."""
+    """A tool call of the model that waits for a later step, because calls run one at a time."""
 
     name: str
     args: bytes = b"{}"
@@ -131,14 +131,14 @@ class ToolCallDeferred(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlanningNudges(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller would like: at most `max_parallel` branches (0: no wish), tools of one transport first."""
+    """What the caller prefers: at most `max_parallel` branches (0: no preference), tools of one transport first."""
 
     max_parallel: int = 0
     prefer_transport: str = ""
 
 
 class BudgetHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ceilings to tell the model about; a part that is None is not mentioned."""
+    """Limits to mention to the model; a part that is None is not mentioned."""
 
     max_steps: int | None = None
     max_cost_usd: float | None = None
@@ -149,7 +149,7 @@ class PlanningHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """What the operator wants the prompt to say about planning; an empty part is left out of the prompt.
 
     Raises:
-        InvalidOptionError: one text stands where several names are meant.
+        InvalidOptionError: a field for several names holds one text.
     """
 
     constraints: str = ""
@@ -168,7 +168,7 @@ class PlanningHints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def hints_from_config(hints: OperatorPlanningHints | None) -> PlanningHints | None:
-    """The operator's planning hints as a run carries them, or None when the section says nothing.
+    """Return the operator's planning hints for a run, or None when the section is empty.
 
     The list is copied: changing the configuration later does not reach a run.
     """
@@ -179,27 +179,27 @@ def hints_from_config(hints: OperatorPlanningHints | None) -> PlanningHints | No
 
 @runtime_checkable
 class HandleRegistry(Protocol):
-    """Keeps live objects by name. Safe for concurrent callers."""
+    """Holds live objects by name. Safe for concurrent callers."""
 
     def set(self, handle: HandleID, value: Any) -> None:
-        """Keep `value` under `handle`; what was there is replaced."""
+        """Store `value` under `handle`, in place of the object that was there."""
         ...
 
     def get(self, handle: HandleID) -> Any:
-        """The object under `handle`, the very one that was set.
+        """Return the very object that was set under `handle`.
 
         Raises:
-            ToolContextLostError: nothing is kept under that name. Never: returns None for a miss.
+            ToolContextLostError: there is none. Never: returns None for a miss.
         """
         ...
 
     def delete(self, handle: HandleID) -> None:
-        """Forget `handle`; a name that is not there is no error."""
+        """Delete `handle`; an unknown name is no error."""
         ...
 
 
 class ProcessLocalHandleRegistry:
-    """Handles in the memory of this process; they are gone when it ends."""
+    """Handles in the memory of this process, lost when it ends."""
 
     __slots__ = ("_values",)
 
@@ -214,14 +214,14 @@ class ProcessLocalHandleRegistry:
         return handle in self._values
 
     def set(self, handle: HandleID, value: Any) -> None:
-        """Keep `value` under `handle`; what was there is replaced."""
+        """Store `value` under `handle`, in place of the object that was there."""
         self._values[handle] = value
 
     def get(self, handle: HandleID) -> Any:
-        """The object under `handle`, the very one that was set.
+        """Return the very object that was set under `handle`.
 
         Raises:
-            ToolContextLostError: nothing is kept under that name.
+            ToolContextLostError: there is none.
         """
         try:
             return self._values[handle]
@@ -229,5 +229,5 @@ class ProcessLocalHandleRegistry:
             raise ToolContextLostError(handle) from None
 
     def delete(self, handle: HandleID) -> None:
-        """Forget `handle`; a name that is not there is no error."""
+        """Delete `handle`; an unknown name is no error."""
         self._values.pop(handle, None)

@@ -579,7 +579,7 @@ async def test_a_planner_that_cannot_be_built_on_a_registry_is_skipped():
     """The wake round trip needs a planner over the registry, and says so."""
     harness = Harness(planner=FinishPlanner, capabilities=Capabilities.WAKE_ROUND_TRIP)
     outcome = await run_scenario(Scenario.WAKE_ROUND_TRIP, harness)
-    assert outcome == Skipped("the harness has no planner over a task registry: give it planner_on")
+    assert outcome == Skipped("the harness has no planner over a task registry: pass planner_on")
 
 
 # The pack itself

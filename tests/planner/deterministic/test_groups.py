@@ -471,7 +471,7 @@ async def test_another_request_under_the_same_key_is_refused(registry, runs):
 
 def remembered(*steps) -> int:
     """How many runs these steps remember."""
-    return sum(len(step._memory) for step in steps)
+    return sum(len(step._states) for step in steps)
 
 
 @pytest.mark.parametrize("reason", ["own", "steering", "nobody"])
@@ -686,42 +686,42 @@ class Listening:
 
 def test_a_run_finds_what_was_remembered():
     """A run gets the same value every time, and another run another one."""
-    memory = RunStates(Listening(), list)
-    memory.of(RUN).append(1)
-    assert memory.of(RUN) == [1]
+    states = RunStates(Listening(), list)
+    states.get(RUN).append(1)
+    assert states.get(RUN) == [1]
     for other in (
         Quadruple("x", "u", "s", "r"),
         Quadruple("t", "x", "s", "r"),
         Quadruple("t", "u", "x", "r"),
         Quadruple("t", "u", "s", "x"),
     ):
-        assert memory.of(other) == []
-    assert len(memory) == 5
+        assert states.get(other) == []
+    assert len(states) == 5
 
 
 def test_a_forgotten_run_begins_anew():
     """After it was forgotten a run finds nothing; forgetting it again changes nothing."""
-    memory = RunStates(Listening(), list)
-    memory.of(RUN).append(1)
-    memory.forget(RUN)
-    memory.forget(RUN)
-    assert len(memory) == 0
-    assert memory.of(RUN) == []
+    states = RunStates(Listening(), list)
+    states.get(RUN).append(1)
+    states.forget(RUN)
+    states.forget(RUN)
+    assert len(states) == 0
+    assert states.get(RUN) == []
 
 
 def test_it_listens_only_while_it_remembers():
-    """There is one listener while any run is remembered, and none otherwise, so that nothing keeps the memory alive."""
+    """There is one listener while any run is remembered, and none otherwise, so that nothing keeps the states alive."""
     registry = Listening()
-    memory = RunStates(registry, list)
+    states = RunStates(registry, list)
     assert not registry.listeners
-    memory.of(RUN)
-    memory.of(Quadruple("t", "u", "s", "r-2"))
+    states.get(RUN)
+    states.get(Quadruple("t", "u", "s", "r-2"))
     assert len(registry.listeners) == 1
-    memory.forget(RUN)
+    states.forget(RUN)
     assert len(registry.listeners) == 1
-    memory.forget(Quadruple("t", "u", "s", "r-2"))
+    states.forget(Quadruple("t", "u", "s", "r-2"))
     assert not registry.listeners
-    memory.of(RUN)
+    states.get(RUN)
     assert len(registry.listeners) == 1
 
 
@@ -730,12 +730,12 @@ async def test_a_run_whose_task_ends_is_forgotten(end, registry):
     """However the run's own task ends, the run is forgotten, and others are not."""
     who = Quadruple("t", "u", "s")
     handle = await registry.spawn(SpawnRequest(identity=who, kind=TaskKind.FOREGROUND))
-    memory = RunStates(registry, list)
-    memory.of(who.identity.with_run(handle.id))
-    memory.of(RUN)
-    memory.of(Quadruple("other", "u", "s", handle.id))
+    states = RunStates(registry, list)
+    states.get(who.identity.with_run(handle.id))
+    states.get(RUN)
+    states.get(Quadruple("other", "u", "s", handle.id))
     await registry.mark_running(handle.id, who=who)
-    assert len(memory) == 3
+    assert len(states) == 3
     match end:
         case "complete":
             await registry.mark_complete(handle.id, who=who)
@@ -743,13 +743,13 @@ async def test_a_run_whose_task_ends_is_forgotten(end, registry):
             await registry.mark_failed(handle.id, TaskFailure("x"), who=who)
         case _:
             await registry.cancel(handle.id, who=who)
-    assert len(memory) == 2
+    assert len(states) == 2
 
 
 async def test_a_closed_registry_is_told(registry):
     """Remembering a first run on a closed registry is an error, not a leak."""
-    memory = RunStates(registry, list)
+    states = RunStates(registry, list)
     await registry.aclose()
     with pytest.raises(RegistryClosedError):
-        memory.of(RUN)
-    assert len(memory) == 0
+        states.get(RUN)
+    assert len(states) == 0

@@ -84,7 +84,7 @@ def test_a_reserved_call_stands_alone(name, place, is_parallel):
     calls.insert(place * 2, (name, {"task_id": "t"}))
     with pytest.raises(InvalidDecisionError, match=name) as caught:
         project(calls_tools(*calls), is_parallel=is_parallel)
-    assert caught.value.slip is Mistake.MULTI_ACTION
+    assert caught.value.mistake is Mistake.MULTI_ACTION
     assert caught.value.tool == name
 
 
@@ -124,7 +124,7 @@ def test_a_finish_without_an_answer():
     for args in (b"{}", b"", b"[1]", b"{oops", b'{"answer": null}', b'{"result": 1}'):
         with pytest.raises(UnusableCallError, match="_finish: to end, write the answer as plain text") as caught:
             project(calls_tools(("_finish", args)), is_parallel=True)
-        assert caught.value.slip is Mistake.FINISH, args
+        assert caught.value.mistake is Mistake.FINISH, args
 
 
 def test_a_spawn():
@@ -163,7 +163,7 @@ def test_a_spawn_that_means_nothing(args):
     """Arguments that cannot be read, of a wrong type or out of range are refused."""
     with pytest.raises(UnusableCallError, match="_spawn_task") as caught:
         project(calls_tools(("_spawn_task", args)), is_parallel=True)
-    assert caught.value.slip is Mistake.ARGS
+    assert caught.value.mistake is Mistake.ARGS
 
 
 def test_an_await():

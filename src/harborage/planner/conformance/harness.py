@@ -47,7 +47,7 @@ class PromiseBrokenError(PlannerError, AssertionError):
 
 
 class ScenarioSkipped(Exception):  # noqa: N818 - ends a scenario, and is no error
-    """A scenario that this planner cannot be asked; `reason` says why."""
+    """A scenario does not apply to this planner; `reason` says why."""
 
     def __init__(self, reason: str) -> None:
         if not reason.strip():
@@ -97,11 +97,11 @@ class ConformanceReport(msgspec.Struct, frozen=True):
         return {name: outcome.reason for name, outcome in self.outcomes.items() if isinstance(outcome, Failed)}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {_told(outcome)}" for name, outcome in self.outcomes.items())
+        return "\n".join(f"{name}: {_render_outcome(outcome)}" for name, outcome in self.outcomes.items())
 
 
 class ConformanceFailedError(PlannerError, AssertionError):
-    """A planner breaks promises. `report` has every outcome; the cause groups what was raised."""
+    """Scenarios failed. `report` has every outcome; the cause groups the errors."""
 
     def __init__(self, report: ConformanceReport) -> None:
         self.report = report
@@ -110,16 +110,16 @@ class ConformanceFailedError(PlannerError, AssertionError):
 
 
 def expect(holds: bool, what: str) -> None:
-    """Accept what holds.
+    """Check a promise.
 
     Raises:
-        PromiseBrokenError: it does not; `what` says what is wrong.
+        PromiseBrokenError: it does not hold; `what` is the message.
     """
     if not holds:
         raise PromiseBrokenError(what)
 
 
-def _told(outcome: Outcome) -> str:
+def _render_outcome(outcome: Outcome) -> str:
     match outcome:
         case Passed():
             return "passed"
@@ -182,7 +182,7 @@ class Harness(msgspec.Struct, frozen=True, kw_only=True):
     None where it has none. `wake_mode` and `capabilities` are what the author claims. `planner_on` builds one over a
     registry, for the wake round trip: its first decision spawns a task, the one after the task has ended is another.
     `open_registry` opens that registry on its bus and store; without it there is one in memory. The pack closes the
-    registry, `cleanup` what it stands on, after each scenario. `patience_s` is how long a wake-up may take,
+    registry, `cleanup` what it depends on, after each scenario. `patience_s` is how long a wake-up may take,
     `limit_s` how long a scenario, both in seconds.
     """
 
@@ -217,32 +217,32 @@ class Bench:
         await self._closing.aclose()
 
     def require(self, capability: Capabilities) -> None:
-        """Go on with a planner that can do this.
+        """Check that the planner claims a capability.
 
         Raises:
-            ScenarioSkipped: it does not claim to.
+            ScenarioSkipped: it does not.
         """
         if capability not in self.harness.capabilities:
             raise ScenarioSkipped(f"the planner does not claim {capability.name}")
 
     async def planner(self) -> Planner:
         """A fresh planner."""
-        return await _built(self.harness.planner())
+        return await _resolve(self.harness.planner())
 
     async def canned(self, name: Canned) -> Planner:
-        """A fresh planner that is sure to do what `name` says.
+        """Return a fresh planner that is sure to do what `name` says.
 
         Raises:
             ScenarioSkipped: the harness has none.
         """
-        found = await self._canned(name)
+        found = await self._make_canned(name)
         if found is None:
             raise ScenarioSkipped(f"the harness has no planner for the scenario {name}")
         return found
 
     async def canned_or_own(self, name: Canned) -> Planner:
-        """A fresh planner that is sure to do what `name` says, or just a fresh one where the harness has none such."""
-        found = await self._canned(name)
+        """Return a fresh planner that is sure to do what `name` says, else the harness's usual one."""
+        found = await self._make_canned(name)
         return await self.planner() if found is None else found
 
     async def planner_on(self, registry: TaskRegistry) -> Planner:
@@ -252,36 +252,38 @@ class Bench:
             ScenarioSkipped: the harness has none.
         """
         if self.harness.planner_on is None:
-            raise ScenarioSkipped("the harness has no planner over a task registry: give it planner_on")
-        return await _built(self.harness.planner_on(registry))
+            raise ScenarioSkipped("the harness has no planner over a task registry: pass planner_on")
+        return await _resolve(self.harness.planner_on(registry))
 
     async def context(self) -> RunContext:
         """A fresh context."""
-        return await _built(self.harness.context())
+        return await _resolve(self.harness.context())
 
     async def registry(self) -> TaskRegistry:
         """A fresh task registry, the harness's own or one in memory; it is closed with the scenario."""
-        opened = await (self._own_registry() if self.harness.open_registry is None else self._given_registry())
+        opened = await (
+            self._open_own_registry() if self.harness.open_registry is None else self._open_given_registry()
+        )
         self._closing.push_async_callback(opened.aclose)
         return opened
 
-    async def _canned(self, name: Canned) -> Planner | None:
-        return None if self.harness.scenario is None else await _built(self.harness.scenario(name))
+    async def _make_canned(self, name: Canned) -> Planner | None:
+        return None if self.harness.scenario is None else await _resolve(self.harness.scenario(name))
 
-    async def _given_registry(self) -> TaskRegistry:
+    async def _open_given_registry(self) -> TaskRegistry:
         assert self.harness.open_registry is not None
-        return await _built(self.harness.open_registry())
+        return await _resolve(self.harness.open_registry())
 
-    async def _own_registry(self) -> TaskRegistry:
+    async def _open_own_registry(self) -> TaskRegistry:
         bus = BUS_DRIVERS.factory("inmem")()
         self._closing.push_async_callback(bus.aclose)
         return await open_tasks(TasksConfig(), RegistryParts(bus=bus))
 
     async def _clean_up(self) -> None:
         assert self.harness.cleanup is not None
-        await _built(self.harness.cleanup())
+        await _resolve(self.harness.cleanup())
 
 
-async def _built(value: T | Awaitable[T]) -> T:
-    """What a factory made, whether it is a plain or a coroutine function."""
+async def _resolve(value: T | Awaitable[T]) -> T:
+    """Return what a factory made, whether it is a plain or a coroutine function."""
     return await value if inspect.isawaitable(value) else value

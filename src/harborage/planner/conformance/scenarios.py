@@ -63,7 +63,7 @@ _WANTED = {
 
 async def next_returns_a_decision(bench: Bench) -> None:
     """A fresh run gets a decision, and no error."""
-    decision = await _asked(await bench.planner(), await bench.context())
+    decision = await _ask(await bench.planner(), await bench.context())
     expect(decision is not None, "next returned None; return a decision, or raise")
     if decision_kind(decision) in DECISION_KINDS:
         check_decision(decision)
@@ -78,7 +78,7 @@ async def the_wake_mode_is_declared(bench: Bench) -> None:
 
 async def the_decision_is_one_of_six(bench: Bench) -> None:
     """A decision is one of the six, and nothing else."""
-    decision = await _asked(await bench.planner(), await bench.context())
+    decision = await _ask(await bench.planner(), await bench.context())
     kind = type(decision).__name__
     expect(decision_kind(decision) in DECISION_KINDS, f"next returned a {kind}, not one of {', '.join(DECISION_KINDS)}")
 
@@ -86,7 +86,7 @@ async def the_decision_is_one_of_six(bench: Bench) -> None:
 async def canned_answers_become_decisions(bench: Bench) -> None:
     """What a model answers when it calls a tool, finishes, or calls several tools becomes the decision it means."""
     for name, wanted in _WANTED.items():
-        decision = await _asked(await bench.canned(name), await bench.context())
+        decision = await _ask(await bench.canned(name), await bench.context())
         kind = decision_kind(decision)
         expect(kind in wanted, f"the canned answer {name} became {kind}, not {' or '.join(wanted)}")
         check_decision(decision)
@@ -108,7 +108,7 @@ async def garbage_is_survived(bench: Bench) -> None:
 async def parallel_calls_are_whole(bench: Bench) -> None:
     """A parallel call has branches, names every tool, and joins in a way that is known; other decisions may come."""
     planner = await bench.canned_or_own(Canned.CALL_PARALLEL)
-    decision = await _asked(planner, await bench.context())
+    decision = await _ask(planner, await bench.context())
     if not isinstance(decision, CallParallel):
         return
     expect(bool(decision.branches), "the parallel call has no branches")
@@ -133,15 +133,15 @@ async def pause_payloads_keep_their_bounds(bench: Bench) -> None:
     """A pause has a known reason, and a payload that is not too deep, too wide or too large."""
     bench.require(Capabilities.CAN_PAUSE)
     planner = await bench.canned_or_own(Canned.PAUSE)
-    decision = await _asked(planner, await bench.context())
+    decision = await _ask(planner, await bench.context())
     if not isinstance(decision, RequestPause):
         raise PromiseBrokenError(f"the planner claims CAN_PAUSE and returned {decision_kind(decision)}")
     expect(decision.reason in PauseReason, f"the pause's reason {decision.reason!r} is unknown")
     payload = decision.payload
     # The depth comes first: measuring something endless would never end.
-    _bound("levels", payload_depth(payload), MAX_PAYLOAD_DEPTH)
-    _bound("keys", payload_keys(payload), MAX_PAYLOAD_KEYS)
-    _bound("bytes of JSON", codec.canonical_size(payload, "payload"), MAX_PAYLOAD_BYTES)
+    _check_bound("levels", payload_depth(payload), MAX_PAYLOAD_DEPTH)
+    _check_bound("keys", payload_keys(payload), MAX_PAYLOAD_KEYS)
+    _check_bound("bytes of JSON", codec.canonical_size(payload, "payload"), MAX_PAYLOAD_BYTES)
 
 
 async def cancelled_runs_finish_as_cancelled(bench: Bench) -> None:
@@ -149,7 +149,7 @@ async def cancelled_runs_finish_as_cancelled(bench: Bench) -> None:
     bench.require(Capabilities.HONOURS_CANCEL_CONTROL)
     planner, context = await bench.planner(), await bench.context()
     context.control = ControlSignals(cancelled=True)
-    decision = await _asked(planner, context)
+    decision = await _ask(planner, context)
     is_cancelled = isinstance(decision, Finish) and decision.reason == FinishReason.CANCELLED
     expect(is_cancelled, f"a cancelled run got {decision!r}, not Finish(cancelled)")
 
@@ -162,7 +162,7 @@ async def one_instance_serves_many_runs(bench: Bench) -> None:
         who = context.quadruple
         context.quadruple = Quadruple(who.tenant_id, who.user_id, who.session_id, f"{who.run_id}-{number}")
     before = asyncio.all_tasks()
-    decisions = await together(*(_asked(planner, context) for context in contexts))
+    decisions = await together(*(_ask(planner, context) for context in contexts))
     for context, decision in zip(contexts, decisions, strict=True):
         _check_own(context, decision)
     for _ in range(_TURNS):
@@ -171,8 +171,8 @@ async def one_instance_serves_many_runs(bench: Bench) -> None:
     expect(not left, f"the planner left tasks running: {', '.join(left)}")
 
 
-async def _asked(planner: Planner, context: RunContext) -> object:
-    """What the planner returned, whatever it is."""
+async def _ask(planner: Planner, context: RunContext) -> object:
+    """Ask the planner, and return whatever it returned."""
     return await planner.next(context)
 
 
@@ -180,11 +180,11 @@ def _check_own(context: RunContext, decision: object) -> None:
     own = context.quadruple.run_id
     expect(decision is not None, f"run {own} got None")
     metadata = decision.metadata if isinstance(decision, Finish) else None
-    told = (metadata or {}).get("run_id", own)
-    expect(told == own, f"run {own} was told that it is {told}")
+    named = (metadata or {}).get("run_id", own)
+    expect(named == own, f"the finish of run {own} names run {named}")
 
 
-def _bound(what: str, found: int, limit: int) -> None:
+def _check_bound(what: str, found: int, limit: int) -> None:
     expect(found <= limit, f"the pause's payload has {found} {what}, at most {limit} are allowed")
 
 
@@ -193,7 +193,7 @@ _RESULT = b'{"answer":"done"}'
 
 
 async def the_planner_is_woken(bench: Bench) -> None:
-    """A planner that spawned a task goes on when the task has ended, in the way it says it is woken."""
+    """A planner that spawned a task continues when the task has ended, woken in the way that it declares."""
     bench.require(Capabilities.WAKE_ROUND_TRIP)
     registry = await bench.registry()
     planner, run = await bench.planner_on(registry), await bench.context()
@@ -204,41 +204,45 @@ async def the_planner_is_woken(bench: Bench) -> None:
         raise PromiseBrokenError(f"the planner claims WAKE_ROUND_TRIP and returned {decision_kind(spawn)}")
     match bench.harness.wake_mode:
         case WakeMode.PUSH | WakeMode.HYBRID:
-            await _pushed(bench, registry, planner, run, spawn)
+            await _wake_by_push(bench, registry, planner, run, spawn)
         case WakeMode.POLL:
-            await _polled(bench, registry, planner, run, spawn)
+            await _wake_by_poll(bench, registry, planner, run, spawn)
         case _ as unreachable:
             assert_never(unreachable)
 
 
-async def _pushed(bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask) -> None:
+async def _wake_by_push(
+    bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask
+) -> None:
     expect(not spawn.spec.retain_turn, "a planner that is woken by push must not keep its turn (retain_turn)")
-    task_id, group_id = await _act(registry, run, spawn)
+    task_id, group_id = await _apply_spawn(registry, run, spawn)
     watch = await registry.watch_group(run.quadruple.identity, group_id)
-    await _complete(registry, run.quadruple, task_id)
-    completion = await _completion(watch, bench.harness.patience_s)
+    await _complete_task(registry, run.quadruple, task_id)
+    completion = await _await_completion(watch, bench.harness.patience_s)
     expect(len(completion.members) == 1, f"the group has {len(completion.members)} members, not one")
     assert run.trajectory is not None
-    run.trajectory.background[group_id] = _background(completion)
+    run.trajectory.background[group_id] = _to_background_result(completion)
     decision = await planner.next(run)
     expect(isinstance(decision, Finish), f"woken with the result, the planner returned {decision_kind(decision)}")
 
 
-async def _polled(bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask) -> None:
+async def _wake_by_poll(
+    bench: Bench, registry: TaskRegistry, planner: Planner, run: RunContext, spawn: SpawnTask
+) -> None:
     expect(bool(spawn.group_id), "a planner that polls must name the group it will look at (group_id)")
-    task_id, _ = await _act(registry, run, spawn)
+    task_id, _ = await _apply_spawn(registry, run, spawn)
     waiting = await planner.next(run)
     if not isinstance(waiting, AwaitTask):
         raise PromiseBrokenError(f"while its task runs, the planner returned {decision_kind(waiting)}, not AwaitTask")
     expect(waiting.task_id != run.quadruple.run_id, "the planner awaits its own run, which would never end")
     expect(waiting.task_id == task_id, f"the planner awaits {waiting.task_id!r}, the spawned task is {task_id!r}")
-    await _complete(registry, run.quadruple, task_id)
-    decision = await _until_it_goes_on(registry, planner, run, bench.harness.patience_s)
+    await _complete_task(registry, run.quadruple, task_id)
+    decision = await _poll_until_decided(registry, planner, run, bench.harness.patience_s)
     check_decision(decision)
 
 
-async def _completion(watch: GroupWatch, patience_s: float) -> GroupCompletion:
-    """How the group ended, which must be well and in time."""
+async def _await_completion(watch: GroupWatch, patience_s: float) -> GroupCompletion:
+    """Return how the group ended, which must be successfully and in time."""
     try:
         async with asyncio.timeout(patience_s):
             completion = await watch.completion()
@@ -249,8 +253,8 @@ async def _completion(watch: GroupWatch, patience_s: float) -> GroupCompletion:
     return completion
 
 
-async def _until_it_goes_on(registry: TaskRegistry, planner: Planner, run: RunContext, patience_s: float) -> Decision:
-    """The first decision that waits for nothing; whatever the planner awaits is awaited, as the runtime does."""
+async def _poll_until_decided(registry: TaskRegistry, planner: Planner, run: RunContext, patience_s: float) -> Decision:
+    """Return the first decision that is no AwaitTask; what the planner awaits is awaited, as the runtime does."""
     try:
         async with asyncio.timeout(patience_s):
             for _ in range(_CALLS):
@@ -264,8 +268,8 @@ async def _until_it_goes_on(registry: TaskRegistry, planner: Planner, run: RunCo
     raise PromiseBrokenError(f"the planner still waits at the {_CALLS}th call after its task has ended")
 
 
-async def _act(registry: TaskRegistry, run: RunContext, spawn: SpawnTask) -> tuple[TaskID, str]:
-    """Carry the spawn out as the runtime does, and note it in the history; there must be one task, whoever made it."""
+async def _apply_spawn(registry: TaskRegistry, run: RunContext, spawn: SpawnTask) -> tuple[TaskID, str]:
+    """Apply the spawn as the runtime does, and record it in the history; there must be one task afterwards."""
     who = run.quadruple
     request = GroupRequest(
         session=who.identity, id=spawn.group_id, owner_task_id=who.run_id, fail_fast=spawn.spec.fail_fast
@@ -283,12 +287,12 @@ async def _act(registry: TaskRegistry, run: RunContext, spawn: SpawnTask) -> tup
     return handle.id, group.id
 
 
-async def _complete(registry: TaskRegistry, who: Quadruple, task_id: TaskID) -> None:
+async def _complete_task(registry: TaskRegistry, who: Quadruple, task_id: TaskID) -> None:
     await registry.mark_running(task_id, who=who)
     await registry.mark_complete(task_id, _RESULT, who=who)
 
 
-def _background(completion: GroupCompletion) -> BackgroundResult:
+def _to_background_result(completion: GroupCompletion) -> BackgroundResult:
     return BackgroundResult(
         group_id=completion.group_id,
         status=str(completion.final_status),

@@ -1,7 +1,7 @@
 """A planner without a model: an ordered list of steps, of which the first that claims a call decides it.
 
-It is the second planner on the seam and the proof that the seam is one: the runtime drives it exactly as it drives a
-planner that asks a model. Write steps of your own by implementing `DecisionTreeStep`.
+The runtime drives it exactly as it drives a planner that asks a model. Write steps of your own by implementing
+`DecisionTreeStep`.
 """
 
 from __future__ import annotations

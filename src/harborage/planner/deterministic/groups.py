@@ -1,4 +1,4 @@
-"""The steps that follow task groups: spawn a task and wait for it, or wait for a group that is there already.
+"""The steps that follow task groups: spawn a task and wait for it, or wait for a group that exists already.
 
 They look and never wait themselves: a group that has not ended yields an `AwaitTask`, and the runtime asks again when
 that task has ended. How far a run has come is remembered in this process, keyed by the whole run, and forgotten when
@@ -52,43 +52,43 @@ S = TypeVar("S")
 
 
 class RunStates(Generic[S]):
-    """One value a run, made by `new` at its first visit.
+    """The state of each run that visits a step, made by `new` at its first visit.
 
-    While it holds any it listens to `registry`, and forgets a run whose own task has ended. A run that has no task
-    there, and ends without a finish, stays until somebody calls `forget`.
+    `registry` reports tasks that have ended, and the state of such a run is dropped. The state of a run without a task
+    that ends without a finish stays until the host calls `forget`.
     """
 
-    __slots__ = ("_new", "_registry", "_runs", "_unlisten")
+    __slots__ = ("_new", "_registry", "_runs", "_unsubscribe")
 
     def __init__(self, registry: TaskRegistry, new: Callable[[], S]) -> None:
         self._registry = registry
         self._new = new
         self._runs: dict[Quadruple, S] = {}
-        self._unlisten: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def of(self, who: Quadruple) -> S:
-        """What is remembered of this run.
+    def get(self, who: Quadruple) -> S:
+        """Return the state of this run, made at its first visit.
 
         Raises:
             RegistryClosedError: it is the first run, and the registry is closed.
         """
         found = self._runs.get(who)
         if found is None:
-            if self._unlisten is None:
-                self._unlisten = self._registry.on_ended(self._on_ended)
+            if self._unsubscribe is None:
+                self._unsubscribe = self._registry.on_ended(self._on_ended)
             found = self._runs[who] = self._new()
         return found
 
     def forget(self, who: Quadruple) -> None:
-        """Remember nothing of this run any more; one that is not known changes nothing."""
+        """Drop the state of this run, if there is one."""
         if self._runs.pop(who, None) is None or self._runs:
             return
-        if self._unlisten is not None:
-            self._unlisten()
-            self._unlisten = None
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def _on_ended(self, task: Task) -> None:
         self.forget(task.identity.identity.with_run(task.id))
@@ -102,10 +102,10 @@ OnResolved: TypeAlias = Callable[[RunContext, tuple[MemberOutcome, ...]], Decisi
 
 @runtime_checkable
 class GroupAwareStep(DecisionTreeStep, Protocol):
-    """A step that follows task groups, and so needs the registry that keeps them."""
+    """A step that follows task groups, and so needs their registry."""
 
     def attach(self, registry: TaskRegistry | None) -> None:
-        """Use this registry; the planner calls it. None only where the registry was a runtime's, which is closed.
+        """Use this registry; the planner calls it, with None when the runtime that lent its registry has closed.
 
         Raises:
             InvalidConfigError: the step is attached to another registry already.
@@ -113,12 +113,12 @@ class GroupAwareStep(DecisionTreeStep, Protocol):
         ...
 
     def forget(self, who: Quadruple) -> None:
-        """Remember nothing of this run any more; it has ended."""
+        """Drop the state of this run, which has ended."""
         ...
 
 
 class _Progress(msgspec.Struct):
-    """How far one run has come at one step."""
+    """The progress of one run at one step."""
 
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     spawn: SpawnTask | None = None
@@ -127,48 +127,48 @@ class _Progress(msgspec.Struct):
 
 
 class _GroupStep:
-    """What the two steps share: one caller of a run at a time, a look at the group, one delivery of how it ended."""
+    """The base of both steps: one call of a run at a time, a look at the group, one delivery of its outcome."""
 
     def __init__(self, on_resolved: OnResolved | None, when: Guard | None) -> None:
         self.on_resolved = on_resolved
         self.when = when
         self._registry: TaskRegistry | None = None
-        self._memory: RunStates[_Progress] | None = None
+        self._states: RunStates[_Progress] | None = None
 
     def attach(self, registry: TaskRegistry | None) -> None:
-        """Use this registry; the planner calls it. None only where the registry was a runtime's, which is closed.
+        """Use this registry; the planner calls it, with None when the runtime that lent its registry has closed.
 
         Raises:
             InvalidConfigError: the step is attached to another registry already.
         """
         if registry is None:
-            self._registry = self._memory = None
+            self._registry = self._states = None
             return
         if self._registry is not None and self._registry is not registry:
             raise InvalidConfigError(f"{self._label}: the step belongs to another task registry; make a step for each")
         if self._registry is None:
             self._registry = registry
-            self._memory = RunStates(registry, _Progress)
+            self._states = RunStates(registry, _Progress)
 
     def forget(self, who: Quadruple) -> None:
-        """Remember nothing of this run any more; it has ended."""
-        if self._memory is not None:
-            self._memory.forget(who)
+        """Drop the state of this run, which has ended."""
+        if self._states is not None:
+            self._states.forget(who)
 
     async def decide(self, run: RunContext) -> StepResult:
-        """The next decision on the way to the end of the group; once that was delivered, the call is left to others.
+        """Return the next decision until the group has ended; after `on_resolved`, leave the call to the next step.
 
         Raises:
             InvalidConfigError: a part of the step is missing, or it belongs to no planner.
-            InvalidDecisionError: `on_resolved` gave no decision.
+            InvalidDecisionError: `on_resolved` returned no decision.
             TaskError: the registry refused.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
         self._check()
-        if self._registry is None or self._memory is None:
-            raise InvalidConfigError(f"{self._label}: no task registry; give the planner one with registry=")
-        progress = self._memory.of(run.quadruple)
+        if self._registry is None or self._states is None:
+            raise InvalidConfigError(f"{self._label}: no task registry; pass one to the planner with registry=")
+        progress = self._states.get(run.quadruple)
         async with progress.lock:
             if progress.is_resolved:
                 return SKIPPED
@@ -188,10 +188,10 @@ class _GroupStep:
     async def _follow(
         self, run: RunContext, registry: TaskRegistry, progress: _Progress, group_id: TaskGroupID, task_id: TaskID
     ) -> Decision:
-        """What `on_resolved` says about a group that has ended, else to await a task of it."""
-        completion = await _peek(registry, run.quadruple, group_id)
+        """Return the decision of `on_resolved` for a group that has ended, else await a task of it."""
+        completion = await _find_completion(registry, run.quadruple, group_id)
         if completion is None:
-            return AwaitTask(await _still_running(registry, run.quadruple, group_id, task_id))
+            return AwaitTask(await _choose_awaited(registry, run.quadruple, group_id, task_id))
         assert self.on_resolved is not None
         decision: Decision | None = await settled(self.on_resolved(run, completion.members))
         progress.is_resolved = True
@@ -203,8 +203,8 @@ class _GroupStep:
 class SpawnAndAwaitStep(_GroupStep):
     """Spawns a task, waits until its group has ended, and lets `on_resolved` decide what follows; then it is done.
 
-    The task and its group are made by the step itself, with an idempotency key that the returned `SpawnTask` carries:
-    a runtime that acts on it finds the task already there. Without `group_id` the task is alone in a group of its own.
+    The step itself makes the task and its group, with an idempotency key that is in the returned `SpawnTask`: a runtime
+    that acts on it finds that the task exists. Without `group_id` the task is alone in a group of its own.
     `step_id` must differ between the steps of one planner. `max_depth` is how deep tasks may spawn tasks, 0 for the
     default; where spawned tasks are planned by this same planner, guard the step with `when`.
     """
@@ -239,29 +239,29 @@ class SpawnAndAwaitStep(_GroupStep):
         return await self._follow(run, registry, progress, progress.spawn.group_id, progress.task_id)
 
     async def _spawn(self, run: RunContext, registry: TaskRegistry, progress: _Progress) -> SpawnTask:
-        """Make the group and its member. After a failure a further visit takes it up again, with the same request."""
+        """Make the group and its member. After a failure the next visit tries again, with the same request."""
         who = run.quadruple
         if progress.spawn is None:
-            progress.spawn = await self._decision(run)
+            progress.spawn = await self._make_decision(run)
         spawn = progress.spawn
         await check_spawn_depth(registry, who, self.max_depth)
-        group = await registry.resolve_or_create_group(_group_request(who, spawn), who=who)
+        group = await registry.resolve_or_create_group(_make_group_request(who, spawn), who=who)
         handle = await registry.spawn(spawn_request(who, spawn, spawn.idempotency_key, group.id))
         if group.status is GroupStatus.OPEN:
             await registry.seal_group(group.id, who=who)
         progress.task_id = handle.id
         return spawn
 
-    async def _decision(self, run: RunContext) -> SpawnTask:
+    async def _make_decision(self, run: RunContext) -> SpawnTask:
         assert self.spec_builder is not None
-        key = _key(run.quadruple, self.step_id)
+        key = _make_key(run.quadruple, self.step_id)
         spawn = SpawnTask(str(self.kind), await settled(self.spec_builder(run)), self.group_id or f"group-{key}", key)
         check_decision(spawn)
         return spawn
 
 
 class WatchGroupStep(_GroupStep):
-    """Waits until a group that somebody else made has ended, and lets `on_resolved` decide what follows.
+    """Waits until a group that was made elsewhere has ended, and lets `on_resolved` decide what follows.
 
     `owner_task_id` is the task to await meanwhile; once that has ended it is another member of the group.
     """
@@ -288,13 +288,13 @@ class WatchGroupStep(_GroupStep):
         return await self._follow(run, registry, progress, self.group_id, self.owner_task_id)
 
 
-def _key(who: Quadruple, step_id: str) -> str:
-    """One key for this step of this run. Group ids are shared by all tenants, so the whole identity is in it."""
+def _make_key(who: Quadruple, step_id: str) -> str:
+    """Return the key of this step of this run. Group ids are shared by all tenants, so the whole identity is in it."""
     parts = [who.tenant_id, who.user_id, who.session_id, who.run_id, step_id]
     return f"deterministic-{sha256(codec.encode(parts)).hexdigest()}"
 
 
-def _group_request(who: Quadruple, spawn: SpawnTask) -> GroupRequest:
+def _make_group_request(who: Quadruple, spawn: SpawnTask) -> GroupRequest:
     return GroupRequest(
         session=who.identity,
         id=spawn.group_id,
@@ -305,17 +305,17 @@ def _group_request(who: Quadruple, spawn: SpawnTask) -> GroupRequest:
     )
 
 
-async def _peek(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID) -> GroupCompletion | None:
+async def _find_completion(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID) -> GroupCompletion | None:
     watch = await registry.watch_group(who.identity, group_id)
     completion = watch.peek()
     watch.cancel()
     return completion
 
 
-async def _still_running(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID, wanted: TaskID) -> TaskID:
-    """The task to await: `wanted`, or once that has ended another member of the group that has not.
+async def _choose_awaited(registry: TaskRegistry, who: Quadruple, group_id: TaskGroupID, wanted: TaskID) -> TaskID:
+    """Return the task to await: `wanted`, or once that has ended another member of the group that still runs.
 
-    Awaiting a task that has ended would bring the planner back at once, and burn the run's steps.
+    Awaiting a task that has ended would ask the planner again at once, and use up the run's steps.
     """
     if not await _has_ended(registry, who, wanted):
         return wanted

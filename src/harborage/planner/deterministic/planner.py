@@ -1,4 +1,4 @@
-"""The walk: identity, steering, then the steps in order until one claims the call."""
+"""The planner over a decision tree: identity and controls first, then the steps in order until one claims the call."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ FROM_RUNTIME: Final = FromRuntime.FROM_RUNTIME
 class DeterministicPlanner:
     """Decides by `steps`, of which the first that claims a call decides it; no model is asked.
 
-    Steps that follow task groups need the `registry` that keeps them, or `FROM_RUNTIME`: then they use that of the
-    runtime which the planner is given to, one runtime at a time. An instance may serve any number of runs at once.
+    Steps that follow task groups need their `registry`, or `FROM_RUNTIME`: then they use that of the runtime that the
+    planner is passed to, one runtime at a time. An instance may serve any number of runs at once.
 
     Raises:
         InvalidConfigError: no steps; one that is no step; a step that follows groups without a registry; two spawning
@@ -55,20 +55,20 @@ class DeterministicPlanner:
     ) -> None:
         self._steps = tuple(steps)
         self._name = name or DEFAULT_NAME
-        _check(self._steps)
+        _check_steps(self._steps)
         self._group_aware = tuple(step for step in self._steps if isinstance(step, GroupAwareStep))
         for step in self._group_aware:
             if registry is None:
                 raise InvalidConfigError(
                     f"planner/deterministic: {type(step).__name__} follows task groups; pass registry=FROM_RUNTIME, "
-                    "or the registry that keeps them"
+                    "or the registry of the groups"
                 )
             if not isinstance(registry, FromRuntime):
                 step.attach(registry)
         self._is_attachable = isinstance(registry, FromRuntime)
 
     def attach_registry(self, registry: TaskRegistry | None) -> None:
-        """Use this registry where the steps were promised the runtime's; None when it is closed. The runtime calls it.
+        """Use this registry in place of `FROM_RUNTIME`; None when it is closed. The runtime calls this.
 
         Raises:
             InvalidConfigError: the steps use the registry of another runtime, which is open still.
@@ -79,18 +79,18 @@ class DeterministicPlanner:
 
     @property
     def name(self) -> str:
-        """What people call this planner."""
+        """The planner's name."""
         return self._name
 
     def wake_mode(self) -> WakeMode:
-        """`poll`: a step that waits for a group looks at it whenever it is asked."""
+        """`poll`: a step that waits for a group looks at it at every call."""
         return WakeMode.POLL
 
     async def next(self, run: RunContext) -> Decision:
-        """The decision of the first step that claims the call.
+        """Return the decision of the first step that claims the call.
 
-        A cancelled run finishes as `cancelled` before any step is asked; when nobody claims the call, it finishes as
-        `no_path`.
+        A cancelled run finishes as `cancelled` before any step is asked; when no step claims the call, the run finishes
+        as `no_path`.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled.
@@ -105,21 +105,21 @@ class DeterministicPlanner:
                 FinishReason.CANCELLED, metadata={"steering": "cancelled", "run_id": who.run_id}
             )
         else:
-            decision = await self._walk(run)
+            decision = await self._ask_steps(run)
         if isinstance(decision, Finish):
             self.forget(who)
         return decision
 
     def forget(self, who: Quadruple) -> None:
-        """Remember nothing of this run any more.
+        """Drop the state of this run in all steps.
 
-        A finish does this, and so does the end of the run's task in the registry. A host whose runs have no tasks there
-        calls it for a run that ends in any other way.
+        A finish does this, and so does the end of the run's task in the registry. A host whose runs have no tasks calls
+        it for a run that ends in any other way.
         """
         for step in self._group_aware:
             step.forget(who)
 
-    async def _walk(self, run: RunContext) -> Decision:
+    async def _ask_steps(self, run: RunContext) -> Decision:
         for index, step in enumerate(self._steps):
             try:
                 decision, is_claimed = await step.decide(run)
@@ -135,7 +135,7 @@ class DeterministicPlanner:
         return Finish(FinishReason.NO_PATH, metadata=metadata)
 
 
-def _check(steps: tuple[DecisionTreeStep, ...]) -> None:
+def _check_steps(steps: tuple[DecisionTreeStep, ...]) -> None:
     if not steps:
         raise InvalidConfigError("planner/deterministic: no steps; a tree needs at least one")
     for index, step in enumerate(steps):
@@ -145,4 +145,4 @@ def _check(steps: tuple[DecisionTreeStep, ...]) -> None:
             )
     ids = [step.step_id for step in steps if isinstance(step, SpawnAndAwaitStep)]
     if len(set(ids)) < len(ids):
-        raise InvalidConfigError("planner/deterministic: two spawning steps share a step_id; give each one its own")
+        raise InvalidConfigError("planner/deterministic: two spawning steps share a step_id; use one id for each")

@@ -1,7 +1,7 @@
 """The steps that need nothing but the run: call a tool, finish, pause.
 
-A step is asked at every planner call until one claims it, so a step without a guard claims every call. Steps are shared
-by all runs and keep nothing about any of them.
+Every planner call asks the steps in order until one claims it, so a step without a guard claims every call. Steps are
+shared by all runs and hold no state of any of them.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ __all__ = [
 ]
 
 Guard: TypeAlias = Callable[[RunContext], bool | Awaitable[bool]]
-"""Says whether a step is for this call; a step without one is for every call. Plain or async, like every builder."""
+"""Returns whether a step claims this call; a step without a guard claims every call. Plain or async."""
 
 StepResult: TypeAlias = tuple[Decision | None, bool]
-"""A decision and True from a step that claims the call; None and False from one that leaves it to the next."""
+"""A decision and True from a step that claims the call; None and False from one that leaves it."""
 
 SKIPPED: Final[StepResult] = (None, False)
 
 
 @runtime_checkable
 class DecisionTreeStep(Protocol):
-    """One step of a decision tree. Never: keeps anything about a run that is not keyed by the whole run."""
+    """One step of a decision tree. Never: holds state of a run that is not keyed by the whole run."""
 
     async def decide(self, run: RunContext) -> StepResult:
-        """`(decision, True)` to claim the call, `(None, False)` to leave it to the next step.
+        """Return `(decision, True)` to claim the call, `(None, False)` to leave it to the next step.
 
         Raises:
-            Exception: the step failed, and with it the run; nothing is skipped in silence.
+            Exception: the step failed, and with it the run; a failing step is never skipped.
         """
         ...
 
@@ -62,10 +62,10 @@ class CallToolStep(msgspec.Struct, frozen=True):
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> StepResult:
-        """The call.
+        """Return the call.
 
         Raises:
-            InvalidConfigError: the tool or the builder is missing, or the builder gave something else.
+            InvalidConfigError: the tool or the builder is missing, or the builder returned another type.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
@@ -73,7 +73,7 @@ class CallToolStep(msgspec.Struct, frozen=True):
             raise InvalidConfigError("CallToolStep: tool is empty; name the tool to call")
         if self.args_builder is None:
             raise InvalidConfigError("CallToolStep: args_builder is missing; return b'{}' for a call without arguments")
-        return CallTool(self.tool, _json(await settled(self.args_builder(run)))), True
+        return CallTool(self.tool, _encode_args(await settled(self.args_builder(run)))), True
 
 
 class FinishStep(msgspec.Struct, frozen=True):
@@ -85,10 +85,10 @@ class FinishStep(msgspec.Struct, frozen=True):
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> StepResult:
-        """The finish; without builder and run id its metadata is None.
+        """Return the finish; without builder and run id its metadata is None.
 
         Raises:
-            InvalidConfigError: the reason is none of a finish's reasons.
+            InvalidConfigError: the reason is unknown.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
@@ -108,7 +108,7 @@ class PauseStep(msgspec.Struct, frozen=True):
     """Asks for a pause, with an empty payload unless there is a builder.
 
     Without a guard it pauses again at every step. `run.trajectory.resume_hint` has the answer at the one call after it
-    came: let another step claim that call, and the guard see by the history that it has done so.
+    arrived: let another step claim that call, and let the guard see in the history that it did.
     """
 
     reason: PauseReason | str = ""
@@ -116,10 +116,10 @@ class PauseStep(msgspec.Struct, frozen=True):
     when: Guard | None = None
 
     async def decide(self, run: RunContext) -> StepResult:
-        """The request.
+        """Return the request.
 
         Raises:
-            InvalidConfigError: the reason is none of a pause's reasons.
+            InvalidConfigError: the reason is unknown.
         """
         if not await is_claimed(self.when, run):
             return SKIPPED
@@ -132,11 +132,11 @@ class PauseStep(msgspec.Struct, frozen=True):
 
 
 async def is_claimed(when: Guard | None, run: RunContext) -> bool:
-    """Whether a step with this guard is for the call."""
+    """Whether a step with this guard claims the call."""
     return when is None or bool(await settled(when(run)))
 
 
-def _json(args: object) -> bytes:
+def _encode_args(args: object) -> bytes:
     match args:
         case bytes():
             return args

@@ -1,9 +1,8 @@
 """The reference planner that asks a model: `ReActPlanner(client)`, and the prompt it uses.
 
-It stands on the same seam as every other planner and imports nothing that one from outside could not. Files, in the
-order of a step: `planner` (the step), `prompt` with `sections`, `blocks`, `replay` and `toolbox` (the request),
-`projection` (the answer), `feedback` and `guidance` (what the next prompt says about it), `memo` (where the parts of
-the prompt that stay the same are kept).
+It uses the same seam as every other planner and imports nothing that a third-party planner could not. Files, in the
+order of a step: `planner` (the step), `prompt` with `blocks`, `transcript`, `observations` and `tools` (the request),
+`projection` (the answer), `guidance` (what the next prompt says about mistakes).
 """
 
 from __future__ import annotations

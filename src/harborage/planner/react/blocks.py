@@ -34,7 +34,7 @@ MANIFEST_ROWS: Final = 20
 
 
 class _Frame:
-    """The wrapper of one kind of data: its tag, what it is, and the rules for reading it."""
+    """The frame wrap one kind of data: its tag, what it is, and the rules for reading it."""
 
     __slots__ = ("_head", "_tag")
 
@@ -43,16 +43,16 @@ class _Frame:
         numbered = (f"{number}. {rule}" for number, rule in enumerate(rules, start=1))
         self._head = "\n".join((f"<{tag}>", intro, *numbered))
 
-    def around(self, body: str, inner: str) -> str:
-        """`body` in this frame, below the rules."""
+    def wrap(self, body: str, inner: str) -> str:
+        """Return `body` in this frame, below the rules."""
         tag = self._tag
         # Both tags of a frame begin alike. In JSON `<\/` is `</`, so the data stays what it was.
-        kept_in = body.replace(f"</{tag}", f"<\\/{tag}")
-        return f"{self._head}\n<{tag}_{inner}>\n{kept_in}\n</{tag}_{inner}>\n</{tag}>"
+        escaped = body.replace(f"</{tag}", f"<\\/{tag}")
+        return f"{self._head}\n<{tag}_{inner}>\n{escaped}\n</{tag}_{inner}>\n</{tag}>"
 
-    def around_json(self, tier: str, value: Any) -> str:
-        """`value` as JSON in this frame; `tier` names it when it has no JSON form."""
-        return self.around(_json(tier, value), "json")
+    def wrap_json(self, tier: str, value: Any) -> str:
+        """Return `value` as JSON in this frame; `tier` names it in the error when it has no JSON form."""
+        return self.wrap(_encode(tier, value), "json")
 
 
 _MEMORY_RULES: Final = (
@@ -112,29 +112,29 @@ _INJECTED: Final = _Frame("injected_context", "Context that was added while the 
 
 
 def render_context_blocks(run: RunContext, *, can_fetch: bool = True) -> Iterator[str]:
-    """The texts of the blocks that this run has content for, in their order; `can_fetch`: the model can read artifacts.
+    """Yield the texts of the blocks that this run has content for; `can_fetch`: the model can read artifacts.
 
     Raises:
         MemoryBlockUnserializableError: a block cannot become JSON; it names the block.
     """
     memory = run.memory_blocks or _NO_MEMORY
     if memory.external is not None:
-        yield _EXTERNAL.around_json("external", memory.external)
+        yield _EXTERNAL.wrap_json("external", memory.external)
     if memory.conversation is not None:
-        yield _CONVERSATION.around_json("conversation", memory.conversation)
+        yield _CONVERSATION.wrap_json("conversation", memory.conversation)
     if run.skills_context:
-        yield _SKILLS.around_json("skills", list(run.skills_context))
+        yield _SKILLS.wrap_json("skills", list(run.skills_context))
     if artifacts := run.session_artifacts if run.artifacts_at_start is None else run.artifacts_at_start:
         frame = _ARTIFACTS if can_fetch else _UNREADABLE_ARTIFACTS
-        yield frame.around(_rows(artifacts, can_fetch), "list")
+        yield frame.wrap(_render_rows(artifacts, can_fetch), "list")
     if run.llm_context:
-        yield _CALLER.around_json("llm_context", run.llm_context)
+        yield _CALLER.wrap_json("llm_context", run.llm_context)
 
 
 def render_changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
-    """The text for the artifacts that came or went since the run's first step, empty when none did.
+    """Return the text for the artifacts that came or went since the run's first step, empty when none did.
 
-    It stands behind the history: in the block of all artifacts it would change what the provider has kept.
+    It comes after the history: in the block of all artifacts it would invalidate the provider's cache.
     """
     if run.artifacts_at_start is None or run.session_artifacts is run.artifacts_at_start:
         return ""
@@ -144,45 +144,45 @@ def render_changed_artifacts(run: RunContext, *, can_fetch: bool = True) -> str:
     if not (came or gone):
         return ""
     frame = _NEW_ARTIFACTS if can_fetch else _NEW_UNREADABLE_ARTIFACTS
-    rows = [_rows(came, can_fetch)] if came else []
+    rows = [_render_rows(came, can_fetch)] if came else []
     if gone:
         more = f" and {len(gone) - MANIFEST_ROWS} more" if len(gone) > MANIFEST_ROWS else ""
         rows.append(f"No longer there: {', '.join(gone[:MANIFEST_ROWS])}{more}")
-    return frame.around("\n".join(rows), "list")
+    return frame.wrap("\n".join(rows), "list")
 
 
 def render_injected_context(payload: Any) -> str:
-    """The text for context that a control brought in.
+    """Return the text for context that a control injected.
 
     Raises:
         MemoryBlockUnserializableError: it cannot become JSON.
     """
-    return _INJECTED.around_json("injected_context", payload)
+    return _INJECTED.wrap_json("injected_context", payload)
 
 
 def render_resume_answer(answer: Any) -> str:
-    """The text that tells the model with which answer the run went on after a pause.
+    """Return the text for the answer with which the run was resumed after a pause.
 
     Raises:
         MemoryBlockUnserializableError: the answer cannot become JSON.
     """
-    return f"The run was paused and went on with this answer:\n{_json('resume_hint', answer)}"
+    return f"The run was paused and went on with this answer:\n{_encode('resume_hint', answer)}"
 
 
 def render_background_results(results: Sequence[str]) -> str:
-    """The text for background groups that have ended; each of `results` is a group's id and result as JSON members."""
-    return _BACKGROUND.around(f'{{"background_resolved":{{{",".join(results)}}}}}', "json")
+    """Return the text for background groups that have ended; each of `results` is a group's id and result as JSON."""
+    return _BACKGROUND.wrap(f'{{"background_resolved":{{{",".join(results)}}}}}', "json")
 
 
-def _rows(entries: Sequence[ArtifactManifestEntry], can_fetch: bool) -> str:
-    rows = [_row(entry) for entry in entries[:MANIFEST_ROWS]]
+def _render_rows(entries: Sequence[ArtifactManifestEntry], can_fetch: bool) -> str:
+    rows = [_render_row(entry) for entry in entries[:MANIFEST_ROWS]]
     more = len(entries) - MANIFEST_ROWS
     if more > 0:
         rows.append(f"+{more} more" + (f"; any of them can be read with {render_fetch_call('…')}" if can_fetch else ""))
     return "\n".join(rows)
 
 
-def _row(entry: ArtifactManifestEntry) -> str:
+def _render_row(entry: ArtifactManifestEntry) -> str:
     named = f" · {one_line(entry.filename)}" if entry.filename else ""
     mime = one_line(entry.mime) or "application/octet-stream"
     provenance = one_line(entry.provenance) or "unknown"
@@ -192,7 +192,7 @@ def _row(entry: ArtifactManifestEntry) -> str:
 _NO_MEMORY: Final = MemoryBlocks()
 
 
-def _json(tier: str, value: Any) -> str:
+def _encode(tier: str, value: Any) -> str:
     try:
         return codec.encode_text(value, tier)
     except codec.UnserializableError as error:
@@ -206,11 +206,11 @@ _MICRO: Final = 1_000_000
 
 
 def render_limit_warning(budget: Budget, now: datetime) -> str:
-    """What is left of each limit that is nearly reached, with what to do about it; empty far from all limits.
+    """Return what is left of each limit that is nearly reached, and what to do; empty far from all limits.
 
     Near are the last three steps, the last fifth of tokens, tool calls and cost, and the last minute.
     """
-    left = ", ".join(_left(budget, now))
+    left = ", ".join(_list_remaining(budget, now))
     if not left:
         return ""
     return (
@@ -219,24 +219,24 @@ def render_limit_warning(budget: Budget, now: datetime) -> str:
     )
 
 
-def _left(budget: Budget, now: datetime) -> Iterator[str]:
+def _list_remaining(budget: Budget, now: datetime) -> Iterator[str]:
     if 0 <= budget.hop_budget <= _LAST_STEPS:
-        yield _counted(budget.hop_budget, "step") + (" (this one included)" if budget.hop_budget else "")
+        yield _render_count(budget.hop_budget, "step") + (" (this one included)" if budget.hop_budget else "")
     if _is_near(budget.call_cap, budget.calls_made):
-        yield _counted(max(0, budget.call_cap - budget.calls_made), "tool call")
+        yield _render_count(max(0, budget.call_cap - budget.calls_made), "tool call")
     if _is_near(budget.token_cap, budget.tokens_spent):
-        yield _counted(max(0, budget.token_cap - budget.tokens_spent), "token")
+        yield _render_count(max(0, budget.token_cap - budget.tokens_spent), "token")
     if _is_near(budget.cost_cap, budget.cost_spent):
         yield f"${max(0, budget.cost_cap - budget.cost_spent) / _MICRO:.4f} of ${budget.cost_cap / _MICRO:.4f}"
     if budget.deadline is not None:
         seconds = (budget.deadline - now).total_seconds()
         if seconds <= _LAST_SECONDS:
-            yield _counted(max(0, int(seconds)), "second")
+            yield _render_count(max(0, int(seconds)), "second")
 
 
 def _is_near(cap: int, spent: int) -> bool:
     return cap > 0 and cap - spent <= cap * _LAST_SHARE
 
 
-def _counted(number: int, noun: str) -> str:
+def _render_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,7 +1,7 @@
 """The run's repair counters, and what the prompt says to a model that keeps making the same mistake.
 
 Each step counts the mistakes that its model made; the next prompt points them out, more firmly each time and never at
-greater length. Whether the texts are sent, and their event, is the prompt builder's business.
+greater length. The prompt builder decides whether to send the texts, and publishes their event.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CRITICAL_MULTI_ACTION_GUIDANCE: Final = (
 
 
 class RepairTier(StrEnum):
-    """How firmly a mistake is pointed out: not at all, then by one, two, and three or more in a row."""
+    """How firmly a mistake is pointed out: not at all, then for one, two, and three or more in a row."""
 
     NONE = ""
     REMINDER = "reminder"
@@ -84,7 +84,7 @@ class RepairTier(StrEnum):
 
 
 class GuidanceLine(msgspec.Struct, frozen=True):
-    """One line of guidance: which counter asked for it, how high that stands, and what is said."""
+    """One line of guidance: its counter, the count, and the text for the model."""
 
     tier: RepairTier
     counter: str
@@ -110,7 +110,7 @@ _MULTI_ACTION: Final = {
 
 
 def repair_tier(count: int) -> RepairTier:
-    """The tier for a counter that stands at `count`."""
+    """Return the tier for a counter's value."""
     match count:
         case 1:
             return RepairTier.REMINDER
@@ -123,7 +123,7 @@ def repair_tier(count: int) -> RepairTier:
 
 
 def select_guidance(counters: RepairCounters | None) -> list[GuidanceLine]:
-    """The lines that the counters ask for, in a fixed order; they are read and never changed."""
+    """Return the lines for the counters in a fixed order; the counters are not changed."""
     return [] if counters is None else list(_lines(counters))
 
 
@@ -139,7 +139,7 @@ def _lines(counters: RepairCounters) -> Iterator[GuidanceLine]:
 
 
 def update_counters(counters: RepairCounters | None, decision: Decision, repaired: RepairSignals) -> None:
-    """Count what this step had to repair; what it did not have to repair starts from zero again."""
+    """Count what this step had to repair, and reset the counters of what it did not have to repair."""
     if counters is None:
         return
     counters.args_repair = counters.args_repair + 1 if repaired.args_repaired else 0
@@ -152,9 +152,9 @@ def update_counters(counters: RepairCounters | None, decision: Decision, repaire
 
 
 def count_declarative_outcome(run: RunContext) -> bool:
-    """Count what the last step's declarative action reports to have been wrong; whether there was anything.
+    """Count the mistakes that the last step's declarative action reports, and return whether there were any.
 
-    Only the last step is looked at, and only if it is a lone call of that tool. Never: fails.
+    Only the last step counts, and only if it is a lone call of that tool. Never: fails.
     """
     counters = run.repair_counters
     if counters is None or run.trajectory is None or not run.trajectory.steps:
@@ -166,11 +166,11 @@ def count_declarative_outcome(run: RunContext) -> bool:
     if seen is None:
         seen = to_object(step.observation) or {}
     outcome = to_object(seen.get("repair_outcome"))
-    return False if outcome is None else _count(counters, outcome)
+    return False if outcome is None else _count_mistakes(counters, outcome)
 
 
 def count_refused_args(run: RunContext) -> bool:
-    """Count a last step whose call was refused for its arguments; whether it was. One that fits settles the count."""
+    """Count a last step whose arguments were refused, and return whether they were; a step that fits resets this."""
     counters = run.repair_counters
     if counters is None or run.trajectory is None:
         return False
@@ -188,12 +188,12 @@ def _has_refused_args(step: Step) -> bool:
 
 
 def is_tool_call(decision: Decision) -> bool:
-    """Whether the decision calls tools, so that what was wrong with the last call is not settled yet."""
+    """Whether the decision calls tools, so that it may be another attempt of a refused call."""
     return isinstance(decision, CallTool | CallParallel)
 
 
 def is_declarative_action(decision: Decision) -> bool:
-    """Whether the decision calls the declarative action, alone or in any branch."""
+    """Whether the decision calls the declarative action, alone or in a branch."""
     match decision:
         case CallTool(tool=tool):
             return tool == DECLARATIVE_ACTION_TOOL_NAME
@@ -203,7 +203,7 @@ def is_declarative_action(decision: Decision) -> bool:
             return False
 
 
-def _count(counters: RepairCounters, outcome: dict[str, object]) -> bool:
+def _count_mistakes(counters: RepairCounters, outcome: dict[str, object]) -> bool:
     is_counted = False
     for reported, counter in (
         ("args_repaired", "args_repair"),

@@ -70,14 +70,14 @@ DRIVER_NAME: Final = "react"
 """The planner's name in configuration."""
 
 DEFAULT_MAX_STEPS: Final = 12
-"""Steps in a history from which on the planner ends the run, unless told otherwise."""
+"""The number of steps in a history at which the planner ends the run, by default."""
 
 _ARGS_SHOWN_BYTES: Final = 512
 _NOTHING_REPAIRED: Final = RepairSignals()
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What asking the model came to: its last answer, the decision in it, and what had to be repaired."""
+    """The model's last answer, the decision in it, and what had to be repaired."""
 
     response: CompleteResponse
     projected: Projected
@@ -85,7 +85,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Counted(NamedTuple):
-    """Which reports of the last step were counted: those of a declarative action, and arguments that were refused."""
+    """Which mistakes of the last step were counted: those of a declarative action, and refused arguments."""
 
     declarative: bool
     refused: bool
@@ -95,12 +95,13 @@ class ReActPlanner:
     """Asks a model with native tool calls for each step. One instance serves any number of runs at once.
 
     `max_steps` is the length of a history at which a run ends with `no_path`, after a last turn in which the model may
-    only answer; a run that may take fewer steps ends when it has used those. `repair_attempts`,
-    `max_consecutive_arg_failures` and `arg_fill_enabled` bound how often an answer that means no decision is asked for
-    again within its step; with `arg_fill_enabled=False` it fails the run instead. `prompt_builder` replaces the
-    built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and `system_prompt_extra`.
-    `parallel_tool_calls=False` makes the calls of one answer one after the other. `system_prompt` replaces the built-in
-    sections up to the list of tools. A number that is not positive and an empty text mean the default.
+    only answer; a run with fewer steps of its own ends when it has used those. `repair_attempts`,
+    `max_consecutive_arg_failures` and `arg_fill_enabled` limit how often the model is asked again within a step after
+    an answer that means no decision; with `arg_fill_enabled=False` such an answer fails the run. `prompt_builder`
+    replaces the built-in prompt, and with it `reasoning_replay`, `max_tool_examples_per_tool` and
+    `system_prompt_extra`. `parallel_tool_calls=False` makes the calls of one answer one after the other.
+    `system_prompt` replaces the built-in sections up to the list of tools. A number that is not positive and an empty
+    text mean the default.
 
     Raises:
         InvalidConfigError: there is no client, or the replay mode is unknown.
@@ -146,12 +147,12 @@ class ReActPlanner:
 
     @property
     def ends_at_step_limit(self) -> bool:
-        """True: asked once more when the run has used its steps, it finishes."""
+        """True: when it is called once more after the last step of a run, it finishes."""
         return True
 
     @property
     def steps_taken(self) -> int:
-        """How many decisions this instance has given, over all runs; runs it ended at a limit do not count."""
+        """How many decisions this instance has returned, over all runs; finishes at a limit do not count."""
         return self._steps_taken
 
     def wake_mode(self) -> WakeMode:
@@ -159,7 +160,7 @@ class ReActPlanner:
         return WakeMode.PUSH
 
     async def next(self, run: RunContext) -> Decision:
-        """The decision for this step.
+        """Return the decision for this step.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled; the model is not called.
@@ -171,45 +172,45 @@ class ReActPlanner:
         raise_if_cancelled()
         require_identity(run, "the react planner")
         if not has_steps_left(run, self._max_steps):
-            return await self._out_of_steps(run)
+            return await self._finish_at_limit(run)
         ended = finish_if_stopped(run)
         if ended is not None:
             return ended
         was_refused = count_refused_args(run)
         counted = _Counted(count_declarative_outcome(run), was_refused)
-        decision = self._queued(run, counted) if run.pending_tool_calls else await self._asked(run, counted)
+        decision = self._take_pending_call(run, counted) if run.pending_tool_calls else await self._decide(run, counted)
         self._steps_taken += 1
         return decision
 
-    async def _out_of_steps(self, run: RunContext) -> Finish:
-        """The finish of a run without steps, with what its model has to say at the end; a stopped run is not asked."""
+    async def _finish_at_limit(self, run: RunContext) -> Finish:
+        """Return the finish of a run without steps left, with its model's last answer; a stopped run asks no model."""
         answer = None
         if finish_if_stopped(run) is None:
-            answer = await call_model(run, self._client, require_answer(self._request(run)))
-            _note(run, answer)
+            answer = await call_model(run, self._client, require_answer(self._make_request(run)))
+            _report(run, answer)
         return finish_at_step_limit(run, self._max_steps, answer)
 
-    def _queued(self, run: RunContext, counted: _Counted) -> Decision:
-        """The call that waits longest, made without asking the model."""
+    def _take_pending_call(self, run: RunContext, counted: _Counted) -> Decision:
+        """Return the first call that is left from an earlier answer, without asking the model."""
         head, *rest = run.pending_tool_calls
         decision = CallTool(head.name, head.args, head.call_id)
-        _count(run, decision, _NOTHING_REPAIRED, counted)
-        _announce(run, decision, "")
+        _update_counters(run, decision, _NOTHING_REPAIRED, counted)
+        _publish_decision(run, decision, "")
         if run.on_pending_tool_calls is not None:
             run.on_pending_tool_calls(tuple(rest))
         return decision
 
-    async def _asked(self, run: RunContext, counted: _Counted) -> Decision:
-        answer = await self._answer(run, self._request(run))
+    async def _decide(self, run: RunContext, counted: _Counted) -> Decision:
+        answer = await self._ask_model(run, self._make_request(run))
         decision, response = answer.projected.decision, answer.response
         if run.on_pending_tool_calls is not None:
             run.on_pending_tool_calls(answer.projected.pending)
-        _count(run, decision, answer.repaired, counted)
-        _announce(run, decision, response.reasoning)
-        _note(run, response)
+        _update_counters(run, decision, answer.repaired, counted)
+        _publish_decision(run, decision, response.reasoning)
+        _report(run, response)
         return decision
 
-    def _request(self, run: RunContext) -> CompleteRequest:
+    def _make_request(self, run: RunContext) -> CompleteRequest:
         known = find_discovered_tools(run)
         shown = run
         if known:
@@ -219,25 +220,25 @@ class ReActPlanner:
         is_parallel = self._is_parallel and run.hints.max_parallel != 1
         return with_stream(built, run.on_chunk, tools=declare_tools(shown), parallel_tool_calls=is_parallel)
 
-    async def _answer(self, run: RunContext, request: CompleteRequest) -> _Answer:
-        """The model's usable answer. One that means no decision is told to the model and asked for again, in bounds."""
-        slips = Attempts(self._limits)
+    async def _ask_model(self, run: RunContext, request: CompleteRequest) -> _Answer:
+        """Ask the model until its answer means a decision; correct it after one that does not, within the limits."""
+        attempts = Attempts(self._limits)
         asked = request
         while True:
             response = await call_model(run, self._client, asked)
-            slips.attempts += 1
+            attempts.attempts += 1
             try:
-                return _Answer(response, self._projected(run, response), slips.signals)
+                return _Answer(response, self._project(run, response), attempts.signals)
             except UnusableCallError as error:
                 if not self._limits.arg_fill_enabled:
                     raise
-                slips.note(str(error), error.slip)
-                if not slips.may_ask:
-                    return _Answer(response, Projected(slips.give_up(run)), slips.signals)
-                asked = add_correction(request, response.content, _correction(response, error))
+                attempts.note(str(error), error.mistake)
+                if not attempts.may_ask:
+                    return _Answer(response, Projected(attempts.give_up(run)), attempts.signals)
+                asked = add_correction(request, response.content, _render_correction(response, error))
                 reset_stream(run)
 
-    def _projected(self, run: RunContext, response: CompleteResponse) -> Projected:
+    def _project(self, run: RunContext, response: CompleteResponse) -> Projected:
         most = run.hints.max_parallel if run.hints.max_parallel > 0 else ABSOLUTE_MAX_PARALLEL
         return project(response, is_parallel=self._is_parallel, most_parallel=most)
 
@@ -291,21 +292,21 @@ def _replay_mode(configured: str) -> ReasoningReplayMode:
     return ReasoningReplayMode(configured or ReasoningReplayMode.NEVER)
 
 
-def _count(run: RunContext, decision: Decision, repaired: RepairSignals, counted: _Counted) -> None:
-    # What the last step reported would be forgotten by the very call that tries it again.
+def _update_counters(run: RunContext, decision: Decision, repaired: RepairSignals, counted: _Counted) -> None:
+    # The call that tries again must not reset the count of the mistakes that the last step reported.
     is_open = counted.declarative and is_declarative_action(decision)
     if not is_open and not (counted.refused and is_tool_call(decision)):
         update_counters(run.repair_counters, decision, repaired)
 
 
-def _note(run: RunContext, response: CompleteResponse) -> None:
+def _report(run: RunContext, response: CompleteResponse) -> None:
     if run.on_reasoning is not None:
         run.on_reasoning(response.reasoning)
     if run.on_assistant_content is not None:
         run.on_assistant_content(response.content)
 
 
-def _announce(run: RunContext, decision: Decision, reasoning: str) -> None:
+def _publish_decision(run: RunContext, decision: Decision, reasoning: str) -> None:
     decided = DecisionPayload(
         identity=run.quadruple,
         decision_kind=decision_kind(decision),
@@ -317,15 +318,15 @@ def _announce(run: RunContext, decision: Decision, reasoning: str) -> None:
     publish(run, EventType.PLANNER_DECISION, decided)
 
 
-def _correction(response: CompleteResponse, error: UnusableCallError) -> str:
-    """What the model is told about an answer of which nothing was done."""
-    calls = "\n".join(f"- {_shown_call(call)}" for call in response.tool_calls)
+def _render_correction(response: CompleteResponse, error: UnusableCallError) -> str:
+    """Return the message to the model about an answer of which no call was made."""
+    calls = "\n".join(f"- {_render_call(call)}" for call in response.tool_calls)
     return (
         f"None of the calls of your last turn was made:\n{calls}\nThe reason: {error}\nMake your turn again, corrected."
     )
 
 
-def _shown_call(call: ToolCallStructured) -> str:
+def _render_call(call: ToolCallStructured) -> str:
     return f"{printable_name(call.name)} {truncate(call.args.decode('utf-8', 'replace'), _ARGS_SHOWN_BYTES)}"
 
 
@@ -336,11 +337,11 @@ what is done, and what is still missing."""
 
 def has_steps_left(run: RunContext, max_steps: int) -> bool:
     """Whether the run may take another step, by the planner's own cap and by that of the run."""
-    return run.steps_left != 0 and _steps(run) < max_steps
+    return run.steps_left != 0 and _count_steps(run) < max_steps
 
 
 def finish_if_stopped(run: RunContext) -> Finish | None:
-    """The finish of a run that was cancelled or is past its deadline, else None."""
+    """Return the finish of a run that was cancelled or is past its deadline, else None."""
     run_id = run.quadruple.run_id
     if run.control.cancelled:
         return Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": run_id})
@@ -352,9 +353,9 @@ def finish_if_stopped(run: RunContext) -> Finish | None:
 
 
 def require_answer(request: CompleteRequest) -> CompleteRequest:
-    """The request as one that the model can only answer.
+    """Return the request as one that the model can only answer.
 
-    Tools stay declared, because providers refuse a history of calls without them; none may be called.
+    Tools stay declared, because providers refuse a history of calls without them, but none may be called.
     """
     asked = ChatMessage(Role.USER, to_content(_ANSWER_NOW))
     choice = ToolChoice.NONE if request.tools else request.tool_choice
@@ -362,10 +363,10 @@ def require_answer(request: CompleteRequest) -> CompleteRequest:
 
 
 def finish_at_step_limit(run: RunContext, max_steps: int, answer: CompleteResponse | None) -> Finish:
-    """Announce that the steps are used up, and finish with `no_path`; `answer` is what the model said last."""
-    steps = _steps(run)
+    """Publish that the steps are used up, and return a `no_path` finish; `answer` is the model's last one."""
+    steps = _count_steps(run)
     cap = steps if run.steps_left == 0 else max_steps
-    last_tool = _last_tool(run)
+    last_tool = _find_last_tool(run)
     exceeded = MaxStepsExceededPayload(
         identity=run.quadruple,
         max_steps=cap,
@@ -383,24 +384,24 @@ def finish_at_step_limit(run: RunContext, max_steps: int, answer: CompleteRespon
     }
     if last_tool:
         metadata["last_tool"] = last_tool
-    calls = _calls_not_made(run, answer)
+    calls = _list_calls_not_made(run, answer)
     if calls:
-        # The model asked for these and they are not made; the run must not end as if they had been.
+        # The model asked for these calls and they are not made; the run must not end as if they had been.
         metadata["calls_not_made"] = calls
     text = "" if answer is None else answer.content
     return Finish(FinishReason.NO_PATH, text or None, metadata)
 
 
-def _steps(run: RunContext) -> int:
+def _count_steps(run: RunContext) -> int:
     return 0 if run.trajectory is None else len(run.trajectory.steps)
 
 
-def _last_tool(run: RunContext) -> str:
+def _find_last_tool(run: RunContext) -> str:
     steps: Sequence[Any] = () if run.trajectory is None else run.trajectory.steps
     last = steps[-1].action if steps else None
     return last.tool if isinstance(last, CallTool) else ""
 
 
-def _calls_not_made(run: RunContext, answer: CompleteResponse | None) -> list[str]:
+def _list_calls_not_made(run: RunContext, answer: CompleteResponse | None) -> list[str]:
     names = [call.name for call in run.pending_tool_calls]
     return names if answer is None else names + [call.name for call in answer.tool_calls]

@@ -1,7 +1,7 @@
 """From the model's answer to the one decision it means. Pure.
 
-Calls of reserved names are decisions about the run and stand alone in a turn; everything else is a tool for the
-runtime to call. What cannot be understood is an error that says what the model should do instead.
+A call of a reserved name is a decision about the run and must be the only call of its turn; every other call is of a
+tool. A call that means no decision is an error that says what the model should do instead.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "con
 
 
 class UnusableCallError(InvalidDecisionError):
-    """The model made a call that means no decision. `tool` names it; `slip` says what kind of mistake it is."""
+    """The model made a call that means no decision. `tool` names it; `mistake` is the kind of mistake."""
 
-    def __init__(self, tool: str = "", reason: str = "", *, slip: Mistake = Mistake.ARGS) -> None:
+    def __init__(self, tool: str = "", reason: str = "", *, mistake: Mistake = Mistake.ARGS) -> None:
         self.tool = tool
-        self.slip = slip
+        self.mistake = mistake
         super().__init__(f"{tool or 'a call without a name'}: {reason}")
 
 
 class Projected(msgspec.Struct, frozen=True):
-    """The decision, and the calls that wait for later steps where calls are made one at a time."""
+    """The decision, and the calls that are left for later steps."""
 
     decision: Decision
     pending: tuple[ToolCallDeferred, ...] = ()
 
 
 def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int = ABSOLUTE_MAX_PARALLEL) -> Projected:
-    """What the answer means. Text without a call is the final answer; without either the run has no path.
+    """Return the decision that the answer means. Text without a call ends the run; without either there is no path.
 
     Of several calls, `most_parallel` are made at once and the others wait for later steps.
 
@@ -70,59 +70,59 @@ def project(response: CompleteResponse, *, is_parallel: bool, most_parallel: int
     """
     calls = response.tool_calls
     if not calls:
-        return Projected(_answered(response))
+        return Projected(_finish_with_text(response))
     if len(calls) == 1:
-        return Projected(_single(calls[0]))
+        return Projected(_to_decision(calls[0]))
     for call in calls:
         if call.name in RESERVED_TOOL_NAMES:
-            raise UnusableCallError(call.name, "must be the only call of its turn", slip=Mistake.MULTI_ACTION)
-    made = tuple(_tool_call(call) for call in calls)
+            raise UnusableCallError(call.name, "must be the only call of its turn", mistake=Mistake.MULTI_ACTION)
+    made = tuple(_to_call(call) for call in calls)
     at_once = max(1, min(most_parallel, ABSOLUTE_MAX_PARALLEL)) if is_parallel else 1
     decision = CallParallel(made[:at_once]) if at_once > 1 else made[0]
     return Projected(decision, tuple(ToolCallDeferred(call.tool, call.args, call.call_id) for call in made[at_once:]))
 
 
-def _answered(response: CompleteResponse) -> Finish:
+def _finish_with_text(response: CompleteResponse) -> Finish:
     if response.content:
         metadata = {"via": _VIA, "goal_reach": True}
         if response.finish_reason.lower() in _CUT_SHORT:
-            # The answer stands, but whoever reads it must be able to tell that it has no end.
+            # The answer counts, but its reader must be able to see that its end is missing.
             metadata["cut_short"] = response.finish_reason
         return Finish(FinishReason.GOAL, response.content, metadata)
     return Finish(FinishReason.NO_PATH, None, {"followup": True, "via": f"{_VIA}.empty"})
 
 
-def _single(call: ToolCallStructured) -> Decision:
-    return _RESERVED.get(call.name, _tool_call)(call)
+def _to_decision(call: ToolCallStructured) -> Decision:
+    return _RESERVED.get(call.name, _to_call)(call)
 
 
-def _tool_call(call: ToolCallStructured) -> CallTool:
+def _to_call(call: ToolCallStructured) -> CallTool:
     if not call.name:
         raise UnusableCallError("", "name the tool to call")
     return CallTool(call.name, call.args or b"{}", call.id)
 
 
-def _finish(call: ToolCallStructured) -> Finish:
+def _to_finish(call: ToolCallStructured) -> Finish:
     metadata = {
         "raw_args": call.args.decode("utf-8", "replace"),
         "via": f"{_VIA}.{FINISH_TOOL_NAME}",
         "tool": FINISH_TOOL_NAME,
         "goal_reach": True,
     }
-    return Finish(FinishReason.GOAL, _answer(call), metadata)
+    return Finish(FinishReason.GOAL, _parse_answer(call), metadata)
 
 
-def _answer(call: ToolCallStructured) -> Any:
-    """The `answer` in the arguments, of whatever type."""
+def _parse_answer(call: ToolCallStructured) -> Any:
+    """Return the `answer` in the arguments, of any type."""
     try:
         found = codec.decode(call.args)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UnusableCallError(
-            call.name, f"{_ANSWER_IN_PROSE}; its arguments: {error}", slip=Mistake.FINISH
+            call.name, f"{_ANSWER_IN_PROSE}; its arguments: {error}", mistake=Mistake.FINISH
         ) from error
     answer = found.get("answer") if isinstance(found, dict) else None
     if answer is None:
-        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; it has no answer", slip=Mistake.FINISH)
+        raise UnusableCallError(call.name, f"{_ANSWER_IN_PROSE}; it has no answer", mistake=Mistake.FINISH)
     return answer
 
 
@@ -149,8 +149,8 @@ class _AwaitArgs(msgspec.Struct):
     group_id: str | None = None  # as the result of a spawn calls it
 
 
-def _spawn(call: ToolCallStructured) -> SpawnTask:
-    args: _SpawnArgs = _decoded(call, _SpawnArgs)
+def _to_spawn(call: ToolCallStructured) -> SpawnTask:
+    args: _SpawnArgs = _decode_args(call, _SpawnArgs)
     spec = _Spec() if args.spec is None else args.spec
     decision = SpawnTask(
         args.kind or "background",
@@ -170,8 +170,8 @@ def _spawn(call: ToolCallStructured) -> SpawnTask:
     return decision
 
 
-def _await(call: ToolCallStructured) -> AwaitTask:
-    args: _AwaitArgs = _decoded(call, _AwaitArgs)
+def _to_await(call: ToolCallStructured) -> AwaitTask:
+    args: _AwaitArgs = _decode_args(call, _AwaitArgs)
     target = args.task_id or args.group_id
     if not target:
         reason = "task_id is missing; use the id that the spawn returned, or the name of its group"
@@ -182,7 +182,7 @@ def _await(call: ToolCallStructured) -> AwaitTask:
     return AwaitTask(target)
 
 
-def _decoded(call: ToolCallStructured, type: type[msgspec.Struct]) -> Any:
+def _decode_args(call: ToolCallStructured, type: type[msgspec.Struct]) -> Any:
     try:
         return codec.decode(call.args if call.args.strip() else b"{}", type)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -190,7 +190,7 @@ def _decoded(call: ToolCallStructured, type: type[msgspec.Struct]) -> Any:
 
 
 _RESERVED: Final[Mapping[str, Callable[[ToolCallStructured], Decision]]] = {
-    FINISH_TOOL_NAME: _finish,
-    SPAWN_TASK_TOOL_NAME: _spawn,
-    AWAIT_TASK_TOOL_NAME: _await,
+    FINISH_TOOL_NAME: _to_finish,
+    SPAWN_TASK_TOOL_NAME: _to_spawn,
+    AWAIT_TASK_TOOL_NAME: _to_await,
 }

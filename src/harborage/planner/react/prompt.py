@@ -60,7 +60,7 @@ class PromptBuilder(Protocol):
     """Turns a step's context into a request. One instance serves many runs at once."""
 
     def build(self, run: RunContext, system_prompt: str) -> CompleteRequest:
-        """The request for this step, without tools and streaming, which the planner adds. The model is left unset.
+        """Return the request for this step, without model, tools and streaming; the planner adds the last two.
 
         Raises:
             MemoryBlockUnserializableError: something meant for the prompt cannot become JSON. Never: changes `run`.
@@ -72,7 +72,7 @@ class DefaultPromptBuilder:
     """The built-in prompt: tagged system sections, framed data, the goal, and the history as a conversation.
 
     `extra` is the operator's own guidance. Tools are listed by name and description, each with at most
-    `max_tool_examples` of its examples; the declarations carry the schemas.
+    `max_tool_examples` of its examples; the schemas are in the declarations.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class DefaultPromptBuilder:
         self.max_tool_examples = max_tool_examples if max_tool_examples > 0 else DEFAULT_MAX_TOOL_EXAMPLES
 
     def build(self, run: RunContext, system_prompt: str) -> CompleteRequest:
-        """The request for this step.
+        """Return the request for this step.
 
         Raises:
             MemoryBlockUnserializableError: something meant for the prompt cannot become JSON.
@@ -97,7 +97,7 @@ class DefaultPromptBuilder:
         can_fetch = ARTIFACT_FETCH_TOOL_NAME in tools.names
         messages = [self._system(run, system_prompt, guidance, tools)]
         messages += [_system(text) for text in render_context_blocks(run, can_fetch=can_fetch)]
-        messages.append(memoize_on(run.trajectory, "react.first", _First).message(run))
+        messages.append(memoize_on(run.trajectory, "react.first", _FirstMessage).message(run))
         if run.trajectory is not None:
             mode = effective_reasoning_replay(run, self._reasoning_replay)
             messages += build_history(run.trajectory, mode, can_fetch=can_fetch)
@@ -105,9 +105,9 @@ class DefaultPromptBuilder:
             messages.append(_user(changed))
         warning = render_limit_warning(run.budget, run.now())
         if warning:
-            messages.append(_user(warning))  # last: what comes before it stays what the provider has kept
-        # Told last: a prompt that could not be built was not sent.
-        _announce(run, guidance)
+            messages.append(_user(warning))  # last, so that the provider's cache still fits what comes before
+        # Published last: a prompt that could not be built is not sent.
+        _publish_guidance(run, guidance)
         return CompleteRequest(messages=messages)
 
     def _system(self, run: RunContext, system_prompt: str, guidance: list[GuidanceLine], tools: Toolbox) -> ChatMessage:
@@ -124,22 +124,22 @@ class DefaultPromptBuilder:
 
 @lru_cache(maxsize=64)
 def _system_message(
-    prompt: str, day: str, tools: frozenset[str], listed: str, said: str, constraints: str
+    prompt: str, day: str, tools: frozenset[str], listed: str, guidance: str, constraints: str
 ) -> ChatMessage:
-    """The first message. It is the same for most steps of most runs, which share it: it is the longest one by far."""
+    """Return the first message, by far the longest one; most steps of most runs share it."""
     parts = [prompt] if prompt else render_default_sections(day, tools)
     parts.append(render_section("available_tools", listed))
-    if said:
-        parts.append(render_section("additional_guidance", said))
+    if guidance:
+        parts.append(render_section("additional_guidance", guidance))
     if constraints:
         parts.append(render_section("planning_constraints", constraints))
     return _system("\n\n".join(parts))
 
 
-class _First:
+class _FirstMessage:
     """The user's message: the goal, what a summary keeps of earlier steps, and what the user attached.
 
-    It is in every request, pictures included, so it is made anew only when something in it has changed.
+    It is in every request, pictures included, so it is made again only when something in it has changed.
     """
 
     __slots__ = ("_artifacts", "_message", "_text", "_tools")
@@ -151,33 +151,33 @@ class _First:
         self._message: ChatMessage | None = None
 
     def message(self, run: RunContext) -> ChatMessage:
-        text = _first_text(run)
-        # What stands for a file names the tool that reads it.
+        text = _render_first_text(run)
+        # The stub of a file names the tool that reads it.
         tools = run.catalog.list() if run.input_artifacts and run.catalog is not None else []
         is_known = (
             text == self._text and are_same(run.input_artifacts, self._artifacts) and are_same(tools, self._tools)
         )
         if self._message is None or not is_known:
             self._text, self._artifacts, self._tools = text, tuple(run.input_artifacts), tools
-            self._message = ChatMessage(Role.USER, _first_content(text, run))
+            self._message = ChatMessage(Role.USER, _make_first_content(text, run))
         return self._message
 
 
-def _first_content(text: str, run: RunContext) -> Content:
-    said = to_content(text)
-    if said.parts is None:
+def _make_first_content(text: str, run: RunContext) -> Content:
+    content = to_content(text)
+    if content.parts is None:
         return materialize_input_content(text, run.input_artifacts, run.catalog)
     attached = materialize_input_content("", run.input_artifacts, run.catalog)
-    return Content(parts=(*said.parts, *(attached.parts or ())))
+    return Content(parts=(*content.parts, *(attached.parts or ())))
 
 
-def _first_text(run: RunContext) -> str:
+def _render_first_text(run: RunContext) -> str:
     text = f"Goal:\n{run.goal or run.query or _NO_GOAL}"
     summary = None if run.trajectory is None else run.trajectory.summary
     return text if summary is None else f"{text}\n\n{render_summary(summary)}"
 
 
-def _announce(run: RunContext, guidance: list[GuidanceLine]) -> None:
+def _publish_guidance(run: RunContext, guidance: list[GuidanceLine]) -> None:
     for line in guidance:
         injected = RepairGuidanceInjectedPayload(
             identity=run.quadruple,
@@ -198,32 +198,32 @@ def _user(text: str) -> ChatMessage:
 
 
 def render_section(tag: str, body: str) -> str:
-    """`body` between an opening and a closing tag, each on a line of its own."""
+    """Return `body` between an opening and a closing tag, each on a line of its own."""
     return f"<{tag}>\n{body}\n</{tag}>"
 
 
 def render_default_sections(day: str, tools: Collection[str] = ()) -> list[str]:
-    """The sections that a system prompt of one's own replaces; `day` is today as `YYYY-MM-DD`.
+    """Return the sections that a custom system prompt replaces; `day` is today as `YYYY-MM-DD`.
 
-    Meta tools are named only when they are among `tools`, the names that the model may call.
+    Meta tools are named only when they are in `tools`, the names that the model may call.
     """
     sections = [
         render_section("identity", _IDENTITY.format(day=day)),
-        render_section("tool_discovery", _discovery(tools)),
+        render_section("tool_discovery", _render_discovery(tools)),
     ]
     if ARTIFACT_FETCH_TOOL_NAME in tools:
         sections.append(_HEAVY_RESULTS)
     return [*sections, *_FIXED]
 
 
-def _discovery(tools: Collection[str]) -> str:
-    """How a turn works, and how to find what is not listed, as far as the run has a tool for it."""
-    known = [text for name, text in _FINDING if name in tools]
+def _render_discovery(tools: Collection[str]) -> str:
+    """Describe a turn, and how to find tools and skills that are not listed, as far as the run has a tool for it."""
+    known = [text for name, text in _DISCOVERY_TEXTS if name in tools]
     return "\n".join((_TURNS, *known))
 
 
 def render_planning_constraints(hints: PlanningHints | None) -> str:
-    """The body of the planning section, a line for each hint that says something; empty when none does."""
+    """Return the body of the planning section, a line for each hint that is set; empty without one."""
     return "" if hints is None else "\n".join(_constraint_lines(hints))
 
 
@@ -231,17 +231,17 @@ def _constraint_lines(hints: PlanningHints) -> Iterator[str]:
     constraints = one_line(hints.constraints)
     if constraints:
         yield f"Constraints: {constraints}"
-    order = _named(hints.preferred_order)
+    order = _clean_names(hints.preferred_order)
     if order:
         yield f"Preferred tool order: {' -> '.join(order)}"
-    groups = [group for group in map(_named, hints.parallel_groups) if group]
+    groups = [group for group in map(_clean_names, hints.parallel_groups) if group]
     if groups:
         yield "Tools that may be called in the same turn:"
         yield from (f"  - {', '.join(group)}" for group in groups)
-    disallowed = _named(hints.disallow_tools)
+    disallowed = _clean_names(hints.disallow_tools)
     if disallowed:
         yield f"Do not use: {', '.join(disallowed)}"
-    preferred = _named(hints.preferred_tools)
+    preferred = _clean_names(hints.preferred_tools)
     if preferred:
         yield f"Preferred tools: {', '.join(preferred)}"
     if hints.budget is not None:
@@ -252,17 +252,17 @@ def _budget_lines(budget: BudgetHints) -> Iterator[str]:
     if budget.max_steps is not None:
         yield f"Use at most {budget.max_steps} steps."
     if budget.max_cost_usd is not None:
-        yield f"Spend at most ${_decimal(budget.max_cost_usd)} USD."
+        yield f"Spend at most ${_render_decimal(budget.max_cost_usd)} USD."
     if budget.max_latency_ms is not None:
         yield f"Be done within {budget.max_latency_ms} ms."
 
 
-def _named(names: Sequence[str]) -> list[str]:
+def _clean_names(names: Sequence[str]) -> list[str]:
     return [name for name in (one_line(one) for one in names) if name]
 
 
-def _decimal(amount: float) -> str:
-    """The shortest decimal that reads back as the same number, never with an exponent."""
+def _render_decimal(amount: float) -> str:
+    """Return the shortest decimal that reads back as the same number, never with an exponent."""
     number = Decimal(repr(amount))
     return format(number.normalize(), "f") if number.is_finite() else str(number)
 
@@ -275,7 +275,7 @@ _TURNS = """\
 Call tools natively. A turn is either one or more tool calls, or your final answer as plain text without any call; \
 such an answer ends the run. What you write reaches the user word for word while you write it."""
 
-_FINDING = (
+_DISCOVERY_TEXTS = (
     (
         TOOL_SEARCH_TOOL_NAME,
         "Not every tool is listed below: `tool_search` finds tools by what they do and makes them callable from your "

@@ -41,28 +41,28 @@ __all__ = [
 ]
 
 FINISH_TOOL_NAME: Final = "_finish"
-"""Never offered to a model, which ends by answering; understood when it calls it all the same."""
+"""Never declared to a model, which ends a run by answering; understood when it calls it all the same."""
 
 SPAWN_TASK_TOOL_NAME: Final = "_spawn_task"
-"""What a model calls to start a sub-task."""
+"""The tool that starts a sub-task."""
 
 AWAIT_TASK_TOOL_NAME: Final = "_await_task"
-"""What a model calls to wait for a sub-task."""
+"""The tool that waits for a sub-task."""
 
 RESERVED_TOOL_NAMES: Final = frozenset({FINISH_TOOL_NAME, SPAWN_TASK_TOOL_NAME, AWAIT_TASK_TOOL_NAME})
 """Names that mean a decision; no call of them ever reaches a tool."""
 
 DECLARATIVE_ACTION_TOOL_NAME: Final = "declarative_action"
-"""The tool that carries out an action written as JSON, and says in its result what was wrong with it."""
+"""The tool that runs an action written as JSON; its result says what was wrong with the action."""
 
 TOOL_SEARCH_TOOL_NAME: Final = "tool_search"
 """The tool whose results make further tools known to the run."""
 
 ARTIFACT_FETCH_TOOL_NAME: Final = "artifact_fetch"
-"""The tool that reads what is kept outside the conversation."""
+"""The tool that reads results and files that are stored as artifacts."""
 
 DEFAULT_MAX_TOOL_EXAMPLES: Final = 3
-"""Examples a tool may show, unless told otherwise."""
+"""Examples that a tool shows, by default."""
 
 NO_TOOLS: Final = "(no tools are registered)"
 
@@ -120,64 +120,64 @@ _CONTROLS: Final = (
 
 
 def declare_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
-    """The native declarations: the sub-task controls, the visible tools, then those that were discovered.
+    """Return the native declarations: the sub-task controls, the visible tools, then the discovered ones.
 
-    Without a catalog there are none at all.
+    Without a catalog there are none.
     """
     return () if run.catalog is None else get_toolbox(run).declared()
 
 
 def list_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
-    """One entry a tool: its name, its description, and its best `max_examples`; schemas are in the declarations."""
+    """Return one entry a tool: its name, its description, and its best `max_examples`; no schemas."""
     return get_toolbox(run).listed(max_examples)
 
 
 def get_tool_names(run: RunContext) -> frozenset[str]:
-    """The names of the tools that this step may call, those that were discovered among them."""
+    """Return the names of the tools that this step may call, discovered ones included."""
     return get_toolbox(run).names
 
 
 def get_toolbox(run: RunContext) -> Toolbox:
-    """The tools of this step; none without a catalog."""
+    """Return the tools of this step; none without a catalog."""
     if run.catalog is None:
         return Toolbox()
     toolbox = memoize_on(run.trajectory, "react.toolbox", Toolbox)
-    toolbox.refresh(_tools(run.catalog, run), run.hints.prefer_transport)
+    toolbox.refresh(_list_visible(run.catalog, run), run.hints.prefer_transport)
     return toolbox
 
 
-def _tools(catalog: ToolCatalogView, run: RunContext) -> list[Tool]:
-    """Every tool with a name, once: those that are visible, then those that were discovered."""
+def _list_visible(catalog: ToolCatalogView, run: RunContext) -> list[Tool]:
+    """Return the visible tools, then those that were discovered."""
     tools = catalog.list()
     found = [catalog.resolve(name) for name in run.discovered_tools]
     return [*tools, *(tool for tool in found if tool is not None)]
 
 
 class Toolbox:
-    """The tools that one run saw last, and what was made of them."""
+    """The tools of a run's last step, with their declarations and their list."""
 
-    __slots__ = ("_declared", "_first", "_listed", "_seen", "_tools", "names")
+    __slots__ = ("_declared", "_first", "_last_tools", "_list_visible", "_listed", "names")
 
     def __init__(self) -> None:
-        self._seen: list[Tool] = []
+        self._last_tools: list[Tool] = []
         self._first = ""
-        self._tools: list[Tool] = []
+        self._list_visible: list[Tool] = []
         self._declared: tuple[ToolDeclaration, ...] | None = None
         self._listed: dict[int, str] = {}
         self.names: frozenset[str] = frozenset()
 
     def refresh(self, tools: list[Tool], first: str) -> None:
-        """Start anew when these are other tools than before; those of the transport `first` come before the others."""
+        """Replace the tools if they have changed; those of the transport `first` come before the others."""
         # A tool is frozen, so the same object is the same tool.
-        if first == self._first and are_same(tools, self._seen):
+        if first == self._first and are_same(tools, self._last_tools):
             return
-        self._seen, self._first = tools, first
+        self._last_tools, self._first = tools, first
         by_name: dict[str, Tool] = {}
         for tool in tools:
             # A tool of a reserved name could never be called: its name means a decision.
             if tool.name and tool.name not in RESERVED_TOOL_NAMES:
                 by_name.setdefault(tool.name, tool)
-        self._tools = (
+        self._list_visible = (
             sorted(by_name.values(), key=lambda tool: tool.transport != first) if first else [*by_name.values()]
         )
         self.names = frozenset(by_name)
@@ -185,17 +185,20 @@ class Toolbox:
         self._listed = {}
 
     def declared(self) -> tuple[ToolDeclaration, ...]:
-        """The native declarations, the sub-task controls first."""
+        """Return the native declarations, the sub-task controls first."""
         if self._declared is None:
-            tools = (ToolDeclaration(tool.name, tool.description, tool.args_schema or _NO_ARGS) for tool in self._tools)
+            tools = (
+                ToolDeclaration(tool.name, tool.description, tool.args_schema or _NO_ARGS)
+                for tool in self._list_visible
+            )
             self._declared = (*_CONTROLS, *tools)
         return self._declared
 
     def listed(self, max_examples: int) -> str:
-        """The short list for the prompt."""
+        """Return the short list for the prompt."""
         text = self._listed.get(max_examples)
         if text is None:
-            text = "\n\n".join(_entry(tool, max_examples) for tool in self._tools) or NO_TOOLS
+            text = "\n\n".join(_render_entry(tool, max_examples) for tool in self._list_visible) or NO_TOOLS
             self._listed[max_examples] = text
         return text
 
@@ -205,28 +208,28 @@ def are_same(these: Sequence[object], those: Sequence[object]) -> bool:
     return len(these) == len(those) and all(map(is_, these, those))
 
 
-def _entry(tool: Tool, max_examples: int) -> str:
+def _render_entry(tool: Tool, max_examples: int) -> str:
     description = one_line(tool.description)
     head = f"- {tool.name}: {description}" if description else f"- {tool.name}"
     ranked = sorted(tool.examples, key=_example_rank)[:max_examples]
-    return "\n".join((head, *(f"  example: {_shown_example(one)}" for one in ranked)))
+    return "\n".join((head, *(f"  example: {_render_example(one)}" for one in ranked)))
 
 
 def _example_rank(example: ToolExample) -> int:
-    """The place of an example: by its best tag, those without a known one last."""
+    """Return the rank of an example: by its best tag, without a known tag last."""
     return min((_RANKS[tag] for tag in example.tags if tag in _RANKS), default=len(_RANKS))
 
 
 _RANKS: Final = {"minimal": 0, "common": 1, "edge-case": 2}
 
 
-def _shown_example(example: ToolExample) -> str:
+def _render_example(example: ToolExample) -> str:
     args, description = one_line(render_value(example.args)), one_line(example.description)
     return f"{args} ({description})" if description else args
 
 
 def find_discovered_tools(run: RunContext) -> tuple[str, ...]:
-    """The names the run was given, then those that its searches found, each once and oldest first."""
+    """Return the names in the run's context, then those that its searches found, each once and oldest first."""
     if run.trajectory is None:
         return tuple(dict.fromkeys(run.discovered_tools))
     found = memoize_on(run.trajectory, "react.discovery", Discovery).names(run.trajectory)
@@ -234,7 +237,7 @@ def find_discovered_tools(run: RunContext) -> tuple[str, ...]:
 
 
 class Discovery:
-    """The names that one trajectory's searches found."""
+    """The tools that the searches of one trajectory found."""
 
     __slots__ = ("_cursor", "_names")
 
@@ -243,34 +246,34 @@ class Discovery:
         self._names: dict[str, None] = {}
 
     def names(self, trajectory: Trajectory) -> dict[str, None]:
-        """The names found so far; a result that cannot be read has none."""
+        """Return the names found so far; a result that cannot be read has none."""
         if not self._cursor.follows(trajectory.steps):
             self._cursor.restart(trajectory.steps)
             self._names = {}
         for index in range(self._cursor.count, len(trajectory.steps)):
-            self._names.update(dict.fromkeys(_found_by(trajectory.steps[index])))
+            self._names.update(dict.fromkeys(_find_in_step(trajectory.steps[index])))
             self._cursor.advance()
         return self._names
 
 
-def _found_by(step: Step) -> list[str]:
+def _find_in_step(step: Step) -> list[str]:
     match step.action:
         case CallTool(tool=tool) if tool == TOOL_SEARCH_TOOL_NAME:
-            return _names_in(step.observation if step.llm_observation is None else step.llm_observation)
+            return _parse_names(step.observation if step.llm_observation is None else step.llm_observation)
         case CallParallel(branches=branches) if any(call.tool == TOOL_SEARCH_TOOL_NAME for call in branches):
             joined = parallel_observation(step.llm_observation) or parallel_observation(step.observation)
             values = {} if joined is None else {outcome.index: outcome.value for outcome in joined.branches}
             searches = (at for at, call in enumerate(branches) if call.tool == TOOL_SEARCH_TOOL_NAME)
-            return [name for at in searches for name in _names_in(values.get(at))]
+            return [name for at in searches for name in _parse_names(values.get(at))]
         case _:
             return []
 
 
-def _names_in(result: Any) -> list[str]:
+def _parse_names(result: Any) -> list[str]:
     tools = (to_object(result) or {}).get("tools")
-    return [name for name in map(_name, tools) if name] if isinstance(tools, list | tuple) else []
+    return [name for name in map(_parse_name, tools) if name] if isinstance(tools, list | tuple) else []
 
 
-def _name(entry: Any) -> str:
+def _parse_name(entry: Any) -> str:
     name = (to_object(entry) or {}).get("name")
     return name if isinstance(name, str) else ""

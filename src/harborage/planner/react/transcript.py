@@ -1,4 +1,4 @@
-"""A history as the conversation it was: each call with its answer, and what steering brought, in its place.
+"""A history as chat messages: each call with its answer, and each control at its place.
 
 The messages of a finished step are built once and kept beside the trajectory. Every call is answered exactly once,
 directly after the message that made it, under an id that no other call of the request has.
@@ -82,7 +82,7 @@ class Transcript:
         self._inputs = 0
 
     def messages(self, trajectory: Trajectory) -> list[ChatMessage]:
-        """The messages of every step that no summary stands for, then what steering brought since the last step.
+        """Return the messages of every step that no summary covers, then the controls since the last step.
 
         Raises:
             MemoryBlockUnserializableError: injected context cannot become JSON.
@@ -101,7 +101,7 @@ class Transcript:
         self._cursor.restart(trajectory.steps, first)
         self._messages, self._ids, self._inputs = [], set(), 0
         for one in trajectory.steering_inputs:
-            # What came before the summary was made is the summary's business.
+            # Earlier controls are in the summary.
             if one.at_step >= first:
                 break
             self._inputs += 1
@@ -115,70 +115,70 @@ class Transcript:
         match step.action:
             case CallParallel(branches=branches) if branches:
                 wanted = [(call.tool, call.args, call.call_id) for call in branches]
-                return self._exchange(
+                return self._render_calls(
                     step, index, wanted, render_branches(step, len(branches), can_fetch=self._can_fetch)
                 )
             case CallTool(tool=tool, args=args, call_id=call_id):
-                return self._exchange(
+                return self._render_calls(
                     step, index, [(tool, args, call_id)], [render_observation(step, can_fetch=self._can_fetch)]
                 )
             case SpawnTask() as spawn:
-                wanted = [(SPAWN_TASK_TOOL_NAME, _spawn_args(spawn), "")]
-                return self._exchange(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
+                wanted = [(SPAWN_TASK_TOOL_NAME, _encode_spawn_args(spawn), "")]
+                return self._render_calls(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
             case AwaitTask(task_id=task_id):
                 wanted = [(AWAIT_TASK_TOOL_NAME, codec.encode({"task_id": task_id}), "")]
-                return self._exchange(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
+                return self._render_calls(step, index, wanted, [render_observation(step, can_fetch=self._can_fetch)])
             case None:
-                return self._observation_alone(step)
+                return self._render_observation_alone(step)
             case other:
-                return self._told(step, index, other)
+                return self._describe_step(step, index, other)
 
-    def _exchange(
+    def _render_calls(
         self, step: Step, index: int, wanted: Sequence[tuple[str, bytes, str]], bodies: Sequence[str]
     ) -> Iterator[ChatMessage]:
         """The assistant's message with its calls, and one answer to each of them."""
         is_lone = len(wanted) == 1 and not isinstance(step.action, CallParallel)
         calls = tuple(
             ToolCallStructured(
-                id=self._id(call_id, f"react.callid.{index}" if is_lone else f"react.callid.{index}.{at}"),
+                id=self._unique_id(call_id, f"react.callid.{index}" if is_lone else f"react.callid.{index}.{at}"),
                 name=tool or "unnamed",
-                args=_as_arguments(args),
+                args=_to_object(args),
                 index=at,
             )
             for at, (tool, args, call_id) in enumerate(wanted)
         )
-        said = self._said(step)
-        yield ChatMessage(Role.ASSISTANT, to_content(said) if said else Content(), tool_calls=calls)
+        text = self._render_text(step)
+        yield ChatMessage(Role.ASSISTANT, to_content(text) if text else Content(), tool_calls=calls)
         for call, body in zip(calls, bodies, strict=True):
             _warn_if_missing(body, index)
-            # What was fetched is meant to be read here; any other result of that size has leaked.
+            # A fetched artifact is meant to be read here; any other result of that size has leaked into the prompt.
             answer = to_content(body) if call.name == ARTIFACT_FETCH_TOOL_NAME else Content(text=body)
             yield ChatMessage(Role.TOOL, answer, name=call.name, tool_call_id=call.id)
 
-    def _told(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
-        """A decision that is no call, in words, and what came of it."""
-        deed = codec.encode_text(_deed(action))
-        thought = self._thought(step)
-        yield ChatMessage(Role.ASSISTANT, to_content(f"{thought}\n\n{deed}" if thought else deed))
+    def _describe_step(self, step: Step, index: int, action: Any) -> Iterator[ChatMessage]:
+        """Return a decision that is no call, and its outcome, as texts."""
+        decision = codec.encode_text(_describe_decision(action))
+        reasoning = self._render_reasoning(step)
+        yield ChatMessage(Role.ASSISTANT, to_content(f"{reasoning}\n\n{decision}" if reasoning else decision))
         body = render_observation(step, can_fetch=self._can_fetch)
         _warn_if_missing(body, index)
         yield ChatMessage(Role.USER, Content(text=body))
 
-    def _observation_alone(self, step: Step) -> Iterator[ChatMessage]:
+    def _render_observation_alone(self, step: Step) -> Iterator[ChatMessage]:
         body = render_observation(step, can_fetch=self._can_fetch)
         if body != PLACEHOLDER:
             yield ChatMessage(Role.USER, Content(text=body))
 
-    def _said(self, step: Step) -> str:
-        return "\n\n".join(text for text in (step.assistant_preamble, self._thought(step)) if text.strip())
+    def _render_text(self, step: Step) -> str:
+        return "\n\n".join(text for text in (step.assistant_preamble, self._render_reasoning(step)) if text.strip())
 
-    def _thought(self, step: Step) -> str:
+    def _render_reasoning(self, step: Step) -> str:
         if not self._is_reasoning_shown or not step.reasoning_trace.strip():
             return ""
         return f"{_REASONING_LABEL}\n{step.reasoning_trace}"
 
-    def _id(self, given: str, own: str) -> str:
-        """An id for a call: the provider's, or our own where there is none or another call of the history has it."""
+    def _unique_id(self, given: str, own: str) -> str:
+        """Return an id for a call: the provider's, or an own one where there is none or another call has it."""
         chosen = given if given and given not in self._ids else own
         while chosen in self._ids:
             chosen += "+"
@@ -187,7 +187,7 @@ class Transcript:
 
 
 class _Background:
-    """The message about ended background groups, made anew only when another group has ended."""
+    """The message about ended background groups, made again only when another group has ended."""
 
     __slots__ = ("_message", "_results")
 
@@ -216,15 +216,15 @@ def _has_resume_answer(trajectory: Trajectory) -> bool:
 
 
 def render_steering(injection: SteeringInjection) -> ChatMessage:
-    """What a control said to the model, as a user's message; a person's own words are passed on verbatim.
+    """Return a control as a message of the user; a person's own words are passed on verbatim.
 
     Raises:
         MemoryBlockUnserializableError: injected context cannot become JSON.
     """
-    return ChatMessage(Role.USER, to_content(_steering_text(injection)))
+    return ChatMessage(Role.USER, to_content(_render_steering_text(injection)))
 
 
-def _steering_text(injection: SteeringInjection) -> str:
+def _render_steering_text(injection: SteeringInjection) -> str:
     match injection.kind, injection.payload:
         case "user_message", {"message": str(message)}:
             return message if message.strip() else "(an empty message)"
@@ -236,14 +236,14 @@ def _steering_text(injection: SteeringInjection) -> str:
             return render_injected_context(injection.payload)
 
 
-def _spawn_args(spawn: SpawnTask) -> bytes:
+def _encode_spawn_args(spawn: SpawnTask) -> bytes:
     spec = {name: getattr(spawn.spec, name) for name in spawn.spec.__struct_fields__}
     group = {"group_id": spawn.group_id} if spawn.group_id else {}
     return codec.encode({"kind": spawn.kind or "background", "spec": spec, **group})
 
 
-def _as_arguments(args: bytes) -> bytes:
-    """The arguments as the JSON object that providers insist on; what is none is wrapped, so that it can be seen."""
+def _to_object(args: bytes) -> bytes:
+    """Return the arguments as the JSON object that providers require; anything else is wrapped in one."""
     if not args.strip():
         return b"{}"
     try:
@@ -256,7 +256,7 @@ def _as_arguments(args: bytes) -> bytes:
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _deed(action: Any) -> dict[str, str]:
+def _describe_decision(action: Any) -> dict[str, str]:
     match action:
         case Finish():
             return {"action": "finish", "reason": str(action.reason)}

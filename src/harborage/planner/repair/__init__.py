@@ -1,6 +1,6 @@
-"""What happens when a model's output cannot be used: read it leniently, ask again within bounds, then give up well.
+"""Repair of a model's output that cannot be used: read it leniently, ask again within limits, then finish the run.
 
-`RepairLoop` is the whole ladder for models that write actions as JSON text; its parser and its bounds also serve
+`RepairLoop` serves models that write actions as JSON text; its parser and its limits also serve
 planners that call tools natively. Nothing here keeps state between steps.
 """
 

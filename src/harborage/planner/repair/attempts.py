@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 DEFAULT_REPAIR_ATTEMPTS: Final = 3
-"""Calls of the model that one step may take, unless told otherwise."""
+"""Calls of the model that one step may make, by default."""
 
 DEFAULT_MAX_CONSECUTIVE_ARG_FAILURES: Final = 2
-"""Failures over arguments after which a step gives up, unless told otherwise."""
+"""Failures over arguments after which a step gives up, by default."""
 
 
 class RepairLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of repairing in one step; a number that is not positive means the default.
 
     `repair_attempts` counts every call of the model, the first one included. Without `arg_fill_enabled` nothing is
-    judged and nothing is asked again: what the model wrote goes on as it is, or fails.
+    checked and the model is not asked again: what it wrote is used as it is, or fails.
     """
 
     repair_attempts: int = DEFAULT_REPAIR_ATTEMPTS
@@ -67,7 +67,7 @@ _ECHO_BYTES = 8 * 1024
 
 
 class Mistake(StrEnum):
-    """The kinds of mistakes: unusable arguments, several actions where one was due, a finish without an answer."""
+    """The kinds of mistakes: unusable arguments, several actions instead of one, a finish without an answer."""
 
     ARGS = "args"
     MULTI_ACTION = "multi_action"
@@ -83,7 +83,7 @@ class RepairSignals(msgspec.Struct, frozen=True):
 
 
 class Attempts:
-    """The failures of one step. Make one a step; it is never shared."""
+    """The attempts of one step and its failures. Make one for each step; it is never shared."""
 
     __slots__ = ("_limits", "attempts", "consecutive", "kinds", "reasons")
 
@@ -112,14 +112,14 @@ class Attempts:
         )
 
     def note(self, reason: str, kind: Mistake = Mistake.ARGS) -> None:
-        """Take in one failed attempt; several actions at once do not count as a failure over arguments."""
+        """Record one failed attempt; several actions at once do not count as a failure over arguments."""
         self.reasons.append(truncate(reason, _REASON_BYTES))
         self.kinds.add(kind)
         if kind is not Mistake.MULTI_ACTION:
             self.consecutive += 1
 
     def give_up(self, run: RunContext) -> Finish:
-        """The finish of a run whose model could not be brought to a usable answer; it is announced once."""
+        """Return the finish of a run whose model gave no usable answer, and publish it."""
         exhausted = RepairExhaustedPayload(
             identity=run.quadruple,
             attempts=self.attempts,
@@ -141,29 +141,29 @@ class Attempts:
         )
 
 
-def add_correction(original: CompleteRequest, said: str, correction: str) -> CompleteRequest:
-    """The original request with the model's bad answer and what was wrong with it behind it.
+def add_correction(original: CompleteRequest, answer: str, correction: str) -> CompleteRequest:
+    """Return the original request, followed by the model's bad answer and its correction.
 
-    Corrections do not pile up: each one starts from the original again. Blanks are not repeated, because providers
-    refuse a message that shows nothing, and of a long answer its beginning is enough to know it again.
+    Corrections do not pile up: each one starts from the original. A blank answer is left out, because providers refuse
+    an empty message; of a long answer the beginning is enough to recognise it.
     """
-    echo = [ChatMessage(Role.ASSISTANT, Content(text=truncate(said, _ECHO_BYTES)))] if said.strip() else []
+    echo = [ChatMessage(Role.ASSISTANT, Content(text=truncate(answer, _ECHO_BYTES)))] if answer.strip() else []
     return replace(original, messages=(*original.messages, *echo, ChatMessage(Role.USER, Content(text=correction))))
 
 
 async def call_model(run: RunContext, client: LLMClient, request: CompleteRequest) -> CompleteResponse:
-    """The model's answer. What the client raises passes through as it is.
+    """Call the model under the run's identity. What the client raises passes through as it is.
 
     Raises:
         asyncio.CancelledError: the caller was cancelled; reported before the model is called.
     """
     raise_if_cancelled()
-    with _as_run(run.quadruple):
+    with _bind_run(run.quadruple):
         return await client.complete(request)
 
 
 def with_stream(request: CompleteRequest, on_chunk: OnChunk | None, **changes: Any) -> CompleteRequest:
-    """The request with its answer streamed to `on_chunk`, when somebody listens, and with `changes`."""
+    """Return the request with `changes`, and with its answer streamed to `on_chunk` unless that is None."""
     if on_chunk is None:
         return replace(request, **changes) if changes else request
     return replace(
@@ -177,13 +177,13 @@ def with_stream(request: CompleteRequest, on_chunk: OnChunk | None, **changes: A
 
 
 def reset_stream(run: RunContext) -> None:
-    """Tell whoever watches that the step asks its model again, so that what was streamed in it so far is void."""
+    """Publish to the stream that the step asks its model again, so that what was streamed so far is void."""
     if run.on_chunk is not None:
         run.on_chunk("", False, ChunkKind.RESET)
 
 
-def _as_run(who: Quadruple) -> AbstractContextManager[None]:
-    """A model client reads the ambient identity; a host has usually bound it, and binding it again would cost time."""
+def _bind_run(who: Quadruple) -> AbstractContextManager[None]:
+    """Bind the identity that a model client reads, unless the host has bound it, which it usually has."""
     return nullcontext() if current_quadruple() == who else bound(who)
 
 

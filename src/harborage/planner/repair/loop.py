@@ -1,4 +1,4 @@
-"""The repair ladder for models that write their actions as text: ask, read, judge, and ask again within bounds.
+"""The repair loop for models that write their actions as text: ask, read, validate, and ask again within limits.
 
 One loop serves any number of runs; what belongs to a step lives in its call.
 """
@@ -43,7 +43,7 @@ _CONTRACT: Final = (
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What a step came to: the decision, the reasoning of the last answer, and what had to be repaired."""
+    """The result of a step: the decision, the reasoning of the last answer, and what had to be repaired."""
 
     decision: Decision
     reasoning: str = ""
@@ -69,7 +69,7 @@ class RepairLoop:
         request: CompleteRequest,
         validator: ActionValidator | None = None,
     ) -> RunResult:
-        """The decision that the model's answer to `request` means, after as many corrections as the limits allow.
+        """Return the decision that the model's answer to `request` means, after corrections within the limits.
 
         Several actions become a parallel call. When the limits are used up the decision is `Finish(no_path)` with
         `followup` in its metadata; nothing is raised for what the model wrote.
@@ -86,30 +86,30 @@ class RepairLoop:
         require_sync(validator, "validator")
         require_identity(run, "the repair loop")
         original = asked = with_stream(request, run.on_chunk)
-        slips = Attempts(self.limits)
+        attempts = Attempts(self.limits)
         reasoning = ""
-        while slips.may_ask:
-            if slips.attempts:
+        while attempts.may_ask:
+            if attempts.attempts:
                 reset_stream(run)
             response = await call_model(run, client, asked)
-            slips.attempts += 1
+            attempts.attempts += 1
             reasoning = response.reasoning
             try:
                 reading = read_actions(response.content)
-                _announce_dropped(run, reading)
-                self._judge(reading, validator)
+                _publish_dropped(run, reading)
+                self._validate(reading, validator)
             except (NoActionsFoundError, _ActionRefusedError) as error:
                 is_unread = isinstance(error, NoActionsFoundError)
-                slips.note(f"parser failed: {error}" if is_unread else str(error))
+                attempts.note(f"parser failed: {error}" if is_unread else str(error))
                 asked = add_correction(
                     original, response.content, f"Your last answer was not used: {error}\n{_CONTRACT}"
                 )
                 continue
             is_multi = len(reading.actions) > 1
-            return RunResult(_promoted(reading), reasoning, RepairSignals(slips.signals.args_repaired, is_multi))
-        return RunResult(slips.give_up(run), reasoning, slips.signals)
+            return RunResult(_to_decision(reading), reasoning, RepairSignals(attempts.signals.args_repaired, is_multi))
+        return RunResult(attempts.give_up(run), reasoning, attempts.signals)
 
-    def _judge(self, reading: Reading, validator: ActionValidator | None) -> None:
+    def _validate(self, reading: Reading, validator: ActionValidator | None) -> None:
         if validator is None or not self.limits.arg_fill_enabled:
             return
         for action in reading.actions:
@@ -124,12 +124,12 @@ class _ActionRefusedError(PlannerError):
     """The validator refused an action; the text names it."""
 
 
-def _promoted(reading: Reading) -> Decision:
+def _to_decision(reading: Reading) -> Decision:
     calls = tuple(CallTool(action.tool, action.args) for action in reading.actions)
     return calls[0] if len(calls) == 1 else CallParallel(calls, JoinSpec())
 
 
-def _announce_dropped(run: RunContext, reading: Reading) -> None:
+def _publish_dropped(run: RunContext, reading: Reading) -> None:
     for field in reading.dropped:
         dropped = ActionExtraFieldDroppedPayload(identity=run.quadruple, field=field, occurred_at=run.now())
         publish(run, EventType.PLANNER_ACTION_EXTRA_FIELD_DROPPED, dropped)

@@ -1,6 +1,6 @@
 """Reads the actions out of what a model wrote, however it wrapped them. Pure.
 
-An action is a JSON object `{"tool": name, "args": object}`. The rungs go from strict to lenient, and the first one
+An action is a JSON object `{"tool": name, "args": object}`. The readers go from strict to lenient, and the first one
 that finds an action wins: the whole text, an array, fenced code blocks, values scattered in prose.
 """
 
@@ -43,7 +43,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def parse(text: str) -> list[ToolAction]:
-    """The actions in `text`, in order.
+    """Return the actions in `text`, in order.
 
     Raises:
         NoActionsFoundError: there is none.
@@ -52,7 +52,7 @@ def parse(text: str) -> list[ToolAction]:
 
 
 def dropped_extra_fields(text: str) -> list[str]:
-    """The legacy fields of the actions in `text`, each once an action; empty when there is no action."""
+    """Return the legacy fields of the actions in `text`, each once an action; empty without an action."""
     try:
         return list(read_actions(text).dropped)
     except NoActionsFoundError:
@@ -60,52 +60,52 @@ def dropped_extra_fields(text: str) -> list[str]:
 
 
 def read_actions(text: str) -> Reading:
-    """The actions in `text` and what was dropped from them, by the first rung that finds any.
+    """Return the actions in `text` and the fields dropped from them, by the first reader that finds any.
 
     Raises:
         NoActionsFoundError: there is none.
     """
     stripped = text.strip()
-    found = _in_value(stripped) or _in_fences(stripped) or _in_prose(stripped)
+    found = _read_value(stripped) or _read_fences(stripped) or _read_prose(stripped)
     if not found:
         raise NoActionsFoundError
     return Reading(
-        actions=tuple(_action(fields) for fields in found),
+        actions=tuple(_to_action(fields) for fields in found),
         dropped=tuple(name for fields in found for name in LEGACY_FIELDS if name in fields),
     )
 
 
-def _in_value(text: str) -> list[_Fields]:
-    """The actions of one whole JSON value: an object that is one, or an array that holds some."""
+def _read_value(text: str) -> list[_Fields]:
+    """Return the actions of one whole JSON value: an object that is one, or an array that holds some."""
     encoded = text.encode("utf-8", "replace")
     if encoded[:1] == b"[":
-        return _in_array(encoded)
-    fields = _object(encoded)
-    return [fields] if fields is not None and _tool(fields) else []
+        return _read_array(encoded)
+    fields = _decode_object(encoded)
+    return [fields] if fields is not None and _decode_tool(fields) else []
 
 
-def _in_array(encoded: bytes) -> list[_Fields]:
-    """The entries of an array that are actions; one that is no object, or whose tool is no text, spoils them all."""
+def _read_array(encoded: bytes) -> list[_Fields]:
+    """Return the entries of an array that are actions; none if one is no object, or its tool is no text."""
     try:
         items = _items.decode(encoded)
     except (msgspec.DecodeError, RecursionError):
         return []
     for fields in items:
-        if "tool" in fields and _tool(fields) is None:
+        if "tool" in fields and _decode_tool(fields) is None:
             return []
-    return [fields for fields in items if _tool(fields)]
+    return [fields for fields in items if _decode_tool(fields)]
 
 
-def _in_fences(text: str) -> list[_Fields]:
-    return [fields for block in _FENCE.findall(text) for fields in _in_value(block.strip())]
+def _read_fences(text: str) -> list[_Fields]:
+    return [fields for block in _FENCE.findall(text) for fields in _read_value(block.strip())]
 
 
-def _in_prose(text: str) -> list[_Fields]:
-    return [fields for value in _values(text) for fields in _in_value(value)]
+def _read_prose(text: str) -> list[_Fields]:
+    return [fields for value in _find_values(text) for fields in _read_value(value)]
 
 
-def _values(text: str) -> Iterator[str]:
-    """Every JSON value that begins somewhere in `text`; a value that was found is not looked into again."""
+def _find_values(text: str) -> Iterator[str]:
+    """Yield every JSON value in `text`, but not those inside another one."""
     at = 0
     while (start := _VALUE_START.search(text, at)) is not None:
         try:
@@ -114,19 +114,19 @@ def _values(text: str) -> Iterator[str]:
             at = start.start() + 1
             continue
         except RecursionError:
-            return  # nested beyond all sense; trying again at each bracket would take for ever
+            return  # nested too deeply; trying again at each bracket would take too long
         yield text[start.start() : at]
 
 
-def _object(encoded: bytes) -> _Fields | None:
+def _decode_object(encoded: bytes) -> _Fields | None:
     try:
         return _object_fields.decode(encoded)
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
-def _tool(fields: _Fields) -> str | None:
-    """The tool that an object names; empty when it names none, None when what it names is no text."""
+def _decode_tool(fields: _Fields) -> str | None:
+    """Return the tool that an object names; empty when it names none, None when its `tool` is no text."""
     if "tool" not in fields:
         return ""
     try:
@@ -135,9 +135,9 @@ def _tool(fields: _Fields) -> str | None:
         return None
 
 
-def _action(fields: _Fields) -> ToolAction:
+def _to_action(fields: _Fields) -> ToolAction:
     args = bytes(fields.get("args", b"{}"))
-    return ToolAction(_tool(fields) or "", b"{}" if args == b"null" else args)
+    return ToolAction(_decode_tool(fields) or "", b"{}" if args == b"null" else args)
 
 
 def _refuse(constant: str) -> NoReturn:
