@@ -18,7 +18,7 @@ from harborage.state import (
     open_state,
 )
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.state import SCENARIOS, Scenario, check, run_conformance
+from tests.kit.conformance.state import SCENARIOS, Scenario, check, run_conformance
 
 WHO = Quadruple("tenant", "user", "session", "run")
 

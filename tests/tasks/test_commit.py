@@ -14,7 +14,7 @@ from harborage.tasks import Task, TaskKind
 from harborage.tasks.commit import Writer, to_the_end
 from harborage.tasks.records import TASK_KIND, decode_task, task_write
 from harborage.testing.clock import settle
-from harborage.testing.conformance.task_bench import FaultyBus, PublishRefusedError
+from tests.kit.conformance.task_bench import FaultyBus, PublishRefusedError
 
 pytestmark = pytest.mark.anyio
 

@@ -35,7 +35,7 @@ from harborage.tasks.records import GROUP_KIND, OWED_KIND, TASK_KIND
 from harborage.tasks.shelf import Shelf
 from harborage.tasks.transitions import ALLOWED
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.task_bench import PublishRefusedError
+from tests.kit.conformance.task_bench import PublishRefusedError
 
 FATES = st.lists(st.sampled_from(["through", "through", "refused", "held"]), max_size=6)
 SESSION = Identity("t", "u", "s")

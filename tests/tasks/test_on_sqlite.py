@@ -9,7 +9,7 @@ import pytest
 from harborage.state import StateStore
 from harborage.state.storage import open_storage
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
-from harborage.testing.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
+from tests.kit.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
 
 pytestmark = pytest.mark.anyio
 

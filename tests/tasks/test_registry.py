@@ -37,8 +37,8 @@ from harborage.tasks.records import (
     decode_task,
 )
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.tasks import SCENARIOS, Scenario, check, run_conformance
 from harborage.testing.events import FailingRedactor
+from tests.kit.conformance.tasks import SCENARIOS, Scenario, check, run_conformance
 
 pytestmark = pytest.mark.anyio
 

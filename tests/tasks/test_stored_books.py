@@ -32,8 +32,8 @@ from harborage.tasks import (
 from harborage.tasks.errors import FollowUpPendingError, StaleChangeError, TaskCorruptError
 from harborage.tasks.records import ENDED_KIND, GROUP_ENDED_KIND, OWED_KIND, TASK_KIND
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
 from harborage.testing.events import EventRecorder
+from tests.kit.conformance.tasks import STORED_SCENARIOS, StoredScenario, check_stored
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.journal import Journal, MemoryJournal
 from harborage.runtime.pauses import Coordinator
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.hosts import SCENARIOS, Death, HostFactory, Scenario, check
+from tests.kit.conformance.hosts import SCENARIOS, Death, HostFactory, Scenario, check
 
 pytestmark = pytest.mark.anyio
 

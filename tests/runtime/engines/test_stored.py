@@ -22,7 +22,7 @@ from harborage.store import Claimed, Commit
 from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
-from harborage.testing.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
+from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,9 @@ import pytest
 from harborage.state import StateConfig, StateStore
 from harborage.state.postgres import make
 from harborage.state.storage import Storage
-from harborage.testing.conformance import event_log, state
+from harborage.testing.conformance import event_log
 from harborage.testing.conformance.storage_bench import StorageBench
+from tests.kit.conformance import state
 
 
 class PostgresBench:

@@ -14,7 +14,7 @@ from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
 from harborage.store import Commit
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
+from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
 
 class Hosts:

@@ -13,8 +13,9 @@ from harborage.identity import Quadruple
 from harborage.runtime.pauses import AlreadyResumedError, Coordinator, Pause, PauseDecision, PauseReason, PauseRequest
 from harborage.state import StateStore
 from harborage.tasks import RegistryParts, TaskRegistry, TasksConfig, open_tasks
-from harborage.testing.conformance import events, tasks
+from harborage.testing.conformance import events
 from harborage.testing.conformance.event_bench import BusParts, OpenBus
+from tests.kit.conformance import tasks
 
 
 async def open_inprocess(parts: RegistryParts) -> TaskRegistry:

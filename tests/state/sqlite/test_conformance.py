@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from harborage.state import StateConfig, StateStore, open_state
-from harborage.testing.conformance import event_log, state
+from harborage.testing.conformance import event_log
 from harborage.testing.conformance.sqlite_bench import open_sqlite_bench
+from tests.kit.conformance import state
 
 
 @pytest.mark.parametrize("scenario", event_log.SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -29,7 +29,7 @@ from harborage.runtime.journal import (
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.testing.clock import FakeClock
-from harborage.testing.conformance import host_lives, host_scale, host_shared, host_steps, host_waits, hosts
+from tests.kit.conformance import host_lives, host_scale, host_shared, host_steps, host_waits, hosts
 
 pytestmark = pytest.mark.anyio
 
@@ -181,7 +181,7 @@ async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each planted fault fails the scenario that is there for it."""
-    monkeypatch.setattr("harborage.testing.conformance.host_bench._PATIENCE_S", 0.5)
+    monkeypatch.setattr("tests.kit.conformance.host_bench._PATIENCE_S", 0.5)
     options, scenario = FAULTS[fault]
 
     async def open_faulty() -> hosts.HostFactory:

@@ -9,7 +9,7 @@ import pytest
 
 from harborage.identity import Identity, Quadruple
 from harborage.state import MemoryStateStore, NotFoundError, StateRecord, StateStore, StoreClosedError, memory
-from harborage.testing.conformance import state as suite
+from tests.kit.conformance import state as suite
 
 
 class ForgetsTheTenant(MemoryStateStore):

@@ -25,7 +25,7 @@ from harborage.tasks import (
     TaskStatus,
 )
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.task_bench import (
+from tests.kit.conformance.task_bench import (
     ME,
     OTHERS,
     SESSION,

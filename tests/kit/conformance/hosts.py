@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from harborage.testing.conformance import host_lives, host_scale, host_shared, host_steps, host_waits
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
-from harborage.testing.conformance.host_bench import HostBench, HostFactory, OpenHosts, open_bench
-from harborage.testing.conformance.host_death import Death
+from tests.kit.conformance import host_lives, host_scale, host_shared, host_steps, host_waits
+from tests.kit.conformance.host_bench import HostBench, HostFactory, OpenHosts, open_bench
+from tests.kit.conformance.host_death import Death
 
 __all__ = [
     "IN_TURNS",

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from harborage.tasks import GroupRequest, WaitCycleError
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.task_bench import ME, SESSION, Bench
-from harborage.testing.conformance.task_restarts import StoredBench
+from tests.kit.conformance.task_bench import ME, SESSION, Bench
+from tests.kit.conformance.task_restarts import StoredBench
 
 __all__ = ["SCENARIOS", "STORED_SCENARIOS"]
 

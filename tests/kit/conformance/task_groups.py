@@ -38,7 +38,7 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import settle
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.task_bench import ME, OTHERS, SESSION, Bench, PublishRefusedError
+from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, PublishRefusedError
 
 __all__ = ["SCENARIOS"]
 

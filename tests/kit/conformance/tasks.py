@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
-from harborage.testing.conformance import task_groups, task_lifecycle, task_restarts, task_spawning, task_waits
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
-from harborage.testing.conformance.task_bench import Bench, OpenRegistry, open_bench
-from harborage.testing.conformance.task_restarts import OpenStore, StoredBench, open_stored_bench
+from tests.kit.conformance import task_groups, task_lifecycle, task_restarts, task_spawning, task_waits
+from tests.kit.conformance.task_bench import Bench, OpenRegistry, open_bench
+from tests.kit.conformance.task_restarts import OpenStore, StoredBench, open_stored_bench
 
 __all__ = [
     "SCENARIOS",

@@ -14,7 +14,7 @@ from harborage.runtime.journal import Begun, Done, Failed
 from harborage.runtime.parallel import BranchOutcome, Cancelled
 from harborage.runtime.parallel import Done as BranchDone
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.host_bench import UNKNOWN, HostBench, World
+from tests.kit.conformance.host_bench import UNKNOWN, HostBench, World
 
 __all__ = ["SCENARIOS"]
 

@@ -14,7 +14,7 @@ from harborage.runtime.journal import Begun, Done
 from harborage.runtime.steering.arrivals import Hold
 from harborage.runtime.steering.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.host_bench import SESSION, HostBench, control, patiently, request
+from tests.kit.conformance.host_bench import SESSION, HostBench, control, patiently, request
 
 __all__ = ["SCENARIOS"]
 

@@ -28,7 +28,7 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.checks import expect, expect_equal, expect_raises
-from harborage.testing.conformance.task_bench import ME, OTHERS, SESSION, Bench, OpenRegistry, open_bench
+from tests.kit.conformance.task_bench import ME, OTHERS, SESSION, Bench, OpenRegistry, open_bench
 
 __all__ = ["SCENARIOS", "OpenStore", "StoredBench", "open_stored_bench"]
 

@@ -13,9 +13,9 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Hold, Woken
 from harborage.runtime.steering.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal
-from harborage.testing.conformance.host_bench import SESSION, HostBench, patiently, request
-from harborage.testing.conformance.host_death import Death
-from harborage.testing.conformance.host_steps import check_errand, errand
+from tests.kit.conformance.host_bench import SESSION, HostBench, patiently, request
+from tests.kit.conformance.host_death import Death
+from tests.kit.conformance.host_steps import check_errand, errand
 
 __all__ = ["SCENARIOS"]
 

@@ -24,7 +24,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.testing.conformance.checks import ConformanceError
 
 if TYPE_CHECKING:
-    from harborage.testing.conformance.host_death import Death
+    from tests.kit.conformance.host_death import Death
 
 __all__ = ["SESSION", "UNKNOWN", "Act", "HostBench", "HostFactory", "OpenHosts", "World", "open_bench"]
 

@@ -13,7 +13,7 @@ from harborage.runtime.pauses import PauseDecision
 from harborage.runtime.steering.arrivals import Arrivals, Hold, Interrupt, StepInterruptedError, Woken
 from harborage.runtime.steering.controls import ControlType
 from harborage.testing.conformance.checks import expect, expect_equal
-from harborage.testing.conformance.host_bench import SESSION, HostBench
+from tests.kit.conformance.host_bench import SESSION, HostBench
 
 __all__ = ["SCENARIOS"]
 
