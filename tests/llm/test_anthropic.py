@@ -37,6 +37,7 @@ from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from tests.kit.llm_dialects.anthropic import MessagesDialect
 from tests.kit.llm_server import LLMServer
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -155,8 +156,8 @@ def test_other_media_are_refused(part):
         body(OLD, ChatMessage(Role.USER, Content(parts=[part])))
 
 
-@pytest.mark.parametrize(
-    ("effort", "budget"),
+@each_row(
+    "effort, budget",
     [(ReasoningEffort.LOW, 1024), (ReasoningEffort.MEDIUM, 4096), (ReasoningEffort.HIGH, 16384)],
 )
 def test_an_effort_is_a_budget_of_the_older_models(effort, budget):
@@ -189,8 +190,8 @@ def _answer(call_id: str) -> ChatMessage:
     return ChatMessage(Role.TOOL, Content("2"), tool_call_id=call_id)
 
 
-@pytest.mark.parametrize(
-    ("model", "sent"),
+@each_row(
+    "model, sent",
     [
         (OLD, {"thinking": {"type": "disabled"}}),
         (NEW, {"thinking": {"type": "disabled"}}),
@@ -240,8 +241,8 @@ def test_a_schema_is_the_input_of_a_forced_tool(fields):
     assert "tools" not in newest
 
 
-@pytest.mark.parametrize(
-    ("model", "quirks"),
+@each_row(
+    "model, quirks",
     [
         ("claude-3-haiku-20240307", Quirks(max_tokens=4096)),
         ("claude-3-7-sonnet-20250219", Quirks()),
@@ -311,8 +312,8 @@ def test_what_a_cache_read_and_kept_is_counted():
     assert told.provider_extras == {"cache_creation_input_tokens": 20, "cache_read_input_tokens": 100}
 
 
-@pytest.mark.parametrize(
-    ("told", "reason"),
+@each_row(
+    "told, reason",
     [
         ("end_turn", "stop"),
         ("stop_sequence", "stop"),

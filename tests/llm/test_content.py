@@ -20,6 +20,7 @@ from harborage.llm import (
     TextPart,
     check_content,
 )
+from tests.kit.tables import each_row
 
 STUB = ArtifactStub(ref="default_1", mime="image/png", size_bytes=7)
 PARTS: tuple[Part, ...] = (
@@ -57,7 +58,7 @@ def test_a_callers_list_is_not_kept() -> None:
     assert content.parts == (TextPart("a"),)
 
 
-@pytest.mark.parametrize("content", [Content("a"), Content(""), Content(parts=()), Content(parts=PARTS)])
+@each_row("content", [Content("a"), Content(""), Content(parts=()), Content(parts=PARTS)])
 def test_one_body_is_right(content: Content) -> None:
     """A text or a list of parts, either of which may be empty."""
     check_content(content)
@@ -77,14 +78,14 @@ def test_no_body_is_right_where_it_may_be_absent() -> None:
         check_content(Content("a", ()), may_be_absent=True)
 
 
-@pytest.mark.parametrize("part", [ImagePart(), AudioPart(mime="audio/wav"), FilePart(filename="a.pdf")])
+@each_row("part", [ImagePart(), AudioPart(mime="audio/wav"), FilePart(filename="a.pdf")])
 def test_a_part_without_a_body_is_wrong(part: Part) -> None:
     """A picture, recording or document needs an address, inline data or an artifact; its place is named."""
     with pytest.raises(InvalidContentError, match=rf"part 1 \({type(part).__name__}\) has no body"):
         check_content(Content(parts=[TextPart("a"), part]))
 
 
-@pytest.mark.parametrize("part", ["text", None, {"type": "image"}])
+@each_row("part", ["text", None, {"type": "image"}])
 def test_an_unknown_kind_of_part_is_wrong(part: Any) -> None:
     """What is no part is named by its type and place."""
     with pytest.raises(InvalidContentError, match=f"part 0 is a {type(part).__name__}"):

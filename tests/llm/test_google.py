@@ -32,6 +32,7 @@ from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from tests.kit.llm_dialects.gemini import GeminiDialect
 from tests.kit.llm_server import LLMServer
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -123,8 +124,8 @@ def test_media_by_address():
     ]
 
 
-@pytest.mark.parametrize(
-    ("model", "effort", "sent"),
+@each_row(
+    "model, effort, sent",
     [
         ("gemini-2.5-flash", ReasoningEffort.LOW, {"thinking_budget": 1024, "include_thoughts": True}),
         ("gemini-2.5-flash", ReasoningEffort.OFF, {"thinking_budget": 0}),
@@ -220,8 +221,8 @@ def read(response: SimpleNamespace):
     return answer.answer()
 
 
-@pytest.mark.parametrize(
-    ("response", "reason"),
+@each_row(
+    "response, reason",
     [
         (told("STOP"), "stop"),
         (told("MAX_TOKENS"), "length"),

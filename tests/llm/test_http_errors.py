@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from harborage.llm import (
     AuthenticationFailedError,
@@ -21,6 +20,7 @@ from harborage.llm import (
     ToolsUnsupportedError,
 )
 from harborage.llm.http_errors import error_from_status, error_in_stream
+from tests.kit.tables import each_row
 
 
 def body(value: object) -> bytes:
@@ -437,7 +437,7 @@ CASES: list[tuple[str, int, bytes, type[LLMError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("provider", "status", "content", "wanted"), CASES)
+@each_row("provider, status, content, wanted", CASES)
 def test_a_provider_s_refusal_becomes_the_error_it_means(provider, status, content, wanted):
     """The body that a real provider sends becomes one typed error with provider, model and status."""
     error = error_from_status(status, content, {}, provider=provider, model="nine")
@@ -450,7 +450,7 @@ def test_a_provider_s_refusal_becomes_the_error_it_means(provider, status, conte
 REPEATABLE = (RateLimitedError, ProviderUnavailableError, ProviderTimeoutError, MalformedAnswerError)
 
 
-@pytest.mark.parametrize(("provider", "status", "content", "wanted"), CASES)
+@each_row("provider, status, content, wanted", CASES)
 def test_only_what_time_can_mend_is_safe_to_repeat(provider, status, content, wanted):
     """A refusal may be repeated exactly when waiting can help."""
     error = error_from_status(status, content, {}, provider=provider, model="nine")
@@ -468,8 +468,8 @@ def test_a_refused_key_names_the_variable_and_never_the_key():
     assert "abcdefghijkl" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("provider", "status", "content", "advice"),
+@each_row(
+    "provider, status, content, advice",
     [
         ("openai", 401, b"", "check llm.api_key"),
         ("openai", 404, openai("no such model", code="model_not_found"), "check the model name 'nine'"),
@@ -503,8 +503,8 @@ def test_the_wait_comes_from_the_headers_or_the_body():
     assert error_from_status(400, b"", {"Retry-After": "7"}, provider="p", model="m").retry_after_s is None
 
 
-@pytest.mark.parametrize(
-    ("content", "wanted", "status"),
+@each_row(
+    "content, wanted, status",
     [
         (body({"error": {"message": "upstream died", "code": 502}}), ProviderUnavailableError, 502),
         (body({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}), RateLimitedError, 429),

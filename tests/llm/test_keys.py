@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.llm import ConfigSnapshot, InvalidConfigError, MissingAPIKeyError, resolve_key
+from tests.kit.tables import each_row
 
 SECRET = "sk-very-secret-0123456789"
 
@@ -53,8 +54,8 @@ def test_white_space_around_a_key_is_dropped() -> None:
     assert resolve_key(cfg(), "ACME_KEY", {"ACME_KEY": f"{SECRET}\n"}) == SECRET
 
 
-@pytest.mark.parametrize("broken", [f"{SECRET} {SECRET}", f"{SECRET}\nx", f"“{SECRET}”", f"{SECRET}\0"])
-@pytest.mark.parametrize("is_variable", [True, False])
+@each_row("broken", [f"{SECRET} {SECRET}", f"{SECRET}\nx", f"“{SECRET}”", f"{SECRET}\0"])
+@each_row("is_variable", [True, False])
 def test_what_cannot_be_a_key_is_refused_unseen(broken: str, is_variable: bool) -> None:
     """The error names the place and never the value."""
     with pytest.raises(InvalidConfigError, match="ACME_KEY" if is_variable else r"llm\.api_key") as caught:

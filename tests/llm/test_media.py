@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harborage.llm import AudioPart, FilePart, ImagePart, InvalidContentError
 from harborage.llm.content import utf8_size
 from harborage.llm.media import Media, audio_format, decode_inline, image_type, parse_data_url, read_data_url
+from tests.kit.tables import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 PICTURES = {
@@ -44,16 +45,14 @@ def test_without_base64_the_bytes_are_taken_as_they_are():
     assert read_data_url("data:text/plain,a%20b") == Media("text/plain", b"a%20b")
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "http://a/b.png", "data:image/png;base64", "data:a/b;base64,a", "data:a/b;base64,ä?"]
-)
+@each_row("bad", ["", "http://a/b.png", "data:image/png;base64", "data:a/b;base64,a", "data:a/b;base64,ä?"])
 def test_what_is_no_data_url_is_refused(bad):
     """Other addresses, a missing comma and broken base64 are refused."""
     with pytest.raises(InvalidContentError):
         read_data_url(bad)
 
 
-@pytest.mark.parametrize(("mime", "data"), PICTURES.items())
+@each_row("mime, data", PICTURES.items())
 def test_a_picture_is_known_by_its_first_bytes(mime, data):
     """The four common formats are recognised, whatever the part claims."""
     assert image_type(data) == mime
@@ -62,8 +61,8 @@ def test_a_picture_is_known_by_its_first_bytes(mime, data):
     )
 
 
-@pytest.mark.parametrize("mime", ["image/png", "image/jpeg", "text/plain", ""])
-@pytest.mark.parametrize("data", [b"<html>not found</html>", b""])
+@each_row("mime", ["image/png", "image/jpeg", "text/plain", ""])
+@each_row("data", [b"<html>not found</html>", b""])
 def test_bytes_that_are_no_picture_are_refused(data, mime):
     """An image part whose bytes are something else never reaches a provider."""
     with pytest.raises(InvalidContentError, match="no PNG, JPEG, GIF or WebP"):
@@ -94,8 +93,8 @@ def test_an_attachment_at_the_limit_passes_and_one_byte_more_does_not():
         decode_inline(AudioPart(data_url=url(b"x" * 6, "audio/wav")), limit_bytes=5, provider="acme")
 
 
-@pytest.mark.parametrize(
-    ("mime", "wanted"),
+@each_row(
+    "mime, wanted",
     [("audio/wav", "wav"), ("audio/mpeg", "mp3"), ("audio/x-wav", "wav"), ("audio/ogg; codecs=opus", "ogg"), ("", "")],
 )
 def test_the_format_of_a_recording(mime, wanted):
@@ -117,20 +116,20 @@ def test_without_base64_the_text_is_the_content(text: str) -> None:
     assert (url.content(), url.size) == (text.encode(), len(text.encode()))
 
 
-@pytest.mark.parametrize("text", ["data:a/b;base64;x=1,aGk=", "data:a/b;x=1;BASE64,aGk=", "data:;base64,aGk="])
+@each_row("text", ["data:a/b;base64;x=1,aGk=", "data:a/b;x=1;BASE64,aGk=", "data:;base64,aGk="])
 def test_base64_may_stand_among_other_parameters(text: str) -> None:
     """Its place and case do not matter."""
     assert parse_data_url(text).content() == b"hi"
 
 
-@pytest.mark.parametrize("text", ["image/png;base64,aGk=", "https://x/y.png", "data:image/png;base64", ""])
+@each_row("text", ["image/png;base64,aGk=", "https://x/y.png", "data:image/png;base64", ""])
 def test_parsing_refuses_any_other_address(text: str) -> None:
     """It begins with `data:` and has a comma."""
     with pytest.raises(InvalidContentError):
         parse_data_url(text)
 
 
-@pytest.mark.parametrize("payload", ["a", "aGk", "aGk=aGk=", "####", "a Gk="])
+@each_row("payload", ["a", "aGk", "aGk=aGk=", "####", "a Gk="])
 def test_broken_base64_is_refused(payload: str) -> None:
     """Anything that does not decode cleanly is an error, without the content in its text."""
     with pytest.raises(InvalidContentError) as caught:

@@ -27,6 +27,7 @@ from harborage.llm import (
 )
 from harborage.llm.mock import MockLLM, MockOptions, make
 from harborage.testing.clock import FakeClock, settle
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -50,8 +51,8 @@ def says(text: str, role: Role = Role.USER) -> ChatMessage:
     return ChatMessage(role, Content(text))
 
 
-@pytest.mark.parametrize(
-    ("messages", "answer"),
+@each_row(
+    "messages, answer",
     [
         ([says("one"), says("two"), says("three", Role.ASSISTANT)], "mock:two"),
         ([ChatMessage(Role.USER, Content(parts=[IMAGE, TextPart("a"), TextPart("b")]))], "mock:a"),
@@ -168,8 +169,8 @@ async def test_options_come_from_the_configuration() -> None:
         await ask(says("x"), mock=make(ConfigSnapshot(extra={"forced_error": "no line"}), deps()))
 
 
-@pytest.mark.parametrize(
-    ("extra", "text"),
+@each_row(
+    "extra, text",
     [
         ({"content": "x"}, r"llm\.extra has no content; the mock knows synthetic_content"),
         ({"stream_chunks": "many"}, r"llm\.extra\.stream_chunks is a str"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harborage.llm import (
     CorrectionsProfile,
     MessageOrdering,
@@ -15,6 +13,7 @@ from harborage.llm import (
     profile_for,
 )
 from harborage.llm.models import UNKNOWN_WINDOW_TOKENS, name_defaults, served_defaults
+from tests.kit.tables import each_row
 
 NONE = CorrectionsProfile()
 THINKS = CorrectionsProfile(reasoning_routing=ReasoningRouting.THINKING_MODEL)
@@ -23,8 +22,8 @@ STRICT = CorrectionsProfile(
 )
 
 
-@pytest.mark.parametrize(
-    ("model", "mode", "corrections"),
+@each_row(
+    "model, mode, corrections",
     [
         ("o1-mini", OutputMode.PROMPTED, STRICT),
         ("O3", OutputMode.PROMPTED, STRICT),
@@ -47,8 +46,8 @@ def test_defaults_by_name(model: str, mode: OutputMode, corrections: Corrections
     assert served_defaults(model) == (mode, corrections)
 
 
-@pytest.mark.parametrize(
-    ("provider", "model", "mode"),
+@each_row(
+    "provider, model, mode",
     [
         ("openai", "gpt-4o", OutputMode.NATIVE),
         ("openai", "o3-mini", OutputMode.PROMPTED),
@@ -66,8 +65,8 @@ def test_a_provider_that_takes_schemas_is_asked_natively(provider: str, model: s
     assert corrections.response_shape == ResponseShape.UNSET
 
 
-@pytest.mark.parametrize(
-    ("model", "window", "sees", "tools"),
+@each_row(
+    "model, window, sees, tools",
     [
         ("gpt-4o-mini", 128_000, True, True),
         ("gpt-5.4-mini", 272_000, True, True),

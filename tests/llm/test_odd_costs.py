@@ -21,6 +21,7 @@ from harborage.llm.errors import InvalidConfigError
 from harborage.llm.profile import CostOverrides, ModelProfile
 from harborage.llm.rates import in_dollars
 from harborage.llm.settings import check_settings, complete_settings
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -84,14 +85,14 @@ async def settled(client: Charges) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@each_row("odd", ODD, ids=str)
 async def test_an_odd_cost_of_an_answer_is_replaced_by_the_known_price(odd: Any) -> None:
     """What the provider says is no amount of dollars, so the price of the usage counts."""
     ledger = await settled(Charges(odd, Cost(total_cost=0.25)))
     assert ledger.settled == [(10, 0.25)]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@each_row("odd", ODD, ids=str)
 async def test_an_odd_price_is_no_price(odd: Any) -> None:
     """It is not known what a call may come to; what the provider says afterwards counts."""
     ledger = await settled(Charges(Cost(total_cost=0.5, currency="usd"), odd))
@@ -105,7 +106,7 @@ async def test_an_answer_without_usage_is_counted_as_it_was_reserved() -> None:
     assert ledger.settled == [(ledger.estimates[0].tokens, 0.25)]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@each_row("odd", ODD, ids=str)
 async def test_a_cost_limit_over_an_odd_price_is_refused_before_anything_is_called(odd: Any) -> None:
     """As for a model without any price: the run could not be held to its limit."""
     client = Charges(Cost(total_cost=0.25), odd)
@@ -115,7 +116,7 @@ async def test_a_cost_limit_over_an_odd_price_is_refused_before_anything_is_call
     assert client.calls == 0
 
 
-@pytest.mark.parametrize("odd", [*ODD, Cost()], ids=str)
+@each_row("odd", [*ODD, Cost()], ids=str)
 async def test_a_run_without_a_cost_limit_counts_an_odd_cost_as_none(odd: Any) -> None:
     """It goes on, and its tokens count."""
     client = Charges(odd)
@@ -125,7 +126,7 @@ async def test_a_run_without_a_cost_limit_counts_an_odd_cost_as_none(odd: Any) -
     assert client.calls == 1
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@each_row("odd", ODD, ids=str)
 async def test_what_is_metered_is_a_cost(odd: Any) -> None:
     """The answer and its event carry the known price, or none; an amount in another currency is left as it is."""
     cfg = ConfigSnapshot(
@@ -151,7 +152,7 @@ def test_only_an_amount_of_dollars_is_one() -> None:
     assert [in_dollars(one) for one in costs] == [0.0, 1.5, 2.0]
 
 
-@pytest.mark.parametrize("price", [math.inf, math.nan, -0.1])
+@each_row("price", [math.inf, math.nan, -0.1])
 async def test_an_operators_price_is_a_finite_number(price: float) -> None:
     """It is refused where it is written."""
     overrides = CostOverrides(input_per_million=price, output_per_million=1.0)

@@ -30,6 +30,7 @@ from harborage.llm import (
     ToolDeclaration,
 )
 from harborage.llm.openai_compat.request import request_body
+from tests.kit.tables import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 ADD = ToolDeclaration("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -72,7 +73,7 @@ def test_the_profile_s_limit_stands_in():
     assert body(limit=99, max_tokens=7)["max_tokens"] == 7
 
 
-@pytest.mark.parametrize("model", ["o1", "o3-mini", "gpt-5-mini", "gpt-5.2"])
+@each_row("model", ["o1", "o3-mini", "gpt-5-mini", "gpt-5.2"])
 def test_a_thinking_model_of_openai_has_other_fields(model):
     """It takes another limit, no temperature, and no word about parallel calls unless they are wanted."""
     fields = body("openai", model, max_tokens=5, temperature=0.0, tools=[ADD], tool_choice=ToolChoice.AUTO)
@@ -80,7 +81,7 @@ def test_a_thinking_model_of_openai_has_other_fields(model):
     assert not {"max_tokens", "temperature", "parallel_tool_calls"} & set(fields)
 
 
-@pytest.mark.parametrize(("provider", "model"), [("openai", "gpt-4o"), ("openai", "gpt-5-chat-latest"), ("groq", "o3")])
+@each_row("provider, model", [("openai", "gpt-4o"), ("openai", "gpt-5-chat-latest"), ("groq", "o3")])
 def test_any_other_model_has_the_common_fields(provider, model):
     """Models that do not think, and other servers, take the common fields."""
     fields = body(provider, model, max_tokens=5, temperature=0.0)
@@ -104,8 +105,8 @@ def test_tools_are_declared():
     assert declared[1]["function"] == {"name": "now", "parameters": {"type": "object", "properties": {}}}
 
 
-@pytest.mark.parametrize(
-    ("parallel", "choice", "wanted"),
+@each_row(
+    "parallel, choice, wanted",
     [
         (False, ToolChoice.UNSET, {}),
         (True, ToolChoice.UNSET, {"parallel_tool_calls": True}),
@@ -120,7 +121,7 @@ def test_the_choice_of_tools(parallel, choice, wanted):
     assert set(body(tool_choice=choice, parallel_tool_calls=parallel)) == {"model", "messages"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tool",
     [
         ToolDeclaration(""),
@@ -163,15 +164,15 @@ def test_a_strict_schema_says_so_beside_itself():
     }
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"null"])
+@each_row("text", [b"", b"{", b"[]", b"\xff", b"null"])
 def test_a_schema_that_is_none_never_leaves(text):
     """A missing or broken schema fails before the network, as a failure of schemas."""
     with pytest.raises(InvalidJSONSchemaError):
         body(response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, text))
 
 
-@pytest.mark.parametrize(
-    ("provider", "effort", "wanted"),
+@each_row(
+    "provider, effort, wanted",
     [
         ("acme", ReasoningEffort.UNSET, {}),
         ("acme", ReasoningEffort.LOW, {"reasoning_effort": "low"}),
@@ -272,7 +273,7 @@ def test_parts_are_blocks():
     ]
 
 
-@pytest.mark.parametrize("kind", [ImagePart, AudioPart, FilePart])
+@each_row("kind", [ImagePart, AudioPart, FilePart])
 def test_a_stored_artifact_is_its_stub(kind):
     """A part that is stored elsewhere is the text of its stub, whatever its medium."""
     stub = ArtifactStub("default_0", "image/png", 5, fetch=FetchHint("artifact_fetch", "default_0"))

@@ -22,6 +22,7 @@ from harborage.llm import (
 from harborage.llm.http_errors import error_in_stream
 from harborage.llm.openai_compat.response import ResponseReader
 from harborage.llm.transport import EventSplitter
+from tests.kit.tables import each_row
 
 
 class Heard(list[tuple[str, bool]]):
@@ -153,7 +154,7 @@ def call(index: int | None = None, id: str | None = None, name: str | None = Non
 TWO = [("a", "add", b'{"n":1}'), ("b", "sub", b'{"n":2}')]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "deltas",
     [
         [call(0, "a", "add"), call(1, "b", "sub"), call(1, None, None, '{"n":2}'), call(0, None, None, '{"n":1}')],
@@ -218,8 +219,8 @@ def test_usage_and_cost():
     assert (answer.cost.total_cost, answer.cost.currency) == (0.5, "USD")
 
 
-@pytest.mark.parametrize(
-    ("usage", "tokens", "cost"),
+@each_row(
+    "usage, tokens, cost",
     [
         ({}, 0, 0.0),
         ({"prompt_tokens": 2, "completion_tokens": 3}, 5, 0.0),
@@ -242,7 +243,7 @@ def test_a_whole_answer_is_finished():
     assert Reading().whole(cut).finish_reason == "length"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         {"error": {"message": "died", "code": 502}},
@@ -266,9 +267,7 @@ def test_a_failure_inside_an_answer_keeps_its_meaning():
         Reading().chunk({"error": {"message": "slow down", "code": "rate_limit_exceeded"}})
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"null", b"[]", b'{"choices":{}}', b"\xff\xfe", b'{"choices":[{"delta":1}]}']
-)
+@each_row("data", [b"", b"{", b"null", b"[]", b'{"choices":{}}', b"\xff\xfe", b'{"choices":[{"delta":1}]}'])
 def test_what_cannot_be_read_is_an_error(data):
     """A piece that is no JSON, or JSON of another shape, ends the call, and the text does not repeat it."""
     with pytest.raises(MalformedAnswerError):
@@ -277,7 +276,7 @@ def test_what_cannot_be_read_is_an_error(data):
         Reading().reader.take_whole(data)
 
 
-@pytest.mark.parametrize("value", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])
+@each_row("value", [{}, {"choices": []}, {"choices": [{}]}, {"choices": None}])
 def test_an_answer_without_a_message_is_malformed(value):
     """A whole answer has to have a message; a piece of a stream need not."""
     with pytest.raises(MalformedAnswerError, match="no message"):

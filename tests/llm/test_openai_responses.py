@@ -33,6 +33,7 @@ from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
 from tests.kit.llm_dialects.responses import ResponsesDialect
 from tests.kit.llm_server import LLMServer
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -133,8 +134,8 @@ def test_tools_and_their_choice():
     assert not {"tool_choice", "parallel_tool_calls"} & set(body(tool_choice=ToolChoice.AUTO, parallel_tool_calls=True))
 
 
-@pytest.mark.parametrize(
-    ("model", "effort", "sent"),
+@each_row(
+    "model, effort, sent",
     [
         ("gpt-5", ReasoningEffort.HIGH, {"effort": "high", "summary": "auto"}),
         ("gpt-5", ReasoningEffort.UNSET, None),

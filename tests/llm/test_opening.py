@@ -31,6 +31,7 @@ from harborage.llm import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -143,8 +144,8 @@ async def test_a_missing_key_is_told_when_a_provider_is_opened(monkeypatch: pyte
         await open_llm(ConfigSnapshot(provider="openai", model="gpt-4o"), deps())
 
 
-@pytest.mark.parametrize(
-    ("name", "target", "error"),
+@each_row(
+    "name, target, error",
     [("", Driver, DriverEmptyNameError), ("x", None, DriverNilFactoryError), ("mock", Driver, DriverDuplicateError)],
 )
 def test_a_driver_is_registered_once(name: str, target: Any, error: type[Exception]) -> None:
@@ -170,8 +171,8 @@ async def test_the_order_of_the_layers() -> None:
     assert layers(await opened(parts=deps(governance=Yes()))) == ["Governed", *ALL]
 
 
-@pytest.mark.parametrize(
-    ("flag", "layer"),
+@each_row(
+    "flag, layer",
     [
         ("disable_governance", "Governed"),
         ("disable_retry", "Retrying"),

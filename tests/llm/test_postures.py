@@ -8,6 +8,7 @@ from harborage.events import AdminScopeRequiredError, EventType, LLMPostureReadA
 from harborage.identity import IdentityRequiredError, Quadruple, bound
 from harborage.llm import ConfigSnapshot, ModelRef, Posture, PostureDesk, config_for, posture
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +20,8 @@ CFG = ConfigSnapshot(
 )
 
 
-@pytest.mark.parametrize(
-    ("cfg", "expected"),
+@each_row(
+    "cfg, expected",
     [
         (CFG, Posture("openai", "gpt-5", "https://gate/v1", False)),
         (ConfigSnapshot(driver="anthropic", model="m"), Posture("anthropic", "m", "", False)),

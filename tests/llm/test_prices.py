@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harborage.llm import Cost, Usage
 from harborage.llm.prices import Prices
 from harborage.llm.rates import Rate, Rates, cost_at
+from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOME = Usage(prompt_tokens=1000, completion_tokens=500, total_tokens=1500)
@@ -31,8 +32,8 @@ def prices(provider: str = "", base_url: str = "") -> Prices:
 # --- who serves the model
 
 
-@pytest.mark.parametrize(
-    ("provider", "base_url", "model"),
+@each_row(
+    "provider, base_url, model",
     [
         ("openai", "", "gpt-4o"),
         ("OpenAI", "", "gpt-4o"),
@@ -56,8 +57,8 @@ def test_the_same_model_by_many_names(provider, base_url, model):
     assert cost.currency == "USD"
 
 
-@pytest.mark.parametrize(
-    ("provider", "model"),
+@each_row(
+    "provider, model",
     [
         ("anthropic", "claude-sonnet-4-5"),
         ("google", "gemini-2.5-pro"),
@@ -77,8 +78,8 @@ def test_known_models_have_a_price(provider, model):
     assert cost.input_cost > 0
 
 
-@pytest.mark.parametrize(
-    ("provider", "base_url", "model"),
+@each_row(
+    "provider, base_url, model",
     [
         ("openai", "", "gpt-99-turbo"),
         ("openai", "", ""),
@@ -97,8 +98,8 @@ def test_no_price_rather_than_a_wrong_one(provider, base_url, model):
     assert prices(provider, base_url).cost(model, SOME, AT) is None
 
 
-@pytest.mark.parametrize(
-    ("provider", "base_url"),
+@each_row(
+    "provider, base_url",
     [
         ("ollama", ""),
         ("local", ""),
@@ -220,7 +221,7 @@ def _table(provider: str) -> Prices:
 RATES = Rates(input=Rate(2.0), cache_read=Rate(0.5), output=Rate(10.0))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "extras",
     [
         {"cache_read_tokens": 4},
@@ -239,7 +240,7 @@ def test_the_names_of_cached_tokens(extras):
     assert cost.total_cost == 6 * 2.0 + 4 * 0.5
 
 
-@pytest.mark.parametrize("extras", [{"cached_tokens": True}, {"cached_tokens": "4"}, {"cached_tokens": -4}, {"x": {}}])
+@each_row("extras", [{"cached_tokens": True}, {"cached_tokens": "4"}, {"cached_tokens": -4}, {"x": {}}])
 def test_extras_that_count_nothing(extras):
     """What is no count of a known kind is charged as ordinary tokens."""
     cost = cost_at(RATES, Usage(prompt_tokens=10, provider_extras=extras))
@@ -276,8 +277,8 @@ def test_the_price_of_a_request():
     assert cost == Cost(6.0, 1.0, 0.0, 7.0, "USD")
 
 
-@pytest.mark.parametrize(
-    ("rates", "usage"),
+@each_row(
+    "rates, usage",
     [
         (RATES, Usage()),
         (RATES, Usage(prompt_tokens=1, provider_extras={"cached_tokens": 2})),

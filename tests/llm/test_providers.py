@@ -19,6 +19,7 @@ from harborage.llm import (
     resolve_key,
     with_providers,
 )
+from tests.kit.tables import each_row
 
 SECRET = "sk-very-secret-0123456789"
 MINE = Provider(
@@ -32,8 +33,8 @@ MINE = Provider(
 # --- model strings ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "provider", "model"),
+@each_row(
+    "text, provider, model",
     [
         ("openai:gpt-5", "openai", "gpt-5"),
         (" OpenAI : gpt-5 ", "openai", "gpt-5"),
@@ -58,8 +59,8 @@ def test_a_reference_reads_as_its_string() -> None:
     assert str(parse_model("ollama:qwen3:8b")) == "ollama:qwen3:8b"
 
 
-@pytest.mark.parametrize(
-    ("text", "advice"),
+@each_row(
+    "text, advice",
     [
         ("gpt-5", "write openai:gpt-5"),
         ("claude-sonnet-4-5", "write anthropic:claude-sonnet-4-5"),
@@ -79,7 +80,7 @@ def test_a_string_that_names_no_provider(text: str, advice: str) -> None:
         parse_model(text)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, one in PROVIDERS.items() if not one.default_model))
+@each_row("name", sorted(name for name, one in PROVIDERS.items() if not one.default_model))
 def test_a_model_must_be_named_where_there_is_no_default(name: str) -> None:
     """A provider alone is not enough."""
     with pytest.raises(InvalidConfigError, match=f"write {name}:(MODEL|FILE.json)"):
@@ -100,7 +101,7 @@ def test_a_whole_configuration() -> None:
     assert (profile.context_window_tokens, profile.output_mode) == (128_000, OutputMode.NATIVE)
 
 
-@pytest.mark.parametrize("name", sorted(PROVIDERS))
+@each_row("name", sorted(PROVIDERS))
 def test_every_provider_has_a_driver_and_says_what_it_needs(name: str) -> None:
     """With its key the configuration is whole; without it the error names the variable."""
     provider = PROVIDERS[name]
@@ -115,8 +116,8 @@ def test_every_provider_has_a_driver_and_says_what_it_needs(name: str) -> None:
             config_for(ref, environ={})
 
 
-@pytest.mark.parametrize(
-    ("name", "variable"),
+@each_row(
+    "name, variable",
     [
         ("openai", "OPENAI_API_KEY"),
         ("openai-responses", "OPENAI_API_KEY"),
@@ -143,7 +144,7 @@ def test_a_second_variable_is_found() -> None:
     assert config_for(ModelRef("google", "gemini-3"), environ={"GOOGLE_API_KEY": "x"}).api_key == "env.GOOGLE_API_KEY"
 
 
-@pytest.mark.parametrize("name", ["local", "mock", "script"])
+@each_row("name", ["local", "mock", "script"])
 def test_a_default_model(name: str) -> None:
     """Where no model is named the provider's own stands for it."""
     cfg = config_for(ModelRef(name), environ={})
@@ -151,8 +152,8 @@ def test_a_default_model(name: str) -> None:
     assert cfg.model in cfg.profiles
 
 
-@pytest.mark.parametrize(
-    ("host", "address"),
+@each_row(
+    "host, address",
     [
         ("", "http://127.0.0.1:11434/v1"),
         ("box", "http://box:11434/v1"),
@@ -175,7 +176,7 @@ def test_another_address_by_variable() -> None:
     assert config_for(ModelRef("openai", "m"), environ=environ).base_url == "https://gate/v1"
 
 
-@pytest.mark.parametrize(("length", "window"), [("4096", 4096), ("many", 32_768), ("0", 32_768)])
+@each_row("length, window", [("4096", 4096), ("many", 32_768), ("0", 32_768)])
 def test_ollamas_window_is_what_its_server_was_told(length: str, window: int) -> None:
     """`OLLAMA_CONTEXT_LENGTH` counts when it is a number."""
     cfg = config_for(ModelRef("ollama", "qwen3"), environ={"OLLAMA_CONTEXT_LENGTH": length})
@@ -207,8 +208,8 @@ def test_a_provider_of_ones_own() -> None:
     assert "acme" not in PROVIDERS
 
 
-@pytest.mark.parametrize(
-    ("fields", "text"),
+@each_row(
+    "fields, text",
     [
         ({"name": "openai"}, "the provider name 'openai' is taken"),
         ({"name": "bedrock"}, "the provider name 'bedrock' is taken"),

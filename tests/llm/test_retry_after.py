@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from harborage.llm.retry_after import retry_after
+from tests.kit.tables import each_row
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
+@each_row(
+    "headers, seconds",
     [
         ({}, None),
         ({"Retry-After": "20"}, 20.0),

@@ -10,6 +10,7 @@ from harborage.llm import ConfigSnapshot, ConnectionFailedError, Deps, InvalidCo
 from harborage.llm.pydantic_ai import make
 from harborage.llm.request_parts import decode_arguments, safe_id
 from harborage.llm.sdk import import_sdk, transport_error
+from tests.kit.tables import each_row
 
 
 def test_a_missing_library_names_its_extra():
@@ -19,8 +20,8 @@ def test_a_missing_library_names_its_extra():
     assert missing.value.extra == "some"
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
+@each_row(
+    "error, kind",
     [
         (httpx2.ConnectTimeout("slow"), ProviderTimeoutError),
         (httpx2.PoolTimeout("full"), ProviderTimeoutError),
@@ -43,8 +44,8 @@ def test_a_library_that_the_bridge_lacks_is_a_setting():
     assert "boto3" in str(translated)
 
 
-@pytest.mark.parametrize(
-    ("args", "wanted"), [(b"", {}), (b'{"a":1}', {"a": 1}), (b"[1]", {"malformed": "[1]"}), (b"{", {"malformed": "{"})]
+@each_row(
+    "args, wanted", [(b"", {}), (b'{"a":1}', {"a": 1}), (b"[1]", {"malformed": "[1]"}), (b"{", {"malformed": "{"})]
 )
 def test_arguments_are_an_object(args, wanted):
     """What a model wrote that is no object is kept as text, where a provider takes nothing but objects."""

@@ -20,6 +20,7 @@ from harborage.llm import (
     TransportPolicy,
 )
 from harborage.llm.settings import check_settings, complete_settings
+from tests.kit.tables import each_row
 
 
 def cfg(**fields: Any) -> ConfigSnapshot:
@@ -67,8 +68,8 @@ def test_zero_is_a_value() -> None:
     check_settings(full)
 
 
-@pytest.mark.parametrize(
-    ("fields", "mode"),
+@each_row(
+    "fields, mode",
     [
         ({"output_mode": "tools", "json_schema_mode": "native"}, OutputMode.TOOLS),
         ({"json_schema_mode": "native"}, OutputMode.NATIVE),
@@ -130,7 +131,7 @@ def test_an_operators_section_arrives_whole() -> None:
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "good",
     [
         ConfigSnapshot(),
@@ -151,8 +152,8 @@ def test_settings_that_make_sense(good: ConfigSnapshot) -> None:
     check_settings(complete_settings(good))
 
 
-@pytest.mark.parametrize(
-    ("bad", "text"),
+@each_row(
+    "bad, text",
     [
         (cfg(context_window_reserve=1.0), r"llm\.context_window_reserve is 1\.0; it must be at least 0 and below 1"),
         (cfg(context_window_reserve=-0.1), r"context_window_reserve is -0\.1"),

@@ -20,6 +20,7 @@ from harborage.llm import (
 from harborage.llm.content import CHUNK_BYTES, chunk_lines
 from harborage.llm.summariser import PROMPT_VERSION, ConversationSummariser, SummaryFailedError
 from harborage.testing.llm import ScriptedLLM, user_text
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ async def test_the_sessions_identity():
     assert model.calls[0].who == WHO.with_run("")
 
 
-@pytest.mark.parametrize("who", [Identity("", "u", "s"), Identity("t", "", "s"), Identity("t", "u", "")])
+@each_row("who", [Identity("", "u", "s"), Identity("t", "", "s"), Identity("t", "u", "")])
 async def test_an_incomplete_identity(who):
     """Without the whole triple no call is made."""
     model = ScriptedLLM(["x"])

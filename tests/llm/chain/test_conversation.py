@@ -42,6 +42,7 @@ from harborage.llm.chain.conversation import (
     read_messages,
     tokens_beside_messages,
 )
+from tests.kit.tables import each_row
 
 Messages = list[ChatMessage]
 
@@ -209,7 +210,7 @@ SYSTEM = ChatMessage(Role.SYSTEM, Content("be brief"))
 PLAIN = ChatMessage(Role.ASSISTANT, Content("hello"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "messages",
     [
         (),
@@ -225,8 +226,8 @@ def test_a_paired_conversation_passes(messages) -> None:
     read_conversation(messages)
 
 
-@pytest.mark.parametrize(
-    ("messages", "text"),
+@each_row(
+    "messages, text",
     [
         ((answers("a"),), r"message 0 \(tool\) answers 'a', but no call is without an answer"),
         ((USER, asks("a", "b"), answers("a")), "ends without answers to the calls 'b'"),
@@ -273,8 +274,8 @@ def known(message: ChatMessage) -> MessageFacts:
     return facts
 
 
-@pytest.mark.parametrize(
-    ("content", "longest", "has_data_url"),
+@each_row(
+    "content, longest, has_data_url",
     [
         (Content("äb"), 3, False),
         (Content(""), 0, False),
@@ -290,7 +291,7 @@ def test_content(content: Content, longest: int, has_data_url: bool) -> None:
     assert (facts.longest_text, facts.has_data_url) == (longest, has_data_url)
 
 
-@pytest.mark.parametrize(("ids", "asks"), [(("a", "b"), ("a", "b")), (("a", ""), None), (("a", "a"), None)])
+@each_row("ids, asks", [(("a", "b"), ("a", "b")), (("a", ""), None), (("a", "a"), None)])
 def test_calls(ids: tuple[str, ...], asks: tuple[str, ...] | None) -> None:
     """A turn's calls are known by their ids, if each has one of its own."""
     facts = known(calls(*ids))
@@ -335,8 +336,8 @@ def user(text: str, **fields) -> ChatMessage:
     return ChatMessage(Role.USER, Content(text), **fields)
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
+@each_row(
+    "message, expected",
     [
         (user(""), 4 + 1),
         (user("abc"), 4 + 1),
@@ -404,8 +405,8 @@ def test_an_empty_text_is_a_text() -> None:
     assert read_conversation([ChatMessage(role, Content("")) for role in (Role.USER, Role.SYSTEM)]).longest_text == 0
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
+@each_row(
+    "message, text",
     [
         (ChatMessage(Role.USER, Content("a", ())), "both text and parts"),
         (ChatMessage(Role.USER, Content()), "neither text nor parts"),

@@ -33,6 +33,7 @@ from harborage.llm import (
 from harborage.llm.chain.corrections import Correcting, correct_request, sanitise_schema
 from harborage.testing.clock import FakeClock
 from harborage.testing.llm import ScriptedLLM
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -165,8 +166,8 @@ def test_anthropic():
     assert made.extra == {"anthropic_tool_schema": {"type": "object"}}
 
 
-@pytest.mark.parametrize("shape", ["json_only", "anthropic"])
-@pytest.mark.parametrize("wanted", [None, ResponseFormat(), ResponseFormat(ResponseFormatKind.JSON_OBJECT)])
+@each_row("shape", ["json_only", "anthropic"])
+@each_row("wanted", [None, ResponseFormat(), ResponseFormat(ResponseFormatKind.JSON_OBJECT)])
 def test_other_formats_keep_their_shape(shape, wanted):
     """Only a schema has to travel in another way."""
     made = correct_request(CompleteRequest(response_format=wanted), profile(response_shape=shape))
@@ -181,7 +182,7 @@ def test_the_order_of_the_policies():
     assert made.extra["anthropic_tool_schema"]["strict"] is True
 
 
-@pytest.mark.parametrize("field", ["message_ordering", "schema_sanitising", "reasoning_routing", "response_shape"])
+@each_row("field", ["message_ordering", "schema_sanitising", "reasoning_routing", "response_shape"])
 async def test_an_unknown_policy(field):
     """The call fails before it is made; the error names the setting and its values."""
     client, inner = opened("never", known=profile(**{field: "surprising"}))
@@ -271,7 +272,7 @@ def test_strict_keeps_what_was_said():
     assert strict(said) == said
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrap",
     [
         lambda inner: {"properties": {"a": inner, "b": inner}},
@@ -317,7 +318,7 @@ def test_no_policy():
     assert sanitise_schema(schema, SchemaSanitising.UNSET) is schema
 
 
-@pytest.mark.parametrize("broken", [b"{", b"", b"\xff", b"[" * 100_000])
+@each_row("broken", [b"{", b"", b"\xff", b"[" * 100_000])
 def test_what_cannot_be_read(broken):
     """A schema that is no JSON is an error that starts a downgrade."""
     with pytest.raises(InvalidJSONSchemaError):

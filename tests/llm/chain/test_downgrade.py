@@ -42,6 +42,7 @@ from harborage.llm.chain.downgrade import (
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM, says
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ class Bench:
 # --- which failures count
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Unknown parameter: JSON_SCHEMA",
@@ -129,9 +130,7 @@ def test_a_chain_that_bites_its_tail():
     assert not is_invalid_json_schema_error(one)
 
 
-@pytest.mark.parametrize(
-    "kind", [RateLimitedError, ToolsUnsupportedError, ContextLeakError, ContextWindowExceededError]
-)
+@each_row("kind", [RateLimitedError, ToolsUnsupportedError, ContextLeakError, ContextWindowExceededError])
 def test_an_error_whose_class_says_otherwise(kind):
     """A rate limit that mentions JSON mode is a rate limit."""
     error = kind("json mode is slow today")
@@ -147,8 +146,8 @@ def test_native_is_the_request_itself():
     assert shape_request(request, OutputMode.NATIVE) is request
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "words"),
+@each_row(
+    "mode, kind, words",
     [
         (OutputMode.TOOLS, ResponseFormatKind.JSON_OBJECT, ("only", '{"name":"respond_with","arguments":')),
         (OutputMode.PROMPTED, ResponseFormatKind.JSON_OBJECT, ("only", "JSON")),
@@ -167,7 +166,7 @@ def test_the_other_modes(mode, kind, words):
     assert made.response_format is None or made.response_format.json_schema == b""
 
 
-@pytest.mark.parametrize("mode", [OutputMode.TOOLS, OutputMode.PROMPTED, OutputMode.TEXT])
+@each_row("mode", [OutputMode.TOOLS, OutputMode.PROMPTED, OutputMode.TEXT])
 def test_without_a_schema_nothing_is_told(mode):
     """A request for any JSON object gets no extra message in any mode."""
     request = CompleteRequest(messages=[QUESTION], response_format=ResponseFormat(ResponseFormatKind.JSON_OBJECT))
@@ -190,8 +189,8 @@ def test_the_ladders():
     }
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
+@each_row(
+    "content, expected",
     [
         ('{"name":"respond_with","arguments":{"a": 1}}', '{"a": 1}'),
         ('{"a": 1}', '{"a": 1}'),
@@ -251,9 +250,7 @@ async def test_every_mode_is_refused():
     assert len(bench.events[1].reason.encode()) == 256 + len("…".encode())
 
 
-@pytest.mark.parametrize(
-    "error", [RateLimitedError("slow"), ContextLeakError("x", 9, 9), ContextWindowExceededError(9)]
-)
+@each_row("error", [RateLimitedError("slow"), ContextLeakError("x", 9, 9), ContextWindowExceededError(9)])
 async def test_other_errors_come_out_at_once(error):
     """Only a refused schema leads to another attempt; everything else is raised as it is."""
     bench = Bench(error, "never")

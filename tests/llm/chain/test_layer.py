@@ -27,6 +27,7 @@ from harborage.llm.chain.accounting import Governed
 from harborage.llm.chain.layer import Layer, publish_event, require_caller
 from harborage.llm.chain.safety import Safe
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ def stacked(layer: type[Layer], inner: LLMClient) -> Layer:
     return layer(inner, cfg, Deps(artifacts=None, bus=None))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@each_row("layer", LAYERS)
 async def test_a_call_goes_through(layer: type[Layer]) -> None:
     """A layer is a client, and gives the answer of the one inside."""
     inside = Inside()
@@ -67,7 +68,7 @@ async def test_a_call_goes_through(layer: type[Layer]) -> None:
     assert inside.calls == 1
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@each_row("layer", LAYERS)
 async def test_closing_closes_the_inside_once(layer: type[Layer]) -> None:
     """However often and by however many at once a layer is closed, the client inside is closed once."""
     inside = Inside()
@@ -77,7 +78,7 @@ async def test_closing_closes_the_inside_once(layer: type[Layer]) -> None:
     assert inside.closings == 1
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@each_row("layer", LAYERS)
 async def test_a_closed_layer_answers_nothing(layer: type[Layer]) -> None:
     """After closing, a call fails before anything else is looked at, the identity included."""
     inside = Inside()
@@ -88,7 +89,7 @@ async def test_a_closed_layer_answers_nothing(layer: type[Layer]) -> None:
     assert inside.calls == 0
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@each_row("layer", LAYERS)
 def test_a_layer_needs_a_client(layer: type[Layer]) -> None:
     """A layer around nothing is refused when it is made, and says which one it is."""
     with pytest.raises(InvalidConfigError, match=layer.__name__):

@@ -27,6 +27,7 @@ from harborage.llm import (
 from harborage.llm.chain.materialise import Materialiser
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +119,7 @@ async def test_one_event_a_piece() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "part",
     [
         ImagePart(artifact=ArtifactStub("r", "image/png", 1), data_url=data_url(HEAVY)),
@@ -153,7 +154,7 @@ async def test_a_model_may_take_more_inline() -> None:
     assert (await bench.rewrite(image))[0].artifact
 
 
-@pytest.mark.parametrize("broken", ["image/png;base64,AA==", "data:image/png;base64", "data:image/png;base64,A"])
+@each_row("broken", ["image/png;base64,AA==", "data:image/png;base64", "data:image/png;base64,A"])
 async def test_a_malformed_url_is_refused(broken: str) -> None:
     """The error names the place, however small the content is, and nothing at all was stored."""
     bench = Bench()

@@ -38,6 +38,7 @@ from harborage.llm.prices import Prices
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.testing.llm import ScriptedLLM
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -236,7 +237,7 @@ def asked(*contents: Content) -> CompleteRequest:
     return CompleteRequest(messages=[ChatMessage(Role.USER, content) for content in contents])
 
 
-@pytest.mark.parametrize("usage", [Usage(1), Usage(completion_tokens=1), Usage(total_tokens=1)])
+@each_row("usage", [Usage(1), Usage(completion_tokens=1), Usage(total_tokens=1)])
 def test_what_was_reported_stays(usage):
     """A single count above zero means that the provider counts, so nothing is estimated."""
     answer = CompleteResponse("hello", usage=usage)

@@ -34,6 +34,7 @@ from harborage.llm import (
 from harborage.llm.chain.retry import Resilient, backoff_s, wait_s
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.llm import ScriptedLLM
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +93,7 @@ def test_backoff_doubles(base, dice):
     assert all(later == pytest.approx(2 * earlier) for earlier, later in pairwise(waits))
 
 
-@pytest.mark.parametrize(("asked", "wait"), [(0.0, 0.0), (3.5, 3.5), (60.0, 60.0), (60.1, None), (-5.0, 0.0)])
+@each_row("asked, wait", [(0.0, 0.0), (3.5, 3.5), (60.0, 60.0), (60.1, None), (-5.0, 0.0)])
 def test_what_the_provider_asks_for_counts(asked, wait):
     """Retry-After is honoured to the second; one longer than we bear means that there is no repeat."""
     assert wait_s(POLICY, RateLimitedError(retry_after_s=asked), 0, 0.5) == wait
@@ -103,7 +104,7 @@ def test_a_retry_after_that_is_no_number():
     assert wait_s(POLICY, RateLimitedError(retry_after_s=float("nan")), 0, 1.0) == 1.0
 
 
-@pytest.mark.parametrize("kind", [BadRequestError, AuthenticationFailedError, QuotaExceededError, ProviderError])
+@each_row("kind", [BadRequestError, AuthenticationFailedError, QuotaExceededError, ProviderError])
 def test_errors_that_time_does_not_heal(kind):
     """A call that was refused for good is not made again, whatever the provider asks for."""
     assert wait_s(POLICY, kind(retry_after_s=1.0), 0, 0.5) is None
@@ -112,7 +113,7 @@ def test_errors_that_time_does_not_heal(kind):
 # --- the repeats
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind",
     [
         RateLimitedError,
@@ -137,7 +138,7 @@ async def test_an_error_that_says_so_itself():
     assert (await Bench(error, "fine").ask()).content == "fine"
 
 
-@pytest.mark.parametrize("error", [BadRequestError("no"), AuthenticationFailedError("no"), ValueError("a bug")])
+@each_row("error", [BadRequestError("no"), AuthenticationFailedError("no"), ValueError("a bug")])
 async def test_other_failures_come_out_at_once(error):
     """Neither a refusal nor a bug is repeated."""
     bench = Bench(error, "never")

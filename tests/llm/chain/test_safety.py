@@ -39,6 +39,7 @@ from harborage.llm import (
 from harborage.llm.chain.safety import Leak, Safe, find_leak
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -124,8 +125,8 @@ async def test_a_complete_request_is_not_copied() -> None:
     assert bench.driver.requests[0] is request
 
 
-@pytest.mark.parametrize(
-    ("request_", "error"),
+@each_row(
+    "request_, error",
     [
         (CompleteRequest(model="?", messages=[BAD, ORPHAN, HEAVY_IMAGE]), InvalidContentError),
         (CompleteRequest(model="?", messages=[ORPHAN, HEAVY_IMAGE]), OrphanToolCallError),
@@ -394,8 +395,8 @@ def found(*messages: ChatMessage, inline_limit: int = LEAKS_THRESHOLD) -> Leak |
     return find_leak(messages, LEAKS_THRESHOLD, inline_limit)
 
 
-@pytest.mark.parametrize(
-    ("content", "site"),
+@each_row(
+    "content, site",
     [
         (Content("x" * LEAKS_THRESHOLD), "Messages[1].Content.Text"),
         (Content("é" * (LEAKS_THRESHOLD // 2)), "Messages[1].Content.Text"),
@@ -410,7 +411,7 @@ def test_a_leak_is_named(content: Content, site: str) -> None:
     assert found(LIGHT, ChatMessage(Role.USER, content)) == Leak(site, LEAKS_THRESHOLD, LEAKS_THRESHOLD)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         Content("x" * (LEAKS_THRESHOLD - 1)),
@@ -426,7 +427,7 @@ def test_one_byte_below_the_threshold_passes(content: Content) -> None:
     assert found(ChatMessage(Role.USER, content)) is None
 
 
-@pytest.mark.parametrize("role", list(Role))
+@each_row("role", list(Role))
 def test_every_role_is_looked_at(role: Role) -> None:
     """System messages are no exception."""
     assert found(ChatMessage(role, Content("x" * LEAKS_THRESHOLD))) is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from harborage.llm import (
     ChatMessage,
     CompleteRequest,
@@ -20,6 +18,7 @@ from harborage.llm import (
 )
 from harborage.llm.local.constrained import DEFAULT_MAX_TOKENS, answering, constrained, is_constrained, unconstrained
 from harborage.llm.local.decisions import Answer, Call
+from tests.kit.tables import each_row
 
 ADD = ToolDeclaration(
     "add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -84,8 +83,8 @@ def test_the_beginning_depends_on_the_tools_alone() -> None:
     assert second.messages[begins].content.text == "Speak softly.\n\nOther question"
 
 
-@pytest.mark.parametrize(
-    ("choice", "names"),
+@each_row(
+    "choice, names",
     [
         (ToolChoice.UNSET, ["add", "now", "final_answer"]),
         (ToolChoice.AUTO, ["add", "now", "final_answer"]),
@@ -141,7 +140,7 @@ def test_a_schema_for_the_answer_becomes_its_arguments() -> None:
     assert turn.read('{"name": "final_answer", "arguments": {"n": 3}}') == Answer('{"n": 3}')
 
 
-@pytest.mark.parametrize("text", [b"", b"broken", b"[]", b'{"type": "string"}'])
+@each_row("text", [b"", b"broken", b"[]", b'{"type": "string"}'])
 def test_a_schema_that_is_none_of_an_object_is_not_used(text: bytes) -> None:
     """The answer is then words."""
     turn = constrained(asked(response_format=ResponseFormat(ResponseFormatKind.JSON_SCHEMA, text)), WINDOW)

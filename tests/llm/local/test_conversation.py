@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from harborage.llm import ArtifactStub, ChatMessage, Content, ImagePart, Role, TextPart, ToolCallStructured
 from harborage.llm.local.conversation import (
     clipped,
@@ -17,6 +15,7 @@ from harborage.llm.local.conversation import (
     plain,
     readable,
 )
+from tests.kit.tables import each_row
 
 
 def said(role: Role, text: str) -> ChatMessage:
@@ -75,7 +74,7 @@ def test_long_results_lose_their_middle() -> None:
     assert told[1].endswith("zzz")
 
 
-@pytest.mark.parametrize("most", [0, 1, 4, 5, 20, 99])
+@each_row("most", [0, 1, 4, 5, 20, 99])
 def test_clipping_keeps_to_the_length(most: int) -> None:
     """Whatever the room, no more than it is used."""
     assert len(clipped("x" * 60, most)) <= most
@@ -141,8 +140,8 @@ def test_a_repeat_is_the_same_call_since_the_user_spoke() -> None:
     assert not is_repeat([], "add", again)
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
+@each_row(
+    "text, lines",
     [
         ("plain words", "plain words"),
         ("391", "391"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from harborage.llm.local.decisions import (
     written_answer,
     written_call,
 )
+from tests.kit.tables import each_row
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -36,13 +36,13 @@ def test_a_written_answer_is_read_back(text: str) -> None:
     assert read_decision(written_answer("final_answer", text), tools=(), answer="final_answer") == Answer(text)
 
 
-@pytest.mark.parametrize("args", [b"", b"[1]", b"{broken", b"\xff", b"7"])
+@each_row("args", [b"", b"[1]", b"{broken", b"\xff", b"7"])
 def test_arguments_that_are_no_object_are_written_as_none(args: bytes) -> None:
     """A malformed call of another model does not break the conversation."""
     assert json.loads(written_call("x", args))["arguments"] == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         "",
@@ -113,8 +113,8 @@ def test_words_are_shown_as_soon_as_they_come() -> None:
     assert stream.feed(" is") == " is"
 
 
-@pytest.mark.parametrize(
-    ("written", "text"),
+@each_row(
+    "written, text",
     [(r"\ud83d\ude00", "😀"), (r"\ud83dx", "�x"), (r"\ude00", "�"), (r"\ud83d\n", "�\n"), (r"a\/b", "a/b")],
 )
 def test_halves_of_a_pair_are_replaced(written: str, text: str) -> None:

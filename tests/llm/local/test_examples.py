@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import jsonschema_rs
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from harborage.llm import ToolDeclaration
 from harborage.llm.local.examples import MOST_EXAMPLES, example_of, worked_examples
 from harborage.llm.local.schemas import simplified
 from harborage.tools.standard import standard_tools
+from tests.kit.tables import each_row
 
 
 def one(**properties: Any) -> dict[str, Any]:
@@ -24,8 +24,8 @@ def one(**properties: Any) -> dict[str, Any]:
 TEXT = {"type": "string"}
 
 
-@pytest.mark.parametrize(
-    ("tool", "request_text", "arguments"),
+@each_row(
+    "tool, request_text, arguments",
     [
         (
             ToolDeclaration("read", "Read a text file.", one(path=TEXT)),

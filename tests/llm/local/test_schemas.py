@@ -13,6 +13,7 @@ from harborage import codec
 from harborage.llm import ToolDeclaration
 from harborage.llm.local.decisions import Answer, Call, read_decision
 from harborage.llm.local.schemas import answer_name, decision_schema, offered, simplified
+from tests.kit.tables import each_row
 
 NAMES = st.sampled_from(["path", "text", "count", "when", "to", "id", "kind", "größe"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -143,8 +144,8 @@ def test_no_schema_is_too_strange(junk: dict[str, Any]) -> None:
     assert not jsonschema_rs.is_valid(simple, 1)
 
 
-@pytest.mark.parametrize(
-    ("schema", "simple"),
+@each_row(
+    "schema, simple",
     [
         ({}, {"type": "object", "properties": {}, "additionalProperties": False}),
         ({"type": "object", "properties": {}}, {"type": "object", "properties": {}, "additionalProperties": False}),
@@ -158,8 +159,8 @@ def test_arguments_are_an_object(schema: dict[str, Any], simple: dict[str, Any])
     assert simplified(schema) == simple
 
 
-@pytest.mark.parametrize(
-    ("node", "simple"),
+@each_row(
+    "node, simple",
     [
         ({"type": "string"}, {"type": "string", "minLength": 0, "maxLength": 240}),
         ({"type": "string", "pattern": "^a", "format": "x"}, {"type": "string", "minLength": 0, "maxLength": 240}),

@@ -19,12 +19,13 @@ from harborage.llm.local.weights import (
     place_of,
     weights_named,
 )
+from tests.kit.tables import each_row
 
 SMOL = KNOWN_WEIGHTS["smollm2"]
 
 
-@pytest.mark.parametrize(
-    ("environ", "folder"),
+@each_row(
+    "environ, folder",
     [
         ({"HARBORAGE_DATA": "/data/here"}, "/data/here"),
         ({"HARBORAGE_DATA": "/data/here", "XDG_DATA_HOME": "/xdg"}, "/data/here"),
