@@ -188,8 +188,8 @@ def test_a_nameless_file_is_not_named():
     assert part.text.split("\n")[0] == "Attached file:"
 
 
-@pytest.mark.parametrize(
-    ("size", "filename", "mime", "summary"),
+@each_row(
+    "size, filename, mime, summary",
     [
         (0, "", "", "artifact"),
         (0, "", "text/csv", "text/csv"),
@@ -205,7 +205,7 @@ def test_the_summary_says_what_is_known(size, filename, mime, summary):
     assert f'"summary":"{summary}"' in text
 
 
-@pytest.mark.parametrize("catalog", [None, Catalog(), Catalog(Tool(name="any", handles_mime=("*/*",)))])
+@each_row("catalog", [None, Catalog(), Catalog(Tool(name="any", handles_mime=("*/*",)))])
 def test_no_directions_without_a_match(catalog):
     """Without a catalog, without tools or without a match a stub has no directions; `*/*` matches nothing."""
     _, part = parts(InputArtifactView(id="a", mime="audio/mpeg"), catalog=catalog)

@@ -34,6 +34,7 @@ from harborage.planner import (
     default_token_estimator,
     mechanical_fold,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -148,7 +149,7 @@ async def test_a_history_over_budget_gets_a_summary():
     )
 
 
-@pytest.mark.parametrize(("estimate", "calls"), [(9, 0), (10, 0), (11, 1)])
+@each_row("estimate, calls", [(9, 0), (10, 0), (11, 1)])
 async def test_only_strictly_over_budget(estimate, calls):
     """An estimate equal to the budget is still within it."""
     summariser, events = Scripted(), []
@@ -210,7 +211,7 @@ async def test_cancellation_comes_first():
     assert (summariser.calls, estimate.seen, events) == ([], [], [])
 
 
-@pytest.mark.parametrize("part", ["tenant_id", "user_id", "session_id", "run_id"])
+@each_row("part", ["tenant_id", "user_id", "session_id", "run_id"])
 async def test_then_identity(part):
     """Each of the four parts is needed, and is asked for before the history."""
     parts = {"tenant_id": "t", "user_id": "u", "session_id": "s", "run_id": "r", part: ""}
@@ -304,8 +305,8 @@ async def test_a_cancelled_summariser_is_no_failure():
     assert (events, trajectory.summary) == ([], None)
 
 
-@pytest.mark.parametrize(
-    ("message", "told_as"),
+@each_row(
+    "message, told_as",
     [("x" * 256, "x" * 256), ("x" * 257, "x" * 253 + "..."), ("ä" * 129, "ä" * 126 + "..."), ("", "")],
 )
 async def test_long_messages_are_cut(message, told_as):

@@ -71,7 +71,7 @@ def test_the_projection_never_fails():
     assert config_from_operator(OperatorPlannerConfig(reasoning_replay="bogus")).reasoning_replay == "bogus"
 
 
-@pytest.mark.parametrize(("given", "skills", "depth"), [(0, 5, 4), (1, 1, 1), (9, 9, 9)])
+@each_row("given, skills, depth", [(0, 5, 4), (1, 1, 1), (9, 9, 9)])
 def test_zero_caps_mean_the_default(given, skills, depth):
     """Zero skills and zero depth stand for 5 and 4."""
     section = OperatorPlannerConfig(skills_context_max=given, absolute_max_spawn_depth=given)
@@ -85,7 +85,7 @@ def test_defaults():
     check_operator_config(section)
 
 
-@pytest.mark.parametrize("replay", ["", "never", "text"])
+@each_row("replay", ["", "never", "text"])
 def test_valid_replay(replay):
     """The three spellings of the replay mode are accepted."""
     check_operator_config(OperatorPlannerConfig(driver="react", reasoning_replay=replay))
@@ -170,8 +170,8 @@ async def test_factory_errors_pass_through():
     assert caught.value is error
 
 
-@pytest.mark.parametrize(
-    ("targets", "driver", "said"),
+@each_row(
+    "targets, driver, said",
     [
         ({}, "x", r"x \(registered: <none>\)"),
         ({}, "", r"<empty> \(registered: <none>\)"),

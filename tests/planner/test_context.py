@@ -139,7 +139,7 @@ class Declares:
         return self.mode
 
 
-@pytest.mark.parametrize("mode", WakeMode)
+@each_row("mode", WakeMode)
 def test_a_declared_mode_counts(mode):
     """A planner that declares a mode gets it."""
     assert isinstance(Declares(mode), WakeAware)

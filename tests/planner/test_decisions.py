@@ -56,7 +56,7 @@ def test_kind_names_the_decision(kind):
     assert decision_kind(ONE_EACH[kind]) == kind
 
 
-@pytest.mark.parametrize("value", [None, "Finish", {"type": "Finish"}, 0, JoinSpec()])
+@each_row("value", [None, "Finish", {"type": "Finish"}, 0, JoinSpec()])
 def test_kind_of_anything_else_is_unknown(value):
     """What is not one of the six has no kind."""
     assert decision_kind(value) == "unknown"
@@ -170,7 +170,7 @@ def test_a_field_of_another_type_is_refused_by_name(decision: Any, field: str):
         check_decision(decision)
 
 
-@pytest.mark.parametrize("decision", [SpawnTask(""), SpawnTask(spec=SpawnSpec(priority=-1000)), CallTool("t", b"")])
+@each_row("decision", [SpawnTask(""), SpawnTask(spec=SpawnSpec(priority=-1000)), CallTool("t", b"")])
 def test_edges_that_are_fine(decision):
     """An empty task kind, the lowest priority and empty arguments are left to those who act on them."""
     assert check_decision(decision) is decision
@@ -203,7 +203,7 @@ def test_parallel_observation_is_read_back_from_plain_json():
     assert parallel_observation(seen) is seen
 
 
-@pytest.mark.parametrize("value", [None, "x", {"rows": []}, {"branches": "none"}, {"branches": [{"value": 1}]}])
+@each_row("value", [None, "x", {"rows": []}, {"branches": "none"}, {"branches": [{"value": 1}]}])
 def test_other_observations_are_not_parallel(value):
     """What does not spell a parallel observation is none."""
     assert parallel_observation(value) is None

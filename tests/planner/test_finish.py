@@ -47,7 +47,7 @@ async def test_the_template_is_copied():
     assert (await FinishPlanner(template).next(run())).metadata["k"] == "v"
 
 
-@pytest.mark.parametrize("template", [None, Finish(FinishReason.GOAL), Finish(FinishReason.GOAL, metadata=None)])
+@each_row("template", [None, Finish(FinishReason.GOAL), Finish(FinishReason.GOAL, metadata=None)])
 async def test_nothing_to_say_gives_no_metadata(template):
     """Without template metadata and without a run id there is no metadata."""
     assert (await FinishPlanner(template).next(run(""))).metadata is None
@@ -129,7 +129,7 @@ def test_extracting_the_answer(payload, answer):
     assert extract_answer(Finish(FinishReason.GOAL, payload)) == answer
 
 
-@pytest.mark.parametrize("reason", [reason for reason in FinishReason if reason is not FinishReason.GOAL])
+@each_row("reason", [reason for reason in FinishReason if reason is not FinishReason.GOAL])
 def test_the_code_is_the_reason(reason):
     """A run that did not reach its goal fails its task with its reason as the code, verbatim."""
     assert task_error_code_for_finish(reason) == reason.value

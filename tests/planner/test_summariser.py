@@ -120,7 +120,7 @@ async def test_the_runs_identity():
     assert model.calls[0].who == WHO
 
 
-@pytest.mark.parametrize("missing", ["tenant_id", "user_id", "session_id", "run_id"])
+@each_row("missing", ["tenant_id", "user_id", "session_id", "run_id"])
 async def test_an_incomplete_identity(missing):
     """Without one of its four parts no call is made."""
     model = ScriptedLLM([ANSWER])
@@ -158,7 +158,7 @@ async def test_a_failed_call():
         await TrajectorySummariser(ScriptedLLM([RateLimitedError("slow")])).summarise(run(), history())
 
 
-@pytest.mark.parametrize("answer", ["", "I cannot do that.", "{}", '{"goals": []}'])
+@each_row("answer", ["", "I cannot do that.", "{}", '{"goals": []}'])
 async def test_an_answer_that_is_none(answer):
     """An answer that cannot be read is an error, never an empty summary."""
     with pytest.raises(ValidationFailedError):
@@ -195,9 +195,7 @@ async def test_many_at_once():
 # --- within the window
 
 
-@pytest.mark.parametrize(
-    ("options", "budget", "most"), [({}, 4000, 3000), ({"input_tokens": 1000}, 4000, 1000), ({}, 0, 6000)]
-)
+@each_row("options, budget, most", [({}, 4000, 3000), ({"input_tokens": 1000}, 4000, 1000), ({}, 0, 6000)])
 async def test_an_oversized_history_is_bounded(options, budget, most):
     """What is sent fits the size that was given, or three quarters of the run's budget, and no piece is heavy."""
     model = ScriptedLLM([ANSWER])

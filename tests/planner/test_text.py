@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +46,7 @@ def test_a_short_text_is_a_text():
     assert to_content("a\n" * 4_000) == Content(text="a\n" * 4_000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["x" * 20_001, "é" * 9_000, "line\n" * 4_000, "x" * 7_999 + "\n" + "y" * 9_000, "\n" * 5 + "x" * 9_000]
 )
 def test_a_long_text_in_parts(text):
@@ -89,8 +88,8 @@ def test_cutting():
     assert truncate("aüüü", 4) == "aü…"
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
+@each_row(
+    "name, shown",
     [
         ("read_file", "read_file"),
         ("a\nb\x00c\x7f", "a b c "),

@@ -243,7 +243,7 @@ def test_bytes_are_base64():
     assert json.loads(nested({"raw": b"\xff"}).serialize())["steps"][0]["observation"] == {"raw": "/w=="}
 
 
-@pytest.mark.parametrize("handles", [None, [], ()])
+@each_row("handles", [None, [], ()])
 def test_no_handles_leave_no_key(handles):
     """No handles are written as nothing, whichever way they were given, and stay so."""
     written = Trajectory(tool_context=ToolContext(serializable=None, handles=handles)).serialize()
@@ -429,7 +429,7 @@ def test_the_same_value_twice_is_no_cycle():
     assert nested([shared, shared, {"again": shared}]).serialize()
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@each_row("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_lacks(number):
     """NaN and the infinities are refused instead of becoming null."""
     assert field_of(nested({"rate": [1.0, number]})) == "Trajectory.steps[0].observation.rate[1]"

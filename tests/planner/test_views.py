@@ -28,6 +28,7 @@ from harborage.planner import (
     hints_from_config,
 )
 from harborage.tools import Tool
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ def test_defaults():
     assert ToolCallDeferred("t") == ToolCallDeferred("t", b"{}", "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         ToolCallDeferred("t", b'{"a": 1}', "c"),
@@ -97,8 +98,8 @@ def test_an_empty_section_gives_no_hints(section):
     assert hints_from_config(section) is None
 
 
-@pytest.mark.parametrize(
-    ("section", "hints"),
+@each_row(
+    "section, hints",
     [
         (OperatorPlanningHints(constraints="be brief"), PlanningHints(constraints="be brief")),
         (OperatorPlanningHints(preferred_tools=["b", "a"]), PlanningHints(preferred_tools=("b", "a"))),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harborage.identity import Quadruple
 from harborage.tools import CallContext, ToolDescriptor, ToolInvalidArgsError, UnsupportedTypeError, tool
 from harborage.tools.arguments import REQUIRED, Argument, argument_decoder, invalid_args, result_checker
+from tests.kit.tables import each_row
 
 
 @dataclass
@@ -238,8 +239,8 @@ async def test_any_class_with_the_two_methods_is_a_model() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason", "path"),
+@each_row(
+    "error, reason, path",
     [
         (ValueError("odd"), "odd", "$"),
         (ValueError("Expected `int`, got `str` - at `$.a[0]`"), "Expected `int`, got `str`", "$.a[0]"),

@@ -295,7 +295,7 @@ class TestSearch:
         index.hangs = False
         assert names(await catalog.search("a")) == ["a"]
 
-    @pytest.mark.parametrize(("limit", "used"), [(1, 1), (200, 200), (0, 20), (-1, 20), (201, 20)])
+    @each_row("limit, used", [(1, 1), (200, 200), (0, 20), (-1, 20), (201, 20)])
     async def test_a_limit_out_of_range_is_20(self, limit: int, used: int) -> None:
         """The limit is between 1 and 200; anything else means 20."""
         index = Index()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,8 +54,8 @@ SPHINX = """Find flights.
     """
 
 
-@pytest.mark.parametrize(
-    ("text", "parameters"),
+@each_row(
+    "text, parameters",
     [
         (
             GOOGLE,

@@ -235,7 +235,7 @@ class TestDescription:
 class TestRefusal:
     """What cannot be a tool fails at registration."""
 
-    @pytest.mark.parametrize("annotation", [Callable[[], None], asyncio.Queue, AsyncIterator[int], complex])
+    @each_row("annotation", [Callable[[], None], asyncio.Queue, AsyncIterator[int], complex])
     def test_types_without_json_are_refused_on_both_sides(self, annotation: Any) -> None:
         """An argument or a result that JSON cannot carry is named by its place."""
 
@@ -530,7 +530,7 @@ class TestThreads:
 
         assert await value_of(tool(f), b"{}") == 7
 
-    @pytest.mark.parametrize("error", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
+    @each_row("error", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
     async def test_a_thread_cannot_end_the_process(self, error: type[BaseException]) -> None:
         """What a thread may not raise becomes an ordinary error that names it."""
 

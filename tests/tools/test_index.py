@@ -6,6 +6,7 @@ import pytest
 
 from harborage.tools import CatalogView, Loading, Tool, ToolCatalog, ToolDescriptor, ToolResult
 from harborage.tools.index import MemoryToolSearch
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +26,8 @@ async def index() -> MemoryToolSearch:
     return made
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
+@each_row(
+    "query, expected",
     [
         ("read file", ["read_file"]),  # every word
         ("FILE", ["read_file", "write_file"]),

@@ -34,6 +34,7 @@ from harborage.tools import (
     run_with_policy,
     tool,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -188,8 +189,8 @@ class TestRunWithPolicy:
         assert isinstance(await failure_of(run_with_policy(policy, attempts)), TimeoutError)
         assert attempts.count == 1
 
-    @pytest.mark.parametrize(
-        ("error", "count"),
+    @each_row(
+        "error, count",
         [
             (RuntimeError("upstream returned status 503"), 2),
             (RuntimeError("upstream returned status 404"), 1),
@@ -214,7 +215,7 @@ class TestRunWithPolicy:
         attempts.errors = [error]
         assert await failure_of(run_with_policy(ToolPolicy(retry_on=()), attempts)) is error
 
-    @pytest.mark.parametrize("error", [ValueError(), TimeoutError(), RuntimeError("status 500")])
+    @each_row("error", [ValueError(), TimeoutError(), RuntimeError("status 500")])
     async def test_a_guarded_call_in_doubt_is_not_repeated(self, error: Exception) -> None:
         """Under the guard an attempt that may have acted is the last, and its error arrives unchanged."""
         attempts = Attempts(error)
@@ -249,8 +250,8 @@ class TestRunWithPolicy:
         assert caught.value.path == "$.x"
         assert (attempts.count, seen.told) == (1, [(0, "")])
 
-    @pytest.mark.parametrize(
-        ("mode", "checked"),
+    @each_row(
+        "mode, checked",
         [
             (ValidateMode.BOTH, ["in", "out"]),
             (ValidateMode.IN, ["in"]),

@@ -28,8 +28,8 @@ from tests.kit.tables import each_row
 WHO = Quadruple("t", "u", "s", "r")
 
 
-@pytest.mark.parametrize(
-    ("enum", "values"),
+@each_row(
+    "enum, values",
     [
         (Transport, {"inprocess", "http", "mcp", "a2a", "flow"}),
         (SideEffect, {"pure", "read", "write", "external", "stateful"}),
@@ -51,8 +51,8 @@ def test_a_tool_that_says_nothing_is_stateful_and_always_loaded() -> None:
     assert tool.policy == ToolPolicy()
 
 
-@pytest.mark.parametrize(
-    ("needed", "granted", "is_visible"),
+@each_row(
+    "needed, granted, is_visible",
     [
         ((), frozenset(), True),
         (("a", "b"), frozenset({"a"}), False),

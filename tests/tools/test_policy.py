@@ -95,9 +95,7 @@ def test_validation_can_be_switched_off() -> None:
     assert not resolved.validates_out
 
 
-@pytest.mark.parametrize(
-    ("retry", "draw", "wait"), [(1, 0, 200), (1, 0.5, 205), (2, 0, 400), (3, 0, 800), (20, 0, 30_000)]
-)
+@each_row("retry, draw, wait", [(1, 0, 200), (1, 0.5, 205), (2, 0, 400), (3, 0, 800), (20, 0, 30_000)])
 def test_the_wait_doubles_from_200_ms(retry: int, draw: float, wait: float) -> None:
     """The first retry waits about 200 ms, each further one twice as long, never more than 30 s."""
     assert backoff_ms(DEFAULT_POLICY, retry, draw) == wait
@@ -177,7 +175,7 @@ def test_a_deadline_error_without_a_deadline_is_permanent() -> None:
     assert classify(RuntimeError("timeout"), has_deadline=False) == "timeout"
 
 
-@pytest.mark.parametrize("side_effects", list(SideEffect))
+@each_row("side_effects", list(SideEffect))
 def test_a_tool_is_guarded_unless_it_says_otherwise(side_effects: SideEffect) -> None:
     """One that changes nothing is not, nor one that acts once per key."""
     assert is_guarded(side_effects, is_idempotent=False) is (side_effects not in {"pure", "read"})

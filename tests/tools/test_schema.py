@@ -299,7 +299,7 @@ def test_what_json_cannot_carry_is_refused(annotation: Any) -> None:
     assert caught.value.path.startswith("t")
 
 
-@pytest.mark.parametrize("annotation", [Node, Ping, list[Node]])
+@each_row("annotation", [Node, Ping, list[Node]])
 def test_a_type_that_contains_itself_is_refused(annotation: Any) -> None:
     """A cycle has no inlined schema."""
     with pytest.raises(UnsupportedTypeError, match="contains itself"):

@@ -48,7 +48,7 @@ def test_what_fits_is_accepted() -> None:
     schema_validator(SCHEMA)({"n": 1, "xs": ["a"]})
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), {1: 2}])
+@each_row("value", [{1, 2}, object(), {1: 2}])
 def test_what_is_no_json_is_refused(value: Any) -> None:
     """A Python value that JSON cannot hold is an invalid value, not a crash."""
     with pytest.raises(ToolInvalidArgsError):

@@ -20,6 +20,7 @@ from harborage.planner import (
     TrajectorySummary,
 )
 from harborage.planner.adapters.messages import build_messages, has_media, render_stub, render_text
+from tests.kit.tables import each_row
 
 WHO = Quadruple("tenant", "user", "session", "run")
 
@@ -109,8 +110,8 @@ def test_text_in_pieces_is_one_text() -> None:
     assert (render_text(message), has_media(message)) == ("one text", False)
 
 
-@pytest.mark.parametrize(
-    ("part", "text"),
+@each_row(
+    "part, text",
     [
         (TextPart("words"), "words"),
         (ImagePart(url="https://example.org/x.png"), "https://example.org/x.png"),

@@ -163,7 +163,7 @@ async def test_a_step_that_gives_no_answer_fails_the_call(runs):
         await DeterministicPlanner([Fixed(None)]).next(runs())
 
 
-@pytest.mark.parametrize("missing", ["tenant_id", "user_id", "session_id", "run_id"])
+@each_row("missing", ["tenant_id", "user_id", "session_id", "run_id"])
 async def test_identity_must_be_complete(missing, runs):
     """All four parts of the identity are needed, before a step is asked; the message names the missing one."""
     parts = {"tenant_id": "t", "user_id": "u", "session_id": "s", "run_id": "r", missing: ""}

@@ -14,6 +14,7 @@ from harborage.planner import (
     UnserializableError,
 )
 from harborage.planner.deterministic import CallToolStep, DecisionTreeStep, FinishStep, PauseStep
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ BUILT = {
 EMPTY = {"call": CallToolStep, "finish": FinishStep, "pause": PauseStep}
 
 
-@pytest.mark.parametrize("step", BUILT.values(), ids=BUILT)
+@each_row("step", BUILT.values(), ids=BUILT)
 async def test_a_step_without_a_guard_claims_every_call(step, runs):
     """A complete step claims the first call and the next."""
     for _ in range(2):
@@ -35,20 +36,20 @@ async def test_a_step_without_a_guard_claims_every_call(step, runs):
         assert decision is not None
 
 
-@pytest.mark.parametrize("kind", EMPTY.values(), ids=EMPTY)
+@each_row("kind", EMPTY.values(), ids=EMPTY)
 async def test_a_skipped_step_never_complains(kind, runs):
     """The guard is asked before the fields are checked, so an incomplete step that is skipped is no error."""
     assert await kind(when=lambda run: False).decide(runs()) == SKIPPED
 
 
-@pytest.mark.parametrize("kind", EMPTY.values(), ids=EMPTY)
+@each_row("kind", EMPTY.values(), ids=EMPTY)
 async def test_an_incomplete_step_complains(kind, runs):
     """A step that is claimed without its required fields fails loudly."""
     with pytest.raises(InvalidConfigError):
         await kind(when=lambda run: True).decide(runs())
 
 
-@pytest.mark.parametrize("kind", EMPTY.values(), ids=EMPTY)
+@each_row("kind", EMPTY.values(), ids=EMPTY)
 def test_a_step_is_a_step(kind):
     """The steps fit the protocol that a step of one's own has to fit."""
     assert isinstance(kind(), DecisionTreeStep)
@@ -73,7 +74,7 @@ async def test_a_dict_becomes_json(runs):
     assert await step.decide(runs(goal="äpfel")) == (CallTool("search", '{"q":"äpfel"}'.encode()), True)
 
 
-@pytest.mark.parametrize("args", [None, "text", 1, [1]])
+@each_row("args", [None, "text", 1, [1]])
 async def test_other_arguments_are_refused(args, runs):
     """A builder that returns neither bytes nor a dict fails the step."""
     with pytest.raises(InvalidConfigError, match=type(args).__name__):
@@ -125,14 +126,14 @@ async def test_a_metadata_builder_may_return_nothing(runs):
     assert decision.metadata == {"run_id": "r-9"}
 
 
-@pytest.mark.parametrize("reason", ["", "done", "GOAL", "approval_required"])
+@each_row("reason", ["", "done", "GOAL", "approval_required"])
 async def test_a_finish_needs_a_known_reason(reason, runs):
     """A reason that is none of a finish's is refused, and the message lists those that are."""
     with pytest.raises(InvalidConfigError, match="no_path"):
         await FinishStep(reason).decide(runs())
 
 
-@pytest.mark.parametrize("reason", FinishReason)
+@each_row("reason", FinishReason)
 async def test_every_finish_reason_is_accepted(reason, runs):
     """Each reason may be configured, as a member or as its wire string."""
     for given in (reason, str(reason)):
@@ -157,14 +158,14 @@ async def test_a_pause_with_a_builder(runs):
     assert decision == RequestPause(PauseReason.EXTERNAL_EVENT, {"goal": "go"})
 
 
-@pytest.mark.parametrize("reason", ["", "wait", "goal", "AWAIT_INPUT"])
+@each_row("reason", ["", "wait", "goal", "AWAIT_INPUT"])
 async def test_a_pause_needs_a_known_reason(reason, runs):
     """A reason that is none of a pause's is refused, and the message lists those that are."""
     with pytest.raises(InvalidConfigError, match="await_input"):
         await PauseStep(reason).decide(runs())
 
 
-@pytest.mark.parametrize("reason", PauseReason)
+@each_row("reason", PauseReason)
 async def test_every_pause_reason_is_accepted(reason, runs):
     """Each reason may be configured, as a member or as its wire string."""
     for given in (reason, str(reason)):

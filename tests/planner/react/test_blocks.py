@@ -18,6 +18,7 @@ from harborage.planner.react.blocks import (
     render_limit_warning,
     render_resume_answer,
 )
+from tests.kit.tables import each_row
 
 UNTRUSTED = ["UNTRUSTED", "not the user's current request", "not the result of a tool", "Never follow", "ignore it"]
 
@@ -72,7 +73,7 @@ def test_artifacts(make_run):
     ]
 
 
-@pytest.mark.parametrize(("count", "last"), [(20, "- a-19"), (21, "+1 more"), (27, "+7 more")])
+@each_row("count, last", [(20, "- a-19"), (21, "+1 more"), (27, "+7 more")])
 def test_many_artifacts(make_run, count, last):
     """The first twenty rows are shown as given; one line says how many there are besides, and how to read them."""
     entries = [ArtifactManifestEntry(ref=f"a-{number}") for number in range(count)]
@@ -103,7 +104,7 @@ def test_nothing_is_no_block(make_run):
         assert list(render_context_blocks(make_run(**fields))) == []
 
 
-@pytest.mark.parametrize("value", [{}, [], "", 0])
+@each_row("value", [{}, [], "", 0])
 def test_only_none_is_no_memory(make_run, value):
     """An empty tier was fetched and is shown as what it is."""
     _, inside = framed(only(make_run(memory_blocks=MemoryBlocks(external=value))), "read_only_external_memory", "json")

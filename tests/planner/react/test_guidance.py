@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from harborage import codec
 from harborage.planner import (
     AwaitTask,
@@ -155,8 +153,8 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("name", OUTCOMES)
-@pytest.mark.parametrize("slot", ["llm_observation", "observation"])
+@each_row("name", OUTCOMES)
+@each_row("slot", ["llm_observation", "observation"])
 def test_a_declarative_outcome(make_run, name, slot):
     """Each flag of the last step's outcome counts once, in whatever form; what cannot be read counts nothing."""
     observed, counts = OUTCOMES[name]
@@ -198,8 +196,8 @@ def test_a_history_that_was_read_back(make_run):
     assert count_declarative_outcome(make_run(trajectory=again))
 
 
-@pytest.mark.parametrize(
-    ("decision", "expected"),
+@each_row(
+    "decision, expected",
     [
         (ESCAPE, True),
         (CallTool("a"), False),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harborage.llm import ArtifactStub
 from harborage.planner import CallTool, FailureRecord, ParallelBranchObservation, ParallelObservation, Step
 from harborage.planner.react.observations import (
@@ -111,14 +109,14 @@ def test_the_order_of_outcomes():
     assert render_observation(Step(observation=plain)) == '{"n":1}'
 
 
-@pytest.mark.parametrize("step", [Step(), Step(observation=""), Step(observation=" \n"), Step(llm_observation="")])
+@each_row("step", [Step(), Step(observation=""), Step(observation=" \n"), Step(llm_observation="")])
 def test_nothing_becomes_the_placeholder(step):
     """An outcome that is missing or empty has a text all the same."""
     assert render_observation(step) == PLACEHOLDER
     assert PLACEHOLDER.strip()
 
 
-@pytest.mark.parametrize("value", [0, False, {}, []])
+@each_row("value", [0, False, {}, []])
 def test_falsy_is_not_nothing(value):
     """A zero, a no, and an empty list are results."""
     assert render_observation(Step(observation=value)) == render_value(value)
@@ -144,8 +142,8 @@ def test_branches_that_were_read_back():
     assert render_branches(Step(observation=seen), 2) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("step", "body"),
+@each_row(
+    "step, body",
     [
         (Step(failure=FailureRecord(code="c", message="m"), error="e"), "error: c: m"),
         (Step(error="e", observation={"n": 1}), "error: e"),

@@ -35,6 +35,7 @@ from harborage.planner.react import DEFAULT_SYSTEM_PROMPT, ReActPlanner
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from harborage.tools import Tool
 from tests.kit.provider_rules import check_request
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -288,7 +289,7 @@ async def test_calls_one_at_a_time(make_run):
     check_request(llm.requests[-1])
 
 
-@pytest.mark.parametrize(("most", "at_once", "waiting"), [(0, 3, 0), (2, 2, 1), (1, 1, 2)])
+@each_row("most, at_once, waiting", [(0, 3, 0), (2, 2, 1), (1, 1, 2)])
 async def test_the_caller_may_wish_for_fewer_calls_at_once(make_run, most, at_once, waiting):
     """`hints.max_parallel` bounds a turn's branches; one at a time is what the model is told, too."""
     pending = []

@@ -31,7 +31,7 @@ def decided(response: CompleteResponse, *, is_parallel: bool = True):
     return projected.decision
 
 
-@pytest.mark.parametrize("content", ["the answer", " ", "\n"])
+@each_row("content", ["the answer", " ", "\n"])
 def test_text_is_the_answer(content):
     """Text without a call reaches the goal, just as it is; a single space is text."""
     assert decided(says(content)) == Finish(
@@ -95,8 +95,8 @@ def test_a_call_names_its_tool(calls):
         project(calls_tools(*calls), is_parallel=True)
 
 
-@pytest.mark.parametrize(
-    ("args", "answer"),
+@each_row(
+    "args, answer",
     [
         (b'{"answer": "42"}', "42"),
         (b'{"answer": {"n": 1}}', {"n": 1}),
@@ -139,7 +139,7 @@ def test_a_spawn():
     )
 
 
-@pytest.mark.parametrize("args", [b"", b"{}", b'{"kind": ""}', b'{"kind": null, "spec": null, "group_id": null}'])
+@each_row("args", [b"", b"{}", b'{"kind": ""}', b'{"kind": null, "spec": null, "group_id": null}'])
 def test_a_spawn_without_arguments(args):
     """What is left out, or null, has its default: a background task."""
     assert decided(calls_tools(("_spawn_task", args))) == SpawnTask("background", SpawnSpec(), "")
@@ -172,9 +172,7 @@ def test_an_await():
     assert decided(calls_tools(("_await_task", {"group_id": "research"}))) == AwaitTask("research")
 
 
-@pytest.mark.parametrize(
-    "args", [b"", b"{}", b'{"task_id": "t", "group_id": "g"}', b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"]
-)
+@each_row("args", [b"", b"{}", b'{"task_id": "t", "group_id": "g"}', b'{"task_id": ""}', b'{"task_id": 1}', b"{oops"])
 def test_an_await_of_nothing(args):
     """Without the id of a task there is nothing to wait for."""
     with pytest.raises(UnusableCallError, match="_await_task"):
@@ -199,7 +197,7 @@ def test_no_more_at_once_than_may_be(most, at_once):
     assert [call.tool for call in made] + [call.name for call in projected.pending] == [f"t{n}" for n in range(53)]
 
 
-@pytest.mark.parametrize("why", ["length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "content_filter"])
+@each_row("why", ["length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "content_filter"])
 def test_an_answer_without_its_end(why):
     """It is the answer all the same, and says that it was cut short; one that ended by itself does not."""
     cut = decided(CompleteResponse("the ans", finish_reason=why))

@@ -411,7 +411,7 @@ def test_guidance(make_run):
     assert body(main_text(make_run(), extra="Be kind."), "additional_guidance") == "Be kind."
 
 
-@pytest.mark.parametrize("extra", ["", "  ", "\n\t"])
+@each_row("extra", ["", "  ", "\n\t"])
 def test_no_guidance(make_run, extra):
     """Blanks are nothing, and no empty section is shown."""
     assert "additional_guidance" not in main_text(make_run(), extra=extra)
@@ -454,7 +454,7 @@ def test_all_constraints():
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hints",
     [
         None,

@@ -19,6 +19,7 @@ from harborage.planner import (
 from harborage.planner.react import DECLARATIVE_ACTION_TOOL_NAME, ReActPlanner
 from harborage.testing.llm import ScriptedLLM, calls_tools, says
 from tests.kit.provider_rules import check_request
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +127,7 @@ async def test_giving_up(make_run, told):
     assert run.repair_counters == RepairCounters(1, 1, 0)
 
 
-@pytest.mark.parametrize(("attempts", "calls"), [(1, 1), (2, 2), (5, 5), (0, 3)])
+@each_row("attempts, calls", [(1, 1), (2, 2), (5, 5), (0, 3)])
 async def test_attempts_are_the_other_bound(make_run, attempts, calls):
     """Mixed calls are no failure over arguments: they are asked again until the attempts are used up."""
     llm = ScriptedLLM([MIXED] * 9)

@@ -16,6 +16,7 @@ from harborage.planner import (
 )
 from harborage.planner.react.tools import NO_TOOLS, declare_tools, find_discovered_tools, list_tools
 from harborage.tools import Tool, ToolExample, Transport
+from tests.kit.tables import each_row
 
 CONTROLS = ["_spawn_task", "_await_task"]
 SEARCH = CallTool("tool_search", b'{"query":"x"}')
@@ -167,8 +168,8 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.parametrize("slot", ["llm_observation", "observation"])
+@each_row("name", RESULTS)
+@each_row("slot", ["llm_observation", "observation"])
 def test_what_a_search_found(make_run, name, slot):
     """The names are read from a result of any form; one that cannot be read has none."""
     result, found = RESULTS[name]

@@ -146,8 +146,8 @@ def test_a_spawn_and_an_await():
     assert len(json.loads(third.args)["spec"]) == 5
 
 
-@pytest.mark.parametrize(
-    ("action", "text"),
+@each_row(
+    "action, text",
     [
         (Finish(FinishReason.NO_PATH), '{"action":"finish","reason":"no_path"}'),
         (RequestPause("await_input"), '{"action":"RequestPause"}'),
@@ -244,7 +244,7 @@ def test_steering_stands_where_it_came():
     assert said[4] == "last"
 
 
-@pytest.mark.parametrize("kind", ["user_message", "redirect", "something_new"])
+@each_row("kind", ["user_message", "redirect", "something_new"])
 def test_steering_of_an_unknown_shape(kind):
     """What is not understood is shown as data instead of being lost."""
     (message,) = replayed(steering_inputs=[injection(kind, 0, other=1)])

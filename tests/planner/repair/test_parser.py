@@ -39,7 +39,7 @@ def test_no_action(text):
         parse(text)
 
 
-@pytest.mark.parametrize("tool", ['""', "1", "null", '["a"]', "true"])
+@each_row("tool", ['""', "1", "null", '["a"]', "true"])
 def test_a_tool_is_a_non_empty_text(tool):
     """An object whose tool is missing, empty or no text is no action."""
     with pytest.raises(NoActionsFoundError):

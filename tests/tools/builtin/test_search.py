@@ -10,6 +10,7 @@ from harborage import codec
 from harborage.tools import CallContext, CatalogView, Invoker, Loading, Tool, ToolCatalog, ToolDescriptor, ToolResult
 from harborage.tools.builtin import tool_get, tool_search
 from harborage.tools.index import MemoryToolSearch
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def test_deferred_tools_are_found_with_name_description_and_tags(call: Cal
     }
 
 
-@pytest.mark.parametrize(("limit", "count"), [(0, 10), (-3, 10), (3, 3), (50, 50), (51, 50), (10_000, 50)])
+@each_row("limit, count", [(0, 10), (-3, 10), (3, 3), (50, 50), (51, 50), (10_000, 50)])
 async def test_the_limit_is_kept_in_bounds(call: CallContext, limit: int, count: int) -> None:
     """Nothing or less means ten, and more than fifty is fifty."""
     found = await searched(view_of(*MANY), call, query="", limit=limit)

@@ -29,6 +29,7 @@ from harborage.tools.builtin import (
     tool_get,
     tool_search,
 )
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,7 @@ async def test_the_echo_returns_its_text_and_its_tag(call: CallContext) -> None:
     assert await invoked(text_echo(), {"text": "", "tag": "x"}, call) == {"echoed": "", "tag": "x"}
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@each_row("name", MAKERS)
 async def test_every_tool_needs_the_whole_triple(name: str, call: CallContext) -> None:
     """A part of the identity that is missing is a hard error; the run is not asked for."""
     for who in (Quadruple(), Quadruple("t", "u", "", "r"), Quadruple("", "u", "s", "r")):
@@ -77,7 +78,7 @@ async def test_every_tool_needs_the_whole_triple(name: str, call: CallContext) -
     await invoked(MAKERS[name](), ARGS[name], replace(call, who=Quadruple("t", "u", "s")))
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@each_row("name", MAKERS)
 async def test_every_tool_describes_itself(name: str) -> None:
     """Name, description, every parameter's description and a closed schema are there for the model."""
     tool = MAKERS[name]().tool
@@ -90,8 +91,8 @@ async def test_every_tool_describes_itself(name: str) -> None:
     assert tool.loading is Loading.ALWAYS
 
 
-@pytest.mark.parametrize(
-    ("name", "effect", "tags"),
+@each_row(
+    "name, effect, tags",
     [
         ("clock.now", SideEffect.PURE, {"builtin"}),
         ("text.echo", SideEffect.PURE, {"builtin"}),

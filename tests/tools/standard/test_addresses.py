@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +66,7 @@ def test_an_address_of_the_inside_is_refused(address: str) -> None:
     assert refused_address(address, allow_private=False)
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each_row("address", PUBLIC)
 def test_a_public_address_is_asked(address: str) -> None:
     """In either family."""
     assert refused_address(address, allow_private=False) == ""

@@ -17,8 +17,8 @@ from tests.kit.tables import each_row
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
+@each_row(
+    "expression, expected",
     [
         ("1 + 2 * 3", 7),
         ("(1 + 2) * 3", 9),
@@ -49,8 +49,8 @@ async def test_arithmetic_is_worked_out(invoke: Any, expression: str, expected: 
     assert type(calculate(expression)) is type(expected)
 
 
-@pytest.mark.parametrize(
-    ("expression", "says"),
+@each_row(
+    "expression, says",
     [
         ("", "no arithmetic expression"),
         ("1 +", "no arithmetic expression"),

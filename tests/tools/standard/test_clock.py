@@ -8,6 +8,7 @@ import pytest
 
 from harborage.tools import SideEffect
 from harborage.tools.standard import StandardToolError, clock, standard_tools
+from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
 
@@ -28,9 +29,7 @@ async def test_another_time_zone_may_be_another_day(invoke: Any) -> None:
     assert (told["time"], told["weekday"], told["utc_offset"]) == ("2026-03-05T04:36:07+05:30", "Thursday", "+05:30")
 
 
-@pytest.mark.parametrize(
-    "name", ["", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "America", "x" * 500, "a\0b"]
-)
+@each_row("name", ["", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "America", "x" * 500, "a\0b"])
 async def test_a_zone_that_is_none_is_refused(invoke: Any, name: str) -> None:
     """Unknown names, folders of names and paths alike."""
     with pytest.raises(StandardToolError, match="no time zone"):

@@ -259,7 +259,7 @@ async def test_a_body_is_cut_at_the_limit_and_says_so() -> None:
     assert (await whole.get("http://example.com/", limits=WebLimits(max_bytes=1000)))["truncated"] is False
 
 
-@pytest.mark.parametrize("kind", ["image/png", "application/octet-stream", "application/pdf", "video/mp4"])
+@each_row("kind", ["image/png", "application/octet-stream", "application/pdf", "video/mp4"])
 async def test_what_is_no_text_is_not_read(kind: str) -> None:
     """The type is in the message."""
     net = Net(lambda _request: answer(200, "x", content_type=kind))
@@ -294,8 +294,8 @@ async def test_a_packed_answer_is_refused() -> None:
         await net.get("http://example.com/")
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
+@each_row(
+    "status, kind",
     [(404, ErrorClass.PERMANENT), (403, ErrorClass.PERMANENT), (429, ErrorClass.TRANSIENT), (503, ErrorClass.SERVER)],
 )
 async def test_a_status_that_is_no_success_is_an_error(status: int, kind: ErrorClass) -> None:
