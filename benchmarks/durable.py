@@ -19,7 +19,7 @@ from harborage import CallTool, Finish, FinishReason, Identity, Quadruple, RunCo
 from harborage.planner import Decision
 from harborage.runtime.options import RuntimeOptions
 from harborage.state import Storage, open_storage
-from harborage.store import RunQuery
+from harborage.store import EventQuery, RunQuery
 from harborage.tools import ToolDescriptor
 from tests.kit.postgres import PostgresServer, PostgresUnavailableError
 
@@ -146,9 +146,8 @@ class _Taken(NamedTuple):
 async def _taken(place: _Place, who: Quadruple) -> _Taken:
     """What a run, alone in its session, has left behind: its entries and its events."""
     entries = [len(entry) for entry in await place.storage.store.entries(who.run_id)]
-    events: list[int] = []
-    while found := await place.storage.events.read(who.identity, after=len(events)):
-        events += [len(event.data) for event in found]
+    found = await place.storage.store.events(_events_of(who.identity))
+    events = [len(event.data) for event in found]
     return _Taken(len(entries) + len(events), sum(entries) + sum(events))
 
 
@@ -224,7 +223,11 @@ async def _at_once(rt: Runtime, steps: int, whos: list[Identity] | None = None) 
 async def _rows(place: _Place, who: Identity) -> int:
     query = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id)
     (row,) = (await place.storage.store.runs(query)).rows
-    return row.position + await place.storage.events.last(who)
+    return row.position + len(await place.storage.store.events(_events_of(who)))
+
+
+def _events_of(who: Identity) -> EventQuery:
+    return EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=1_000_000)
 
 
 class _Commits:

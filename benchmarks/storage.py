@@ -14,10 +14,9 @@ from typing import Any
 import apsw
 
 from benchmarks.measure import Row, in_turn
-from harborage.events.log import Logged
 from harborage.identity import Identity
 from harborage.state import StateRecord, Storage, open_storage
-from harborage.store import Commit, Guard, Lease, NewRun, Store
+from harborage.store import Commit, Guard, Lease, NewEvent, NewRun, Store
 
 __all__ = ["storage_cost"]
 
@@ -122,7 +121,7 @@ async def _lone(storage: Storage, bare: _Bare) -> list[Row]:
 async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
     runs = await _writers(storage, writers)
     turns = _STEPS // writers
-    numbers = count(await storage.events.last(_WHO) + 1)
+    numbers = count()
     kinds = [f"kind {index}" for index in range(writers)]
 
     def at_once(one: Callable[[int], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
@@ -139,7 +138,7 @@ async def _crowd(storage: Storage, bare: _Bare, writers: int) -> list[Row]:
         await runs[index].step()
 
     async def keep(index: int) -> None:
-        await storage.events.append([Logged(_WHO, next(numbers), _ENTRY)])
+        await storage.store.commit(Commit(who=_WHO, events=(NewEvent(type="benchmark", data=_ENTRY),)))
 
     async def save(index: int) -> None:
         event_id = f"event {next(numbers)}"

@@ -13,16 +13,15 @@ from harborage import codec
 from harborage.app.checkup import check_storage
 from harborage.app.waiting import WaitKind, waiting
 from harborage.events import BusDroppedPayload, Event, EventType
-from harborage.events.log import Logged
 from harborage.events.stored import encode_event
-from harborage.identity import Quadruple
+from harborage.identity import Identity, Quadruple
 from harborage.planner import Decision, PauseReason, RequestPause, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import open_storage
-from harborage.store import Commit, SendControl
+from harborage.store import Commit, NewEvent, SendControl
 from harborage.testing.clock import settle
 from tests.kit.kept import keep
 
@@ -126,7 +125,10 @@ GONE = {
         "UPDATE harborage_controls SET data = x'7b' WHERE num = 2",
         "run b: its control 2 (event id 'e-b') cannot be read",
     ),
-    "its session": ("DELETE FROM harborage_lines", "session number 1: its row is gone, its events are kept"),
+    "its session": (
+        "DELETE FROM harborage_sessions WHERE session = 'e'",
+        "session number 2: its row is gone, its events are kept",
+    ),
 }
 
 
@@ -141,8 +143,8 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
             control = ControlEvent(ControlType.PAUSE, who, Scope.ADMIN, f"e-{run_id}", None)
             sent = SendControl(run_id=run_id, event_id=f"e-{run_id}", type="PAUSE", data=codec.encode(control))
             await storage.store.commit(Commit(sends=(sent,)))
-        event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW, sequence=1)
-        await storage.events.append([Logged(WHO.identity, 1, encode_event(event))])
+        event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW)
+        await storage.store.commit(Commit(who=Identity("t", "u", "e"), events=(encode_event(event),)))
     assert all(one.is_well for one in await check_storage(str(whole), whole))
     for number, (what, (sql, named)) in enumerate(GONE.items()):
         path = tmp_path / f"{number}.db"
@@ -186,9 +188,17 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     async with await open_storage(str(database)) as storage:
         entry = encode_entry(Started(at=NOW, request=raw(RunRequest(who=WHO, goal="g"))))
         await keep(storage.store, WHO.identity.with_run("a"), [entry])
-        await storage.events.append([Logged(WHO.identity, 1, b"no event")])
+        events = tuple(NewEvent(type="x", data=data) for data in (b"no event", b'{"payload":{}}', b'{"payload":1}'))
+        await storage.store.commit(Commit(who=WHO.identity, events=(*events, events[1], events[1])))
+    connection = apsw.Connection(str(database))
+    connection.execute("UPDATE harborage_events SET data = x'7b7d' WHERE place = 3")
+    connection.execute("UPDATE harborage_events SET type = CAST(x'ff' AS TEXT) WHERE place = 5")
+    connection.execute("DELETE FROM harborage_events WHERE place = 4")
+    connection.close()
     _, found = await check_storage(str(database), database)
-    assert "session s, event 1" in found.told
+    for wrong in ("event 1: ", "event 3: ", "events 4 to 4: they are gone", "event 5: "):
+        assert f"session s, {wrong}" in found.told
+    assert "event 2: " not in found.told
 
 
 KINDS = {

@@ -71,7 +71,7 @@ ENDED = Change(status=Status.COMPLETE)
 
 def registry(storage: Storage, clock: FakeClock) -> tuple[InProcessTaskRegistry, Callable[[], Awaitable[Any]]]:
     """Tasks in the storage, as a process has them that has no runtime; and what closes them."""
-    bus = DurableEventBus(storage.events, clock=clock)
+    bus = DurableEventBus(storage.store, clock=clock)
     tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
 
     async def close() -> None:
@@ -158,7 +158,7 @@ async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock:
     await kept(storage, "going", replace(PARKED, awaits="other"))
 
     store: Any = Counted(storage.store)
-    looked_at = Storage(state=storage.state, store=store, events=storage.events)
+    looked_at = Storage(state=storage.state, store=store)
     assert {wait.id: wait.name for wait in await waiting(looked_at, clock=clock)} == {"other": "", "going": "other"}
     assert store.read == 2
 

@@ -40,7 +40,7 @@ DOORS = frozenset(
     {
         ("callables", "errors"),
         ("codec", "errors"),
-        ("state", "events"),  # a storage keeps events too; it knows them as bytes
+        ("events", "store"),  # a bus keeps its events in the store of record, which knows them as bytes
         ("state", "artifacts"),  # and artifacts, where it is no file beside which they could lie
         ("store", "state"),  # what a database refuses, and how its tables are brought to this version
         ("state", "store"),  # a storage has a store of record, over the same file or pool as its other stores
@@ -76,19 +76,17 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.planner.finish": frozenset({"FinishPlanner", "make"}),
     "harborage.planner.react": frozenset({"ReActPlanner", "make"}),
     "harborage.events.durable": frozenset({"DurableEventBus", "make"}),
-    "harborage.events.memory_log": frozenset({"MemoryEventLog"}),
     "harborage.state.memory_storage": frozenset({"open_memory"}),
     "harborage.state.postgres": frozenset(
         {
             "Database",
             "PostgresArtifacts",
-            "PostgresEventLog",
             "PostgresStateStore",
             "make",
             "open_postgres",
         }
     ),
-    "harborage.state.sqlite": frozenset({"SQLiteEventLog", "SQLiteStateStore", "make", "open_sqlite", "storage_of"}),
+    "harborage.state.sqlite": frozenset({"SQLiteStateStore", "make", "open_sqlite", "storage_of"}),
     "harborage.state.memory": frozenset({"MemoryStateStore", "make"}),
     "harborage.store.memory": frozenset({"MemoryStore"}),
     "harborage.store.postgres": frozenset({"PostgresStore"}),
@@ -104,8 +102,7 @@ PUT_TOGETHER = frozenset(
         *((f"harborage.state.{one}", f"harborage.store.{one}") for one in ("postgres", "sqlite")),
         ("harborage.state.memory_storage", "harborage.store.memory"),
         *(
-            (f"harborage.state.sqlite.{one}", f"harborage.store.sqlite.{part}")
-            for one in ("event_log", "records")
+            ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
             for part in ("connection", "database", "stations")
         ),
         # And so do the pool of connections, and what it knows of the driver.
@@ -114,7 +111,6 @@ PUT_TOGETHER = frozenset(
             for one in (*_OVER_A_POOL, "documents", "rows")
             for part in ("database", "driver", "faults", "notices", "rows")
         ),
-        ("harborage.state.memory_storage", "harborage.events.memory_log"),
         ("harborage.state.memory_storage", "harborage.artifacts.memory"),
     }
 )

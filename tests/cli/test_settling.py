@@ -30,7 +30,7 @@ def orphan(folder: Path) -> str:
             async with Runtime(planner=ScriptedPlanner([Finish(FinishReason.GOAL)]), storage=storage) as runtime:
                 run = await runtime.start("go", who=ME)
                 await run.result()
-            bus = DurableEventBus(storage.events)
+            bus = DurableEventBus(storage.store)
             pauses = Coordinator(bus=bus, store=storage.state)
             wanted = PauseRequest(identity=run.who, reason=PauseReason.APPROVAL_REQUIRED, payload={"tool": "publish"})
             pause = await pauses.request(wanted)
@@ -46,7 +46,7 @@ def decision(folder: Path, token: str) -> PauseDecision | None:
 
     async def look() -> PauseDecision | None:
         async with await open_storage(f"sqlite:{folder / '.harborage' / 'harborage.db'}") as storage:
-            bus = DurableEventBus(storage.events)
+            bus = DurableEventBus(storage.store)
             pause = await Coordinator(bus=bus, store=storage.state).status(token, who=ME)
             await bus.aclose()
             return pause.decision

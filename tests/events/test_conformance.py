@@ -6,7 +6,7 @@ import pytest
 
 from harborage.events import EventBus, MemoryEventBus
 from harborage.events.durable import DurableEventBus
-from harborage.events.memory_log import MemoryEventLog
+from harborage.store.memory import MemoryStore
 from harborage.testing.conformance.event_bench import BusParts, OpenBus
 from harborage.testing.conformance.events import (
     DURABLE_SCENARIOS,
@@ -26,12 +26,12 @@ async def in_memory() -> OpenBus:
     return open_bus
 
 
-async def over_a_log() -> OpenBus:
-    """A place for buses over one log."""
-    log = MemoryEventLog()
+async def over_a_store() -> OpenBus:
+    """A place for buses over one store."""
+    store = MemoryStore()
 
     async def open_bus(parts: BusParts) -> EventBus:
-        return DurableEventBus(log, redactor=parts.redactor, config=parts.config, clock=parts.clock)
+        return DurableEventBus(store, redactor=parts.redactor, config=parts.config, clock=parts.clock)
 
     return open_bus
 
@@ -45,10 +45,10 @@ async def test_the_memory_bus_keeps_the_contract(scenario: Scenario) -> None:
 @pytest.mark.parametrize("scenario", DURABLE_SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_the_durable_bus_keeps_the_contract(scenario: Scenario) -> None:
     """Every scenario of the port's suite holds, those of keeping included."""
-    await check(scenario, over_a_log)
+    await check(scenario, over_a_store)
 
 
 async def test_the_whole_suite_runs_in_one_call() -> None:
     """A driver's author can run everything without pytest."""
     await run_conformance(in_memory)
-    await run_conformance(over_a_log, DURABLE_SCENARIOS)
+    await run_conformance(over_a_store, DURABLE_SCENARIOS)

@@ -1,10 +1,10 @@
-"""The bus over a log when the log fails, dawdles, loses events or belongs to several."""
+"""The bus over a store when the store fails, dawdles, loses events or belongs to several."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,18 +23,12 @@ from harborage.events import (
     RedactedMap,
 )
 from harborage.events.durable import DurableEventBus, make
-from harborage.events.errors import (
-    BusBacklogError,
-    BusStalledError,
-    EventCorruptError,
-    LogClosedError,
-    LogGapError,
-    SequenceTakenError,
-)
+from harborage.events.errors import BusBacklogError, BusStalledError, EventCorruptError, EventGapError
 from harborage.events.keeper import MAX_LINES, RETRY_S
-from harborage.events.log import Logged
-from harborage.events.memory_log import MemoryEventLog
-from harborage.identity import Identity, Quadruple
+from harborage.identity import Quadruple
+from harborage.store import Commit, Committed, EventQuery, EventRow, NewEvent
+from harborage.store.errors import StoreClosedError
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.conformance.event_bench import ME, MINE, a_chunk, an_event, names
 from harborage.testing.events import EventRecorder
@@ -43,42 +37,54 @@ OTHER = Quadruple("tenant", "user", "other", "run")
 
 
 class RefusedError(HarborageError):
-    """The log was told to refuse."""
+    """The store was told to refuse."""
 
 
-class FaultyLog(MemoryEventLog):
-    """A log that refuses sessions, and waits for the test, where it is told to; it remembers what it was handed."""
+class FaultyStore(MemoryStore):
+    """A store that refuses sessions, and waits for the test, where it is told to; it remembers what it was handed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refuses: set[str] = set()
+        self.refuses_reads = False
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.handed: list[int] = []
-        self.lookups = 0
+        self.reads = 0
 
-    async def append(self, events: Sequence[Logged]) -> None:
-        self.handed.append(len(events))
+    async def commit(self, commit: Commit) -> Committed:
+        self.handed.append(len(commit.events))
         await self.may_write.wait()
-        if self.refuses.intersection(event.who.session_id for event in events):
+        if commit.who is not None and commit.who.session_id in self.refuses:
             raise RefusedError("full")
-        await super().append(events)
+        return await super().commit(commit)
 
-    async def last(self, who: Identity) -> int:
-        self.lookups += 1
-        return await super().last(who)
+    async def events(self, query: EventQuery) -> list[EventRow]:
+        self.reads += 1
+        if self.refuses_reads:
+            raise RefusedError("unreadable")
+        return await super().events(query)
+
+    async def keep(self, *data: bytes) -> None:
+        """Keep this as another process would that writes what it likes."""
+        await super().commit(Commit(who=ME.identity, events=tuple(NewEvent(type="x", data=one) for one in data)))
+
+    def lose(self, place: int) -> None:
+        """Lose an event that was kept."""
+        rows = self._tables.events[ME.identity]
+        rows[:] = [row for row in rows if row.place != place]
 
 
 @pytest.fixture
-def log() -> FaultyLog:
-    """The log under the bus."""
-    return FaultyLog()
+def store() -> FaultyStore:
+    """The store under the bus."""
+    return FaultyStore()
 
 
 @pytest.fixture
-def opening(log: FaultyLog, clock: FakeClock) -> Callable[..., DurableEventBus]:
-    """Makes another bus over the same log, as a process does when it starts."""
-    return lambda **options: DurableEventBus(log, clock=clock, **options)
+def opening(store: FaultyStore, clock: FakeClock) -> Callable[..., DurableEventBus]:
+    """Makes another bus over the same store, as a process does when it starts."""
+    return lambda **options: DurableEventBus(store, clock=clock, **options)
 
 
 Opening = Callable[..., DurableEventBus]
@@ -89,35 +95,35 @@ async def kept(bus: DurableEventBus) -> list[str]:
     return names(await bus.replay(Cursor(), MINE))
 
 
-async def test_a_refused_publish_raises_and_takes_no_number(opening: Opening, log: FaultyLog) -> None:
-    """The log's own error reaches the caller, nobody is told, and the next event has the number."""
+async def test_a_refused_publish_raises_and_takes_no_number(opening: Opening, store: FaultyStore) -> None:
+    """The store's own error reaches the caller, nobody is told, and the next event has the number."""
     bus = opening()
     reader = bus.subscribe(MINE)
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     with pytest.raises(RefusedError):
         await bus.publish(an_event("lost"))
-    log.refuses.clear()
+    store.refuses.clear()
     assert (await bus.publish(an_event("next"))).sequence == 1
     assert names(reader.drain()) == ["next"]
     await bus.aclose()
 
 
-async def test_a_closed_log_fails_the_publish(opening: Opening, log: FaultyLog) -> None:
+async def test_a_closed_store_fails_the_publish(opening: Opening, store: FaultyStore) -> None:
     """A store that is closed under its bus is told as that."""
     bus = opening()
-    await log.aclose()
-    with pytest.raises(LogClosedError):
+    await store.aclose()
+    with pytest.raises(StoreClosedError):
         await bus.publish(an_event())
     await bus.aclose()
 
 
 async def test_a_refused_event_that_nobody_waits_for_is_offered_again(
-    opening: Opening, log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    opening: Opening, store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once, its session cannot tell more without waiting, and it comes first when the log heals."""
+    """It is logged once, its session cannot tell more without waiting, and it comes first when the store heals."""
     bus = opening()
     reader = bus.subscribe(MINE)
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     bus.publish_nowait(an_event("first"))
     await settle()
     await clock.run_for(3 * RETRY_S)
@@ -126,7 +132,7 @@ async def test_a_refused_event_that_nobody_waits_for_is_offered_again(
         bus.publish_nowait(an_event("refused"))
     assert isinstance(caught.value.__cause__, RefusedError)
     bus.publish_nowait(an_event("elsewhere", OTHER))
-    log.refuses.clear()
+    store.refuses.clear()
     await clock.run_for(RETRY_S)
     bus.publish_nowait(an_event("second"))
     await settle()
@@ -136,25 +142,25 @@ async def test_a_refused_event_that_nobody_waits_for_is_offered_again(
     assert clock.armed == 0
 
 
-async def test_a_publish_heals_its_session_at_once(opening: Opening, log: FaultyLog, clock: FakeClock) -> None:
+async def test_a_publish_heals_its_session_at_once(opening: Opening, store: FaultyStore, clock: FakeClock) -> None:
     """It need not wait for the next retry, and comes behind what was owed."""
     bus = opening()
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     bus.publish_nowait(an_event("owed"))
     await settle()
     with pytest.raises(RefusedError):
         await bus.publish(an_event("refused"))
-    log.refuses.clear()
+    store.refuses.clear()
     assert (await bus.publish(an_event("heals"))).sequence == 2
     assert await kept(bus) == ["owed", "heals"]
     bus.publish_nowait(an_event("after"))
     await bus.aclose()
 
 
-async def test_one_sessions_trouble_is_not_anothers(opening: Opening, log: FaultyLog) -> None:
+async def test_one_sessions_trouble_is_not_anothers(opening: Opening, store: FaultyStore) -> None:
     """In one batch with an event that is refused, the other session's is kept."""
     bus = opening()
-    log.refuses.add(OTHER.session_id)
+    store.refuses.add(OTHER.session_id)
     results = await asyncio.gather(
         bus.publish(an_event("mine")), bus.publish(an_event("theirs", OTHER)), return_exceptions=True
     )
@@ -164,45 +170,45 @@ async def test_one_sessions_trouble_is_not_anothers(opening: Opening, log: Fault
     await bus.aclose()
 
 
-async def test_what_the_log_refuses_to_the_end_is_said_at_close(
-    opening: Opening, log: FaultyLog, caplog: pytest.LogCaptureFixture
+async def test_what_the_store_refuses_to_the_end_is_said_at_close(
+    opening: Opening, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Closing offers it once more and then lets go of it, out loud."""
     bus = opening()
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     bus.publish_nowait(an_event("lost"))
     await bus.aclose()
     assert "not kept, by session: {'session': 1}" in caplog.text
 
 
-async def test_a_replay_answers_while_the_log_refuses_writes(opening: Opening, log: FaultyLog) -> None:
+async def test_a_replay_answers_while_the_store_refuses_writes(opening: Opening, store: FaultyStore) -> None:
     """What was kept can be read though what was told last is stuck."""
     bus = opening()
     await bus.publish(an_event("kept"))
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     bus.publish_nowait(an_event("stuck"))
     assert await kept(bus) == ["kept"]
-    log.refuses.clear()
+    store.refuses.clear()
     await bus.aclose()
 
 
-async def test_many_events_are_written_at_once(opening: Opening, log: FaultyLog) -> None:
-    """What is told while the log writes goes into the next batch, whatever its session."""
+async def test_many_events_are_written_at_once(opening: Opening, store: FaultyStore) -> None:
+    """What is told while the store writes goes into the next commit of its session."""
     bus = opening()
-    log.may_write.clear()
+    store.may_write.clear()
     bus.publish_nowait(an_event("first"))
     await settle()
     for turn in range(50):
         bus.publish_nowait(an_event(str(turn), ME if turn % 2 else OTHER))
-    log.may_write.set()
+    store.may_write.set()
     await bus.aclose()
-    assert log.handed == [1, 50]
+    assert sorted(store.handed) == [1, 25, 25]
 
 
-async def test_a_slow_log_bounds_what_may_wait(opening: Opening, log: FaultyLog) -> None:
+async def test_a_slow_store_bounds_what_may_wait(opening: Opening, store: FaultyStore) -> None:
     """Beyond the limit what is told without waiting is refused; those who wait are taken."""
     bus = opening(max_backlog=10)
-    log.may_write.clear()
+    store.may_write.clear()
     for turn in range(10):
         bus.publish_nowait(an_event(str(turn)))
     with pytest.raises(BusBacklogError) as caught:
@@ -213,21 +219,21 @@ async def test_a_slow_log_bounds_what_may_wait(opening: Opening, log: FaultyLog)
     assert [event.type for event in reader.drain()] == [EventType.LLM_COMPLETION_CHUNK]
     waiting = asyncio.create_task(bus.publish(an_event("waits")))
     await settle()
-    log.may_write.set()
+    store.may_write.set()
     assert (await waiting).sequence == 11
     bus.publish_nowait(an_event("room again"))
     await bus.aclose()
 
 
-async def test_a_caller_that_gives_up_has_told_its_event(opening: Opening, log: FaultyLog) -> None:
+async def test_a_caller_that_gives_up_has_told_its_event(opening: Opening, store: FaultyStore) -> None:
     """Cancelling the wait does not take back what is on its way."""
     bus = opening()
-    log.may_write.clear()
+    store.may_write.clear()
     caller = asyncio.create_task(bus.publish(an_event("told")))
     await settle()
     caller.cancel()
     await asyncio.gather(caller, return_exceptions=True)
-    log.may_write.set()
+    store.may_write.set()
     assert await kept(bus) == ["told"]
     await bus.aclose()
 
@@ -241,7 +247,7 @@ async def test_publish_nowait_gives_the_event_without_its_number(opening: Openin
     await bus.aclose()
 
 
-async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, log: FaultyLog) -> None:
+async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, store: FaultyStore) -> None:
     """The publisher learns of it at once, and nothing behind it is held up."""
     bus = opening()
     with pytest.raises(UnserializableError):
@@ -250,21 +256,23 @@ async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, log: F
     await bus.aclose()
 
 
-async def test_a_gap_in_the_log_is_loud(opening: Opening, log: FaultyLog) -> None:
-    """An event that was kept and is gone fails the replay."""
-    await log.append([Logged(ME.identity, number, b"{}") for number in (1, 3)])
+async def test_a_gap_in_the_record_is_loud(opening: Opening, store: FaultyStore) -> None:
+    """An event that was kept and is gone fails the replay, one that comes behind it does not."""
     bus = opening()
-    with pytest.raises((LogGapError, EventCorruptError)):
-        await bus.replay(Cursor(), MINE)
-    with pytest.raises(LogGapError) as caught:
-        await bus.replay(Cursor("", 1), MINE)
-    assert (caught.value.session_id, caught.value.sequence) == ("session", 2)
+    for turn in range(4):
+        await bus.publish(an_event(str(turn)))
+    store.lose(2)
+    for after in (0, 1):
+        with pytest.raises(EventGapError) as caught:
+            await bus.replay(Cursor("", after), MINE)
+        assert (caught.value.session_id, caught.value.sequence) == ("session", 2)
+    assert names(await bus.replay(Cursor("", 2), MINE)) == ["2", "3"]
     await bus.aclose()
 
 
-async def test_an_event_that_cannot_be_read_is_named(opening: Opening, log: FaultyLog) -> None:
+async def test_an_event_that_cannot_be_read_is_named(opening: Opening, store: FaultyStore) -> None:
     """A damaged record fails the replay and names the event; the bus goes on."""
-    await log.append([Logged(ME.identity, 1, b'{"type": 7}')])
+    await store.keep(b"[]")
     bus = opening()
     with pytest.raises(EventCorruptError) as caught:
         await bus.replay(Cursor(), MINE)
@@ -303,42 +311,82 @@ async def test_a_reader_that_asked_for_nothing_older_starts_now(opening: Opening
 
 
 async def test_a_damaged_event_of_another_process_is_logged(
-    opening: Opening, log: FaultyLog, caplog: pytest.LogCaptureFixture
+    opening: Opening, store: FaultyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stream goes on behind it."""
     bus = opening()
     reader = bus.subscribe(MINE)
     await kept(bus)
-    await log.append([Logged(ME.identity, 1, b"broken")])
+    await store.keep(b"broken")
     await bus.publish(an_event("mine"))
     assert [event.sequence for event in reader.drain()] == [2]
     assert "event 1 of session session cannot be read" in caplog.text
     await bus.aclose()
 
 
-async def test_a_log_that_contradicts_itself_fails_the_publish(opening: Opening, log: FaultyLog) -> None:
-    """A number that is taken by nobody who can be read does not turn the bus in circles."""
-
-    class Lying(FaultyLog):
-        async def append(self, events: Sequence[Logged]) -> None:
-            raise SequenceTakenError("session", 1)
-
-    bus = DurableEventBus(Lying())
-    with pytest.raises(SequenceTakenError):
-        await bus.publish(an_event())
-    await bus.aclose()
-
-
-async def test_a_session_is_looked_up_once(opening: Opening, log: FaultyLog) -> None:
-    """The end of a session's line is read lazily and remembered."""
+async def test_what_follows_at_once_is_not_read_again(opening: Opening, store: FaultyStore) -> None:
+    """Of what one process keeps nothing is read for its readers, whether they see a session or all of them."""
     bus = opening()
-    for _ in range(10):
-        await bus.publish(an_event())
-    assert log.lookups == 1
+    reader, admin = bus.subscribe(MINE), bus.subscribe(Filter(admin=True))
+    for turn in range(10):
+        await bus.publish(an_event(str(turn)))
+        await bus.publish(an_event(str(turn), OTHER))
+    assert store.reads == 0
+    assert names(reader.drain()) == [str(turn) for turn in range(10)]
+    assert names(admin.drain()) == [str(turn) for turn in range(10) for _ in range(2)]
     await bus.aclose()
 
 
-async def test_quiet_sessions_are_forgotten_but_not_their_numbers(opening: Opening, log: FaultyLog) -> None:
+async def test_who_sees_all_sessions_sees_those_of_other_processes(opening: Opening, clock: FakeClock) -> None:
+    """In the order of the store, each once: what lies between two of its own events is told between them."""
+    bus, other = opening(), opening()
+    admin = bus.subscribe(Filter(admin=True))
+    await bus.publish(an_event("1"))
+    await other.publish(an_event("2", OTHER))
+    await other.publish(an_event("3"))
+    await bus.publish(an_event("4", OTHER))
+    await other.publish(an_event("5", OTHER))
+    await clock.run_for(2)
+    seen = [event for event in admin.drain() if event.store_sequence]
+    assert names(seen) == list("12345")
+    assert [event.store_sequence for event in seen] == [4096 * number for number in range(1, 6)]
+    assert [event.sequence for event in seen] == [1, 1, 2, 2, 3]
+    await bus.aclose()
+    await other.aclose()
+
+
+async def test_what_cannot_be_read_in_between_is_told_later(
+    opening: Opening, store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The publisher learns that its event is kept; its readers get it behind the others once the store can be read."""
+    bus, other = opening(), opening()
+    reader = bus.subscribe(MINE)
+    await bus.publish(an_event("one"))
+    await other.publish(an_event("two"))
+    store.refuses_reads = True
+    assert (await bus.publish(an_event("three"))).sequence == 3
+    assert names(reader.drain()) == ["one"]
+    assert "cannot be told yet" in caplog.text
+    store.refuses_reads = False
+    await clock.run_for(2)
+    assert names(reader.drain()) == ["two", "three"]
+    await bus.aclose()
+    await other.aclose()
+
+
+async def test_what_was_taken_out_holds_up_no_reader(opening: Opening, store: FaultyStore) -> None:
+    """An event that was kept and is gone before anybody was told of it is left out."""
+    bus = opening()
+    reader = bus.subscribe(MINE)
+    await bus.publish(an_event("one"))
+    await store.keep(b"{}")
+    store.lose(2)
+    await bus.publish(an_event("three"))
+    assert [event.sequence for event in reader.drain()] == [1, 3]
+    await bus.aclose()
+
+
+async def test_quiet_sessions_are_forgotten_but_not_their_numbers(opening: Opening, store: FaultyStore) -> None:
     """Memory does not grow with the sessions that ever told something; a returning one goes on where it was."""
     bus = opening()
     await bus.publish(an_event())
@@ -363,38 +411,38 @@ async def test_a_recorder_works_on_it(opening: Opening) -> None:
     await bus.aclose()
 
 
-async def test_the_log_is_its_owners_to_close(opening: Opening, log: FaultyLog) -> None:
+async def test_the_store_is_its_owners_to_close(opening: Opening, store: FaultyStore) -> None:
     """Unless the bus was told that it owns it."""
     await opening().aclose()
-    assert await log.last(ME.identity) == 0
-    bus = opening(owns_log=True)
+    assert await store.events(EventQuery()) == []
+    bus = opening(owns_store=True)
     await bus.aclose()
-    with pytest.raises(LogClosedError):
-        await log.last(ME.identity)
+    with pytest.raises(StoreClosedError):
+        await store.entries("r")
     with pytest.raises(BusClosedError):
         await bus.publish(an_event())
 
 
-async def test_it_is_opened_by_name(log: FaultyLog, caplog: pytest.LogCaptureFixture) -> None:
-    """With a log it is durable; without one it warns, and keeps its events in memory."""
+async def test_it_is_opened_by_name(store: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
+    """With a store it is durable; without one it warns, and keeps its events in memory."""
     factory: Any = BUS_DRIVERS.factory("durable")
     assert factory is make
-    assert isinstance(factory(log=log), DurableEventBus)
+    assert isinstance(factory(store=store), DurableEventBus)
     assert not caplog.records
     assert isinstance(factory(), MemoryEventBus)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_the_backlog_must_be_positive(log: FaultyLog) -> None:
+def test_the_backlog_must_be_positive(store: FaultyStore) -> None:
     """A bus that may keep nothing waiting could tell nothing."""
     with pytest.raises(BusConfigError):
-        DurableEventBus(log, max_backlog=0)
+        DurableEventBus(store, max_backlog=0)
 
 
-def test_it_needs_a_running_loop(log: FaultyLog) -> None:
+def test_it_needs_a_running_loop(store: FaultyStore) -> None:
     """Without one nothing could ever be kept, so nothing is taken."""
     with pytest.raises(RuntimeError):
-        DurableEventBus(log).publish_nowait(an_event())
+        DurableEventBus(store).publish_nowait(an_event())
 
 
 async def test_what_is_put_behind_the_events_comes_behind_them(opening: Opening) -> None:
@@ -412,26 +460,26 @@ async def test_what_is_put_behind_the_events_comes_behind_them(opening: Opening)
     assert len(subscription) == 2
 
 
-async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Opening, log: FaultyLog) -> None:
-    """Nobody waits for a log that does not take what was told."""
+async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Opening, store: FaultyStore) -> None:
+    """Nobody waits for a store that does not take what was told."""
     bus = opening()
-    log.refuses.add(ME.session_id)
+    store.refuses.add(ME.session_id)
     order: list[str] = []
     bus.publish_nowait(an_event("first"))
     bus.behind(ME.identity, lambda: order.append("behind"))
     await settle()
     bus.behind(ME.identity, lambda: order.append("at once"))
     assert order == ["behind", "at once"]
-    log.refuses.clear()
+    store.refuses.clear()
     await bus.aclose()
 
 
-async def test_a_bus_over_a_log_that_hangs_is_closed_in_time(
-    log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture
+async def test_a_bus_over_a_store_that_hangs_is_closed_in_time(
+    store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the stated time it is: who waits gets an error, and what may be lost is told by session and log."""
-    bus = DurableEventBus(log, clock=clock, close_within_s=3.0)
-    log.may_write.clear()
+    """After the stated time it is: who waits gets an error, and what may be lost is told by session and store."""
+    bus = DurableEventBus(store, clock=clock, close_within_s=3.0)
+    store.may_write.clear()
     bus.publish_nowait(an_event(1))
     bus.publish_nowait(an_event(2, OTHER))
     waiting = asyncio.create_task(bus.publish(an_event(3, OTHER)))
@@ -444,24 +492,24 @@ async def test_a_bus_over_a_log_that_hangs_is_closed_in_time(
     with pytest.raises(BusClosedError):
         await waiting
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert line.startswith("events: FaultyLog did not answer within 3 s; not known to be kept, by session:")
+    assert line.startswith("events: FaultyStore did not answer within 3 s; not known to be kept, by session:")
     assert "'other': 2" in line
 
 
-async def test_an_owned_log_that_does_not_close_holds_nobody_up(
-    log: FaultyLog, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_an_owned_store_that_does_not_close_holds_nobody_up(
+    store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name is told, and the bus is closed."""
-    monkeypatch.setattr(log, "aclose", asyncio.Event().wait)
-    bus = DurableEventBus(log, clock=clock, close_within_s=3.0, owns_log=True)
+    monkeypatch.setattr(store, "aclose", asyncio.Event().wait)
+    bus = DurableEventBus(store, clock=clock, close_within_s=3.0, owns_store=True)
     closing = asyncio.create_task(bus.aclose())
     await clock.run_for(3.1)
     assert closing.done()
-    assert "events: FaultyLog did not close within 3 s" in caplog.text
+    assert "events: FaultyStore did not close within 3 s" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
-async def test_the_time_to_close_is_limited(log: FaultyLog, wrong: float) -> None:
+async def test_the_time_to_close_is_limited(store: FaultyStore, wrong: float) -> None:
     """A bus that could wait for ever is refused."""
     with pytest.raises(BusConfigError, match="close_within_s"):
-        DurableEventBus(log, close_within_s=wrong)
+        DurableEventBus(store, close_within_s=wrong)

@@ -99,7 +99,7 @@ async def test_no_payload_carries_a_secret_to_anybody(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     redactor = PatternRedactor([KEY])
     async with await open_storage(f"sqlite:{path}") as storage:
-        for bus in (MemoryEventBus(redactor=redactor), DurableEventBus(storage.events, redactor=redactor)):
+        for bus in (MemoryEventBus(redactor=redactor), DurableEventBus(storage.store, redactor=redactor)):
             seen = await told(bus)
             assert len(seen) >= 3 * len(KINDS) - 1  # streamed pieces are not kept
             leaks = {event.type for event in seen if quotes(repr(event)) or quotes(encode_wire(event))}

@@ -1,4 +1,4 @@
-"""What a log keeps of an event, and what comes back."""
+"""What a store keeps of an event, and what comes back."""
 
 from __future__ import annotations
 
@@ -8,33 +8,43 @@ import pytest
 
 from harborage.events import Event, EventType, PauseRequestedPayload, RedactedMap, TaskPausedPayload
 from harborage.events.errors import EventCorruptError
-from harborage.events.log import Logged
 from harborage.events.stored import decode_event, encode_event, typed_event
 from harborage.identity import Identity, Quadruple
+from harborage.store import EventRow, NewEvent
 from tests.kit.tables import each_row
 
 WHO = Quadruple("t", "u", "s", "r")
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-def back(data: bytes, sequence: int = 1) -> Event:
-    """The event that these bytes spell."""
-    return decode_event(Logged(WHO.identity, sequence, data))
+def back(kept: NewEvent | bytes, place: int = 1, *, is_damaged: bool = False) -> Event:
+    """The event that is read off what was kept."""
+    new = NewEvent(type="x.y", data=kept) if isinstance(kept, bytes) else kept
+    row = EventRow(
+        sequence=place * 4096,
+        who=WHO.identity,
+        place=place,
+        run_id=new.run_id,
+        type=new.type,
+        at=new.at,
+        data=new.data,
+        is_damaged=is_damaged,
+    )
+    return decode_event(row)
 
 
 def test_the_bytes_are_plain_json() -> None:
-    """Type, unix nanoseconds, run and payload; what the log knows itself is not repeated."""
-    data = encode_event(Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, extra={"a": "b"}))
-    assert data == (
-        b'{"type":"task.paused","occurred_at":1767323045678901000,"payload":{"TaskID":"x"},"run_id":"r",'
-        b'"extra":{"a":"b"}}'
+    """Payload and extra; what is a column of its own is not repeated."""
+    kept = encode_event(Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, extra={"a": "b"}))
+    assert kept == NewEvent(
+        type="task.paused", data=b'{"payload":{"TaskID":"x"},"extra":{"a":"b"}}', run_id="r", at=1767323045678901
     )
 
 
 def test_everything_comes_back() -> None:
-    """To the microsecond; the payload as a map."""
+    """To the microsecond; the payload as a map, with both its numbers."""
     event = Event(EventType.TASK_PAUSED, WHO, TaskPausedPayload("x"), AT, extra={"a": "b"})
-    wanted = Event(EventType.TASK_PAUSED, WHO, RedactedMap({"TaskID": "x"}), AT, 7, {"a": "b"})
+    wanted = Event(EventType.TASK_PAUSED, WHO, RedactedMap({"TaskID": "x"}), AT, 7, {"a": "b"}, 7 * 4096)
     assert back(encode_event(event), 7) == wanted
 
 
@@ -46,10 +56,16 @@ def test_a_redacted_payload_is_the_same_again() -> None:
 
 def test_a_payload_that_is_no_object_is_wrapped() -> None:
     """So that every payload is a map."""
-    assert back(b'{"type":"x.y","occurred_at":0,"payload":[1]}').payload == RedactedMap({"value": [1]})
+    assert back(b'{"payload":[1]}').payload == RedactedMap({"value": [1]})
 
 
-@each_row("data", [b"", b"{}", b"[]", b'{"type":1,"occurred_at":0,"payload":{}}', b"\xff"])
+def test_what_is_not_what_was_kept_is_no_event() -> None:
+    """Though it can be read."""
+    with pytest.raises(EventCorruptError, match="event 9 of session s"):
+        back(b'{"payload":{}}', 9, is_damaged=True)
+
+
+@each_row("data", [b"", b"{}", b"[]", b'{"payload":{},"extra":1}', b"\xff"])
 def test_what_cannot_be_read_is_named(data: bytes) -> None:
     """The error says which event of which session."""
     with pytest.raises(EventCorruptError, match="event 9 of session s"):
@@ -58,7 +74,7 @@ def test_what_cannot_be_read_is_named(data: bytes) -> None:
 
 def test_a_typed_payload_can_be_had_again() -> None:
     """For a type that has one safe class, the event is the one that its first readers saw."""
-    event = Event(EventType.PAUSE_REQUESTED, WHO, PauseRequestedPayload("token", "await_input"), AT, 1)
+    event = Event(EventType.PAUSE_REQUESTED, WHO, PauseRequestedPayload("token", "await_input"), AT, 1, None, 4096)
     assert typed_event(back(encode_event(event))) == event
 
 

@@ -11,23 +11,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.clock import SYSTEM_CLOCK
 from harborage.events import query
 from harborage.events.fanout import FanOut
-from harborage.events.memory_log import MemoryEventLog
 from harborage.runtime import host
 from harborage.runtime.pauses import coordinator
 from harborage.sessions.registry import SessionRegistry
 from harborage.state.errors import NotFoundError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.postgres import artifacts as postgres_artifacts
-from harborage.state.postgres import event_log as postgres_events
 from harborage.state.postgres import records as postgres_records
-from harborage.state.sqlite import event_log, records
+from harborage.state.sqlite import records
 from harborage.state.storage import Storage, open_storage
-from harborage.store.memory import views
+from harborage.store.memory import MemoryStore, views
 from harborage.store.sqlite import reading
 from harborage.store.sqlite.connection import statements
 from harborage.tasks import errors as tasks_errors
@@ -79,7 +78,7 @@ async def test_no_mark_crosses_on_postgres(postgres: Places, tmp_path: Path) -> 
     """The same over a real server, and over one whose statements have lost a part of the identity."""
     for column in ("", "tenant_id", "user_id", "session_id"):
         with pytest.MonkeyPatch.context() as patch:
-            for module in (postgres_records, postgres_artifacts, postgres_events) if column else ():
+            for module in (postgres_records, postgres_artifacts) if column else ():
                 patch.setattr(module, "_SQL", widened(module._SQL, column))
             async with postgres.fresh(f"canary_{column}", tmp_path) as at, await open_at(at, SYSTEM_CLOCK) as storage:
                 watched = await watch(storage, principals=20, operations=1_200, seed=2)
@@ -141,7 +140,7 @@ def live_events(patch: pytest.MonkeyPatch) -> None:
         for reader in self._all():
             reader.offer(event, 0.0)
 
-    patch.setattr(FanOut, "hand_out", hand_out)
+    patch.setattr(FanOut, "to_session", hand_out)
 
 
 def replayed_events(patch: pytest.MonkeyPatch) -> None:
@@ -150,12 +149,20 @@ def replayed_events(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_events(patch: pytest.MonkeyPatch) -> None:
-    """A log in memory knows sessions by their id alone."""
+    """A store in memory knows sessions by their id alone."""
 
-    def line(self: Any, what: str, who: Any) -> Any:
-        return next((line for of, line in self._lines.items() if of.session_id == who.session_id), None)
+    async def events(self: Any, wanted: Any) -> Any:
+        rows = [row for log in self._tables.events.values() for row in log if row.who.session_id == wanted.session]
+        return views.find_events(rows, replace(wanted, tenant="", user=""))
 
-    patch.setattr(MemoryEventLog, "_line", line)
+    patch.setattr(MemoryStore, "events", events)
+
+
+def kept_events_in_a_file(patch: pytest.MonkeyPatch) -> None:
+    """A store in a file looks for events in every session."""
+    whole = reading.Reading.events
+    anybody = {"tenant": "", "user": "", "session": ""}
+    patch.setattr(reading.Reading, "events", lambda self, tx, wanted: whole(self, tx, replace(wanted, **anybody)))
 
 
 def kept_records(patch: pytest.MonkeyPatch) -> None:
@@ -278,7 +285,8 @@ BROKEN: Mapping[str, tuple[str, Break]] = {
     "events: the scope of a query": ("none", queries),
     "events: live": ("none", live_events),
     "events: replay in memory": ("none", replayed_events),
-    "events: the log in memory": ("memory", kept_events),
+    "events: the kept ones": ("memory", kept_events),
+    "events: the kept ones in a file": ("sqlite", kept_events_in_a_file),
     "state: slots in memory": ("memory", kept_records),
     "state: event ids in memory": ("memory", records_by_event),
     "artifacts: one": ("none", artifacts),
@@ -293,7 +301,7 @@ BROKEN: Mapping[str, tuple[str, Break]] = {
     "runs: the kept ones in a file": ("sqlite", kept_runs_in_a_file),
     **{
         f"sqlite: {column} of {file}": ("sqlite", without(module, file, column))
-        for module, file in ((records, "records"), (event_log, "events"))
+        for module, file in ((records, "records"),)
         for column in ("tenant_id", "user_id", "session_id")
     },
 }

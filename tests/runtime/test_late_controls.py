@@ -119,7 +119,7 @@ async def test_a_control_accepted_while_the_end_is_written_is_rejected(storage: 
                 assert (await storage.store.commit(Commit(sends=(late,)))).sent == (True,)
             return await self.store.commit(commit)
 
-    odd = Storage(state=storage.state, store=Late(storage.store), events=storage.events)
+    odd = Storage(state=storage.state, store=Late(storage.store))
     async with Runtime(planner=ScriptedPlanner([GOAL]), storage=odd) as runtime, asyncio.timeout(20):
         run = await runtime.start("g", who=ME)
         assert await run.result() == GOAL
@@ -194,7 +194,7 @@ async def test_a_control_is_read_once_however_many_wait(storage: Storage) -> Non
             return sent
 
     planner = Held()
-    odd = Storage(state=storage.state, store=Counting(storage.store), events=storage.events)
+    odd = Storage(state=storage.state, store=Counting(storage.store))
     async with Runtime(planner=planner, storage=odd) as runtime, asyncio.timeout(20):
         run = await runtime.start("g", who=ME)
         await planner.is_asked.wait()

@@ -152,7 +152,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
 
         async def handle(run: Run) -> Run:
             storage = await opened.enter_async_context(await open_storage(f"sqlite:{tmp_path / 'runs.db'}"))
-            bus = DurableEventBus(storage.events)
+            bus = DurableEventBus(storage.store)
             opened.push_async_callback(bus.aclose)
             pauses = Coordinator(bus=bus, store=storage.state)
             engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))

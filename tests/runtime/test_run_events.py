@@ -23,11 +23,11 @@ from harborage.events import (
     TaskPausedPayload,
 )
 from harborage.events.durable import DurableEventBus
-from harborage.events.memory_log import MemoryEventLog
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.host import Run, Runtime
 from harborage.state.storage import open_storage
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import tool
 from tests.programs.chaos.disconnects import FamilyPlanner, disconnects, run_of, stroll
@@ -72,7 +72,7 @@ async def open_runtime() -> AsyncIterator[Open]:
 
 def buses(config: BusConfig = SMALL) -> list[Any]:
     """One of each kind."""
-    return [MemoryEventBus(config=config), DurableEventBus(MemoryEventLog(), config=config)]
+    return [MemoryEventBus(config=config), DurableEventBus(MemoryStore(), config=config)]
 
 
 async def the_rest(stream: AsyncIterator[Event]) -> list[Event]:
@@ -134,7 +134,7 @@ async def test_the_beginning_that_was_forgotten_before_the_reader_came_is_announ
 
 async def test_pieces_of_an_answer_that_are_lost_are_announced(open_runtime: Open) -> None:
     """They are not kept, so nothing can bring them back; what is kept still comes."""
-    bus = DurableEventBus(MemoryEventLog(), config=SMALL)
+    bus = DurableEventBus(MemoryStore(), config=SMALL)
     gate = asyncio.Event()
 
     @tool
@@ -293,8 +293,8 @@ async def test_readers_that_come_and_go_see_what_was_kept(storage: str, tmp_path
 class Copying(DurableEventBus):
     """Copies the database at the moment at which a task has ended and its event is about to be told."""
 
-    def __init__(self, log: Any, source: Path, target: Path) -> None:
-        super().__init__(log)
+    def __init__(self, store: Any, source: Path, target: Path) -> None:
+        super().__init__(store)
         self._source, self._target = source, target
 
     async def publish(self, event: Event) -> Event:
@@ -312,7 +312,7 @@ async def test_the_event_that_ends_a_run_is_in_the_change_that_ends_it(tmp_path:
     """A process that is killed between the two leaves no run whose end is never told."""
     source, target = tmp_path / "runs.db", tmp_path / "left.db"
     async with await open_storage(f"sqlite:{source}") as storage:
-        bus = Copying(storage.events, source, target)
+        bus = Copying(storage.store, source, target)
         async with Runtime(planner=Steps(), tools=[note], storage=storage, bus=bus) as runtime:
             run = await runtime.start("1", who=ME)
             await run.result()

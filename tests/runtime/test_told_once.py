@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 import pytest
@@ -32,10 +32,8 @@ from harborage.runtime.history.record import exchanges_in
 from harborage.runtime.journal import Done
 from harborage.runtime.steering.state import Planned
 from harborage.state.storage import Storage, open_storage
+from harborage.store import Commit, Committed
 from harborage.testing.planners import ScriptedPlanner
-
-if TYPE_CHECKING:
-    from harborage.events.log import Logged
 
 pytestmark = pytest.mark.anyio
 
@@ -43,18 +41,20 @@ WHO = Identity("t", "u", "s")
 
 
 class Stops:
-    """An event log of a process that dies: from then on nothing that it tells is written."""
+    """The store of a process that dies: from then on nothing of what it tells is written that no entry comes with."""
 
-    def __init__(self, log: Any) -> None:
-        self._log = log
+    def __init__(self, store: Any) -> None:
+        self._store = store
         self.is_dead = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        return getattr(self._store, name)
 
-    async def append(self, events: Sequence[Logged]) -> None:
-        if not self.is_dead:
-            await self._log.append(events)
+    async def commit(self, commit: Commit) -> Committed:
+        if self.is_dead and commit.events and not commit.entries:
+            await asyncio.Event().wait()
+        done: Committed = await self._store.commit(commit)
+        return done
 
 
 def kind_of(event: Event) -> str:
@@ -66,13 +66,13 @@ def kind_of(event: Event) -> str:
 class Looks:
     """Looks once and finishes; the process dies while it thinks about that, where the test says so."""
 
-    def __init__(self, log: Stops | None = None) -> None:
-        self._log = log
+    def __init__(self, store: Stops | None = None) -> None:
+        self._store = store
 
     async def next(self, run: RunContext) -> Decision:
         assert run.trajectory is not None
-        if self._log is not None:
-            self._log.is_dead = True
+        if self._store is not None:
+            self._store.is_dead = True
         return Finish(FinishReason.GOAL, "done") if run.trajectory.steps else CallTool("look")
 
 
@@ -97,9 +97,9 @@ async def test_a_decision_that_is_on_record_is_told(storage: Storage) -> None:
             await asyncio.Event().wait()
         return "seen"
 
-    log = Stops(storage.events)
-    dying = Storage(state=storage.state, store=storage.store, events=log)
-    async with Runtime(planner=Looks(log), tools=[look], storage=dying) as rt:
+    store: Any = Stops(storage.store)
+    dying = Storage(state=storage.state, store=store)
+    async with Runtime(planner=Looks(store), tools=[look], storage=dying) as rt:
         run = await rt.start("go", who=WHO)
         await asyncio.wait_for(began.wait(), 20)
     async with Runtime(planner=Looks(), tools=[look], storage=storage) as rt:

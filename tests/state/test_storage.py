@@ -97,13 +97,12 @@ class Part:
 
 
 def storage_of_parts(closed: list[str], *, failing: str = "") -> Storage:
-    """A storage whose events and artifacts are kept by one object."""
-    parts = {name: Part(name, closed, fails=name == failing) for name in ("state", "store", "events", "beneath")}
+    """A storage of parts that note when they are closed."""
+    parts = {name: Part(name, closed, fails=name == failing) for name in ("state", "store", "artifacts", "beneath")}
     return Storage(
         state=parts["state"],  # type: ignore[arg-type] # only closing matters here
         store=parts["store"],  # type: ignore[arg-type]
-        events=parts["events"],  # type: ignore[arg-type]
-        artifacts=parts["events"],  # type: ignore[arg-type]
+        artifacts=parts["artifacts"],  # type: ignore[arg-type]
         beneath=parts["beneath"],
     )
 
@@ -114,7 +113,7 @@ async def test_every_part_is_closed_once_and_the_ground_last() -> None:
     storage = storage_of_parts(closed)
     await asyncio.gather(storage.aclose(), storage.aclose())
     await storage.aclose()
-    assert closed == ["events", "store", "state", "beneath"]
+    assert closed == ["store", "state", "artifacts", "beneath"]
 
 
 async def test_a_part_that_fails_keeps_no_other_open() -> None:
@@ -122,7 +121,7 @@ async def test_a_part_that_fails_keeps_no_other_open() -> None:
     closed: list[str] = []
     with pytest.raises(ExceptionGroup) as raised:
         await storage_of_parts(closed, failing="store").aclose()
-    assert closed == ["events", "store", "state", "beneath"]
+    assert closed == ["store", "state", "artifacts", "beneath"]
     assert [str(error) for error in raised.value.exceptions] == ["store is stuck"]
 
 

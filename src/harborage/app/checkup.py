@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK
@@ -25,7 +26,7 @@ from harborage.runtime.steering.controls import ControlEvent
 from harborage.sessions.rows import Rows
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
-from harborage.store import ControlRow, RunQuery
+from harborage.store import ControlRow, EventQuery, RunQuery
 from harborage.store.errors import StoreError
 from harborage.tasks.shelf import Shelf
 
@@ -117,14 +118,18 @@ def _flawed(flaws: Sequence[str]) -> list[Finding]:
 async def _event_flaws(storage: Storage, who: Identity) -> list[str]:
     """What of a session's events cannot be read, or is not there."""
     flaws: list[str] = []
-    after = 0
-    while kept := await storage.events.read(who, after=after, limit=_PAGE):
+    place = 0
+    query = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=_PAGE)
+    while kept := await storage.store.events(query):
         for one in kept:
+            if one.place != place + 1:
+                flaws.append(f"session {who.session_id}, events {place + 1} to {one.place - 1}: they are gone")
+            place = one.place
             try:
                 decode_event(one)
             except Exception as error:  # noqa: BLE001 - whatever stands there, the others are looked at
-                flaws.append(f"session {who.session_id}, event {one.sequence}: {error}")
-        after = kept[-1].sequence
+                flaws.append(f"session {who.session_id}, event {one.place}: {error}")
+        query = replace(query, after=kept[-1].sequence)
     return flaws
 
 

@@ -59,7 +59,7 @@ async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> l
 async def _places(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[Places]:
     """The parts that read a storage, opened for one look and closed after it."""
 
-    bus = DurableEventBus(storage.events, clock=clock)
+    bus = DurableEventBus(storage.store, clock=clock)
     tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
     sessions = SessionRegistry(storage.state, bus, policy=policy, clock=clock)
     try:

@@ -159,7 +159,7 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
     """
     async with kept_runs(url, writes=True) as storage:
         await free_orphans(storage)
-        bus = DurableEventBus(storage.events)
+        bus = DurableEventBus(storage.store)
         pauses = Coordinator(bus=bus, store=storage.state)
         engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
         try:

@@ -302,7 +302,7 @@ class WatchedStore:
 def watched(storage: Storage, on_entries: OnEntries) -> tuple[Storage, WatchedStore]:
     """The same storage, with a listener to what is recorded of runs; closing it closes `storage`."""
     store = WatchedStore(storage.store, on_entries)
-    return Storage(state=storage.state, store=cast("Store", store), events=storage.events, beneath=storage), store
+    return Storage(state=storage.state, store=cast("Store", store), beneath=storage), store
 
 
 @contextmanager

@@ -31,17 +31,15 @@ if TYPE_CHECKING:
     from harborage.events.errors import CursorTooOldError as CursorTooOldError
     from harborage.events.errors import EventCorruptError as EventCorruptError
     from harborage.events.errors import EventError as EventError
+    from harborage.events.errors import EventGapError as EventGapError
     from harborage.events.errors import IdentityScopeRequiredError as IdentityScopeRequiredError
     from harborage.events.errors import InvalidEventError as InvalidEventError
-    from harborage.events.errors import LogClosedError as LogClosedError
-    from harborage.events.errors import LogGapError as LogGapError
     from harborage.events.errors import RedactionDepthExceededError as RedactionDepthExceededError
     from harborage.events.errors import RedactionError as RedactionError
     from harborage.events.errors import RedactionFailedError as RedactionFailedError
     from harborage.events.errors import RedactorMissingError as RedactorMissingError
     from harborage.events.errors import ReplayUnavailableError as ReplayUnavailableError
     from harborage.events.errors import SequenceProvidedError as SequenceProvidedError
-    from harborage.events.errors import SequenceTakenError as SequenceTakenError
     from harborage.events.errors import SubscriberLimitReachedError as SubscriberLimitReachedError
     from harborage.events.errors import UnknownEventTypeError as UnknownEventTypeError
     from harborage.events.event import Event as Event
@@ -57,9 +55,6 @@ if TYPE_CHECKING:
     from harborage.events.filters import Filter as Filter
     from harborage.events.filters import matches as matches
     from harborage.events.filters import require_scope as require_scope
-    from harborage.events.log import EventLog as EventLog
-    from harborage.events.log import Logged as Logged
-    from harborage.events.memory_log import MemoryEventLog as MemoryEventLog
     from harborage.events.payloads.agents import AgentCommandPayload as AgentCommandPayload
     from harborage.events.payloads.agents import AgentDeregisteredPayload as AgentDeregisteredPayload
     from harborage.events.payloads.agents import AgentHealthPayload as AgentHealthPayload
@@ -219,17 +214,15 @@ else:
             "harborage.events.durable": "DurableEventBus",
             "harborage.events.errors": (
                 "AdminScopeRequiredError AggregateBadWindowError BusBacklogError BusClosedError BusConfigError "
-                "BusStalledError CursorTooOldError EventCorruptError EventError IdentityScopeRequiredError "
-                "InvalidEventError LogClosedError LogGapError RedactionDepthExceededError RedactionError "
+                "BusStalledError CursorTooOldError EventCorruptError EventError EventGapError "
+                "IdentityScopeRequiredError InvalidEventError RedactionDepthExceededError RedactionError "
                 "RedactionFailedError RedactorMissingError ReplayUnavailableError SequenceProvidedError "
-                "SequenceTakenError SubscriberLimitReachedError UnknownEventTypeError"
+                "SubscriberLimitReachedError UnknownEventTypeError"
             ),
             "harborage.events.event": (
                 "Event Payload PlainPayload Principal RedactedMap SafePayload Triple unix_ns validate_event"
             ),
             "harborage.events.filters": "Cursor Filter matches require_scope",
-            "harborage.events.log": "EventLog Logged",
-            "harborage.events.memory_log": "MemoryEventLog",
             "harborage.events.payloads.agents": (
                 "AgentCommandPayload AgentDeregisteredPayload AgentHealthPayload AgentRegisteredPayload "
                 "AgentRestartedPayload ArtifactsUploadedPayload DevDraftCreatedPayload DevDraftDiscardedPayload "

@@ -1,7 +1,8 @@
-"""The event bus whose events outlive the process: each is kept in a log first, and told to its readers then.
+"""The event bus whose events outlive the process: each is kept in the store of record first, and told then.
 
-Numbers count the events of one session and go on where an earlier process, or another one, left off. What readers see
-without a number (0) is told beside the record: streamed chunks, and what the bus itself has to say to a reader.
+Numbers count the events of one session and go on where an earlier process, or another one, left off; the store gives
+them. What readers see without a number (0) is told beside the record: streamed chunks, and what the bus itself has to
+say to a reader.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harborage.clock import SYSTEM_CLOCK, Timer, Timers
 from harborage.concurrency import CLOSE_GRACE_S, CancelScope, Crew
 from harborage.errors import error_reason
 from harborage.events.bus import EventBus, MemoryEventBus
-from harborage.events.errors import BusClosedError, BusConfigError, IdentityScopeRequiredError, LogGapError
+from harborage.events.errors import BusClosedError, BusConfigError, EventGapError, IdentityScopeRequiredError
 from harborage.events.event import Event, validate_event
 from harborage.events.fanout import BusConfig, FanOut
 from harborage.events.filters import Cursor, Filter, matches
@@ -25,10 +28,11 @@ from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.stored import decode_event, encode_event
 from harborage.events.types import EventType
 from harborage.identity import Identity, Quadruple
+from harborage.store import EventQuery
 
 if TYPE_CHECKING:
-    from harborage.events.log import EventLog
     from harborage.events.subscription import Subscription
+    from harborage.store import EventRow, Store
 
 __all__ = ["UNKEPT", "DurableEventBus", "make"]
 
@@ -36,35 +40,35 @@ UNKEPT = frozenset({EventType.LLM_COMPLETION_CHUNK})
 """What is told but not kept: the whole of it comes in another event."""
 
 CLOSE_WITHIN_S: Final = 5.0
-"""Seconds that the log gets to take what was told, when a bus is closed."""
+"""Seconds that the store gets to take what was told, when a bus is closed."""
 
 _PAGE = 1_000
 _log = logging.getLogger(__name__)
 
 
 class DurableEventBus(EventBus):
-    """A bus over an event log. It must be used from the thread of one running event loop.
+    """A bus over a store of record. It must be used from the thread of one running event loop.
 
-    `publish` returns the event with its number, once it is kept; the failure of the log reaches the caller, and the
-    number goes to the next event. A caller that is cancelled meanwhile has told its event all the same.
-    `publish_nowait` returns before that, with the number still 0. An event of its that the log refuses is logged and
-    offered again, every second and with each `publish` of its session; until the log takes it, `publish_nowait` raises
-    for that session. At most `max_backlog` events may wait for the log, those beyond it `publish_nowait` refuses.
+    `publish` returns the event with its number, once it is kept; the failure of the store reaches the caller. A caller
+    that is cancelled meanwhile has told its event all the same. `publish_nowait` returns before that, with the number
+    still 0. An event of its that the store refuses is logged and offered again, every second and with each `publish` of
+    its session; until the store takes it, `publish_nowait` raises for that session. At most `max_backlog` events may
+    wait for the store, those beyond it `publish_nowait` refuses.
 
-    Readers of a session hear of what other processes keep within `recheck_s` seconds, or when `catch_up` is called. The
-    log stays its owner's to close, after the bus, unless `owns_log`. `aclose` waits for the log for `close_within_s`
-    seconds at most; what it has not taken by then is logged, by session, and whoever waits for it gets BusClosedError.
+    Readers hear of what other processes keep within `recheck_s` seconds, or when `catch_up` is called. The store stays
+    its owner's to close, after the bus, unless `owns_store`. `aclose` waits for the store for `close_within_s` seconds
+    at most; what it has not taken by then is logged, by session, and whoever waits for it gets BusClosedError.
     """
 
     def __init__(
         self,
-        log: EventLog,
+        store: Store,
         *,
         redactor: Redactor | None = None,
         config: BusConfig = BusConfig(),  # noqa: B008 - a frozen value
         clock: Timers = SYSTEM_CLOCK,
         max_backlog: int = 10_000,
-        owns_log: bool = False,
+        owns_store: bool = False,
         recheck_s: float = 1.0,
         close_within_s: float = CLOSE_WITHIN_S,
     ) -> None:
@@ -73,17 +77,15 @@ class DurableEventBus(EventBus):
         if not 0 <= close_within_s < math.inf:
             raise BusConfigError("close_within_s")
         self._close_within_s = close_within_s
-        self._log = log
-        self._owns_log = owns_log
+        self._store = store
+        self._owns_store = owns_store
         self._redactor: Redactor = default_redactor() if redactor is None else redactor
         self._clock = clock
         self._readers = FanOut(config, clock, self._stamped, reaps_idle=False)
-        self._keeper = Keeper(
-            log, clock, self._readers.hand_out, is_read=self._readers.readers.__contains__, max_backlog=max_backlog
-        )
+        self._keeper = Keeper(store, clock, self._readers, max_backlog=max_backlog)
         self._recheck_s = recheck_s
         self._timer: Timer | None = None
-        # Whoever tells something learns that the log refuses; that readers wait on is no news to anybody.
+        # Whoever tells something learns that the store refuses; that readers wait on is no news to anybody.
         self._crew = Crew(lambda name, error: _log.debug("%s: %s", name, error_reason(error)))
         self._is_closed = False
 
@@ -118,7 +120,7 @@ class DurableEventBus(EventBus):
 
         Raises:
             BusClosedError, IdentityScopeRequiredError: in this order; admins name a whole session, too.
-            LogGapError: an event that was kept is not there.
+            EventGapError: an event that was kept is not there.
             EventCorruptError: one cannot be read.
         """
         if self._is_closed:
@@ -129,6 +131,7 @@ class DurableEventBus(EventBus):
         if filter.admin:
             self._tell(admin_audit(filter, 0))
         await self._keeper.settle(who)
+        await self._keeper.begin(who)  # what comes behind this replay is told
         return [event for event in await self._read(who, cursor.sequence) if matches(filter, event)]
 
     def place(self, who: Identity | Quadruple) -> int:
@@ -142,12 +145,12 @@ class DurableEventBus(EventBus):
         self._keeper.behind(who, then)
 
     async def catch_up(self) -> None:
-        """Tell the readers what other processes have kept of their sessions since this bus last looked.
+        """Tell the readers what other processes have kept since this bus last looked.
 
-        For whoever learns that something happened elsewhere. Readers who see every session are not served by it.
+        For whoever learns that something happened elsewhere.
         """
         if not self._is_closed:
-            await self._keeper.catch_up(list(self._readers.readers))
+            await self._keeper.catch_up()
 
     async def aclose(self) -> None:
         if self._is_closed:
@@ -158,11 +161,11 @@ class DurableEventBus(EventBus):
         await self._crew.aclose(clock=self._clock, grace_s=CLOSE_GRACE_S)
         await self._keeper.aclose(self._close_within_s)
         self._readers.close()
-        if self._owns_log:
+        if self._owns_store:
             with CancelScope(self._clock, self._close_within_s) as closing:
-                await self._log.aclose()
+                await self._store.aclose()
             if closing.was_cancelled:
-                _log.error("events: %s did not close within %g s", type(self._log).__name__, self._close_within_s)
+                _log.error("events: %s did not close within %g s", type(self._store).__name__, self._close_within_s)
 
     def _admitted(self, event: Event) -> Event:
         if self._is_closed:
@@ -182,8 +185,8 @@ class DurableEventBus(EventBus):
         self._readers.hand_out(self._stamped(event))
 
     def _arm(self) -> None:
-        """Look again in a while, for as long as somebody reads a session."""
-        if self._timer is None and not self._is_closed and self._readers.readers:
+        """Look again in a while, for as long as somebody reads."""
+        if self._timer is None and not self._is_closed and (self._readers.readers or self._readers.admins):
             self._timer = self._clock.call_later(self._recheck_s, self._tick)
 
     def _tick(self) -> None:
@@ -198,28 +201,36 @@ class DurableEventBus(EventBus):
             self._arm()
 
     async def _read(self, who: Identity, after: int) -> list[Event]:
-        events: list[Event] = []
-        number = max(0, after)
-        while found := await self._log.read(who, after=number, limit=_PAGE):
-            for kept in found:
-                if kept.sequence != number + 1:
-                    raise LogGapError(who.session_id, number + 1)
-                number = kept.sequence
-                events.append(decode_event(kept))
-        if events or not after:
-            self._keeper.note(who, number)
-        return events
+        """The session's events behind place `after`, in order.
+
+        Raises:
+            EventGapError, EventCorruptError: one is not there, or cannot be read.
+        """
+        rows: list[EventRow] = []
+        mine = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=_PAGE)
+        # From the end: what a reader has not seen is there, and no index finds a place.
+        query = replace(mine, newest_first=True)
+        while found := [row for row in await self._store.events(query) if row.place > after]:
+            rows += found
+            query = replace(query, after=found[-1].sequence)
+            if len(found) < _PAGE:
+                break
+        rows.reverse()
+        for place, row in enumerate(rows, max(0, after) + 1):
+            if row.place != place:
+                raise EventGapError(who.session_id, place)
+        return [decode_event(row) for row in rows]
 
 
 def make(
     *,
-    log: EventLog | None = None,
+    store: Store | None = None,
     redactor: Redactor | None = None,
     config: BusConfig = BusConfig(),  # noqa: B008 - a frozen value
     clock: Timers = SYSTEM_CLOCK,
 ) -> EventBus:
-    """A bus over `log`; without one the bus keeps its events in memory, and says so loudly."""
-    if log is None:
-        _log.warning("events: the durable bus was given no log; what happens is forgotten with this process")
+    """A bus over `store`; without one the bus keeps its events in memory, and says so loudly."""
+    if store is None:
+        _log.warning("events: the durable bus was given no store; what happens is forgotten with this process")
         return MemoryEventBus(redactor=redactor, config=config, clock=clock)
-    return DurableEventBus(log, redactor=redactor, config=config, clock=clock)
+    return DurableEventBus(store, redactor=redactor, config=config, clock=clock)

@@ -12,12 +12,10 @@ EventError
 ├── ReplayUnavailableError         this bus keeps nothing to replay
 ├── CursorTooOldError              the asked-for events have left the window
 ├── AggregateBadWindowError        window and bucket do not fit
-├── SequenceTakenError             the log keeps another event under that number
-├── LogClosedError                 the event log has been closed
-├── LogGapError                    the event log lacks an event that it kept
+├── EventGapError                  the store lacks an event that it kept
 ├── EventCorruptError              a kept event cannot be read
-├── BusBacklogError                more events wait for the log than may
-├── BusStalledError                events of the session wait for a log that refuses them
+├── BusBacklogError                more events wait for the store than may
+├── BusStalledError                events of the session wait for a store that refuses them
 └── RedactionError
     ├── RedactionFailedError           a value could not be redacted, so it went nowhere
     ├── RedactionDepthExceededError    nested deeper than the redactor walks
@@ -38,17 +36,15 @@ __all__ = [
     "CursorTooOldError",
     "EventCorruptError",
     "EventError",
+    "EventGapError",
     "IdentityScopeRequiredError",
     "InvalidEventError",
-    "LogClosedError",
-    "LogGapError",
     "RedactionDepthExceededError",
     "RedactionError",
     "RedactionFailedError",
     "RedactorMissingError",
     "ReplayUnavailableError",
     "SequenceProvidedError",
-    "SequenceTakenError",
     "SubscriberLimitReachedError",
     "UnknownEventTypeError",
 ]
@@ -121,31 +117,15 @@ class AggregateBadWindowError(EventError):
     """Window and bucket must both be positive, and the window a whole number of buckets."""
 
 
-class SequenceTakenError(EventError):
-    """The event log keeps another event under that number; number it anew behind `last`, nothing was written."""
+class EventGapError(EventError):
+    """The store lacks an event that it kept. `session_id` and `sequence` say which."""
 
     def __init__(self, session_id: str = "", sequence: int = 0) -> None:
         self.session_id = session_id
         self.sequence = sequence
         super().__init__(
-            f"events: number {sequence} of session {session_id} stands for another event; nothing was written"
-            if sequence
-            else ""
-        )
-
-
-class LogClosedError(EventError):
-    """The event log is closed; open a new one."""
-
-
-class LogGapError(EventError):
-    """The event log lacks an event that it kept. `session_id` and `sequence` say which."""
-
-    def __init__(self, session_id: str = "", sequence: int = 0) -> None:
-        self.session_id = session_id
-        self.sequence = sequence
-        super().__init__(
-            f"events: event {sequence} of session {session_id} is missing from the log, which was changed from outside"
+            f"events: event {sequence} of session {session_id} is missing from the store, which was changed from "
+            "outside"
         )
 
 
@@ -156,27 +136,27 @@ class EventCorruptError(EventError):
         self.session_id = session_id
         self.sequence = sequence
         super().__init__(
-            f"events: event {sequence} of session {session_id} cannot be read; the log was changed from outside, or "
+            f"events: event {sequence} of session {session_id} cannot be read; the store was changed from outside, or "
             "written by a later version"
         )
 
 
 class BusBacklogError(EventError):
-    """More events wait for the log than may; this one was not taken. `limit` is how many may wait."""
+    """More events wait for the store than may; this one was not taken. `limit` is how many may wait."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
-        super().__init__(f"events: {limit} events wait for a log that does not keep up; this one was not taken")
+        super().__init__(f"events: {limit} events wait for a store that does not keep up; this one was not taken")
 
 
 class BusStalledError(EventError):
-    """The log refuses what the session told before; until it takes that, the session can tell nothing more."""
+    """The store refuses what the session told before; until it takes that, the session can tell nothing more."""
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
         super().__init__(
-            f"events: the log refuses the events of session {session_id}; they are offered again until it takes them, "
-            "and this one was not taken"
+            f"events: the store refuses the events of session {session_id}; they are offered again until it takes "
+            "them, and this one was not taken"
             if session_id
             else ""
         )

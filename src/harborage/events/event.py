@@ -97,7 +97,12 @@ class Principal(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One thing that happened. The bus fills in `sequence`, and `occurred_at` when the caller left it open."""
+    """One thing that happened. The bus fills in the numbers, and `occurred_at` when the caller left it open.
+
+    `sequence` is its number in the stream that readers see: on a bus that keeps events its place in its session, on one
+    in memory its place among all; neither leaves one out. `store_sequence` is the number under which a store of record
+    keeps it, which grows over all sessions, and skips numbers; 0 where no store does.
+    """
 
     type: str
     identity: Quadruple
@@ -105,6 +110,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     occurred_at: datetime | None = None
     sequence: int = 0
     extra: dict[str, str] | None = None
+    store_sequence: int = 0
 
 
 def validate_event(event: Event) -> None:

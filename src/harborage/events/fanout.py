@@ -7,7 +7,7 @@ is armed only while some reader has events to read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -119,12 +119,23 @@ class FanOut:
 
     def hand_out(self, event: Event) -> None:
         """Queue `event` for every reader it is for. Never: waits."""
+        self.to_session(event)
+        self.to_admins(event)
+
+    def to_session(self, event: Event) -> None:
+        """Queue `event` for the readers of its session alone."""
         who = event.identity
-        readers = self.readers.get((who.tenant_id, who.user_id, who.session_id), ())
-        if not readers and not self.admins:
+        self._to(self.readers.get((who.tenant_id, who.user_id, who.session_id), ()), event)
+
+    def to_admins(self, event: Event) -> None:
+        """Queue `event` for the readers of all sessions alone."""
+        self._to(self.admins, event)
+
+    def _to(self, readers: Sequence[Subscription], event: Event) -> None:
+        if not readers:
             return
         now = self._clock.monotonic()
-        for reader in chain(readers, self.admins):
+        for reader in readers:
             if reader.wants(event):
                 self._enqueue(reader, event, now)
 

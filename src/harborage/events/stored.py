@@ -1,63 +1,74 @@
-"""The stored form of an event: what a log keeps of it, and the way back.
+"""The stored form of an event: what a store keeps of it, and the way back.
 
-The log itself knows the session and the number, so neither is in the bytes. Pure.
+Whose it is, its type, its time and its numbers are columns of their own, so none of them is in the bytes. Pure.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
 from harborage.events.errors import EventCorruptError
-from harborage.events.event import Event, Payload, RedactedMap, SafePayload, unix_ns
+from harborage.events.event import Event, Payload, RedactedMap, SafePayload
 from harborage.events.payloads import PAYLOADS
+from harborage.store import EVENT_STEP, NewEvent
+from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
-    from harborage.events.log import Logged
+    from harborage.store import EventRow
 
-__all__ = ["decode_event", "encode_event", "typed_event"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["decode_event", "encode_event", "numbered", "typed_event"]
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`occurred_at` is unix nanoseconds; `payload` is always an object."""
+    """`payload` is always an object."""
 
-    type: str
-    occurred_at: int
     payload: Any
-    run_id: str = ""
     extra: dict[str, str] | None = None
 
 
-def encode_event(event: Event) -> bytes:
-    """The bytes that are kept of a redacted event that has its time.
+def encode_event(event: Event) -> NewEvent:
+    """What is kept of a redacted event that has its time.
 
     Raises:
         UnserializableError: the payload holds something that has no JSON form; `field` is its path.
     """
     assert event.occurred_at is not None
     payload = event.payload.data if isinstance(event.payload, RedactedMap) else event.payload
-    at = unix_ns(event.occurred_at)
-    return codec.encode(_Stored(str(event.type), at, payload, event.identity.run_id, event.extra or None), "event")
+    data = codec.encode(_Stored(payload, event.extra or None), "event")
+    return NewEvent(type=str(event.type), data=data, run_id=event.identity.run_id, at=micros(event.occurred_at))
 
 
-def decode_event(kept: Logged) -> Event:
+def decode_event(row: EventRow) -> Event:
     """The event that was kept, its payload as a `RedactedMap`.
 
     Raises:
         EventCorruptError: it cannot be read.
     """
+    if row.is_damaged:
+        raise EventCorruptError(row.who.session_id, row.place)
     try:
-        stored = codec.decode(kept.data, _Stored)
-    except msgspec.DecodeError as error:
-        raise EventCorruptError(kept.who.session_id, kept.sequence) from error
+        stored, at = codec.decode(row.data, _Stored), moment(row.at)
+    except (msgspec.DecodeError, OverflowError) as error:
+        raise EventCorruptError(row.who.session_id, row.place) from error
     body = stored.payload if isinstance(stored.payload, dict) else {"value": stored.payload}
-    at = _EPOCH + timedelta(microseconds=stored.occurred_at // 1_000)
-    return Event(stored.type, kept.who.with_run(stored.run_id), RedactedMap(body), at, kept.sequence, stored.extra)
+    who = row.who.with_run(row.run_id)
+    return Event(row.type, who, RedactedMap(body), at, row.place, stored.extra, row.sequence)
+
+
+def numbered(event: Event, place: int, first: int, offset: int) -> Event:
+    """An event as it was kept: the one at `offset` of a commit whose first has this place and number in the store."""
+    return Event(
+        event.type,
+        event.identity,
+        event.payload,
+        event.occurred_at,
+        place + offset,
+        event.extra,
+        first + offset * EVENT_STEP,
+    )
 
 
 def typed_event(event: Event) -> Event:

@@ -359,7 +359,7 @@ def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: lis
     if storage is None:
         bus = BUS_DRIVERS.factory(setup.options.event_driver)(redactor=redactor, clock=setup.clock)
     else:
-        bus = BUS_DRIVERS.factory("durable")(log=storage.events, redactor=redactor, clock=setup.clock)
+        bus = BUS_DRIVERS.factory("durable")(store=storage.store, redactor=redactor, clock=setup.clock)
     closers.append(bus.aclose)
     return bus
 

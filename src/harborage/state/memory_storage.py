@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.events.memory_log import MemoryEventLog
 from harborage.state.errors import StorageUrlError
 from harborage.state.memory import MemoryStateStore
 from harborage.state.storage import Storage
@@ -28,6 +27,5 @@ async def open_memory(url: str, clock: Timers) -> Storage:
     return Storage(
         state=MemoryStateStore(clock=clock),
         store=MemoryStore(clock=clock),
-        events=MemoryEventLog(),
         artifacts=MemoryArtifactStore(),
     )

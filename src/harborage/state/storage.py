@@ -1,4 +1,4 @@
-"""One place where a process keeps everything: records, runs, events and artifacts, opened by a url and closed as one.
+"""One place where a process keeps everything: records, runs with their events, and artifacts; opened by a url.
 
 It names no driver but through a table of lazy targets, so listing what there is costs no import and needs no extra.
 """
@@ -15,7 +15,6 @@ from harborage.state.errors import StorageUrlError
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
-    from harborage.events.log import EventLog
     from harborage.state.store import StateStore
     from harborage.store import Store
 
@@ -36,7 +35,6 @@ class Storage:
         *,
         state: StateStore,
         store: Store,
-        events: EventLog,
         artifacts: ArtifactStore | None = None,
         artifact_folder: str = "",
         beneath: _Closable | None = None,
@@ -49,7 +47,6 @@ class Storage:
         """
         self.state = state
         self.store = store
-        self.events = events
         self.artifacts = artifacts
         self.artifact_folder = artifact_folder
         self.is_read_only = is_read_only
@@ -66,7 +63,7 @@ class Storage:
             return
         self._is_closed = True
         failures: list[Exception] = []
-        parts: list[_Closable] = [self.events, self.store, self.state]
+        parts: list[_Closable] = [self.store, self.state]
         if self.artifacts is not None:
             parts.append(self.artifacts)
         if self._beneath is not None:

@@ -202,6 +202,8 @@ def _sessions(
         logs[event.who].append(event)
         if event.sequence % EVENT_STEP:
             yield Disagreement("event_step", event.run_id, f"sequence {event.sequence} is between two stored events")
+        if event.is_damaged:
+            yield Disagreement("event_damaged", event.run_id, f"the event of sequence {event.sequence} cannot be read")
     for sequence, times in Counter(event.sequence for event in events).items():
         if times > 1:
             yield Disagreement("event_twice", str(sequence), f"{times} events have the sequence {sequence}")
@@ -238,11 +240,7 @@ async def disagreements(store: Store, *, consumed: Consumed | None = None) -> li
 
 
 async def read(store: Store) -> Shown:
-    """All rows of a store. It is not one moment of it where others write meanwhile.
-
-    Raises:
-        EntryDamagedError: an event is not what was kept.
-    """
+    """All rows of a store. It is not one moment of it where others write meanwhile."""
     runs = await _all(store.runs, RunQuery(limit=_PAGE, oldest_first=True))
     journals: dict[str, Sequence[bytes] | EntryDamagedError] = {}
     for row in runs:

@@ -205,7 +205,10 @@ class ControlRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A stored event. `sequence` grows over the whole store; `place` counts the events of its session without a gap."""
+    """A stored event. `sequence` grows over the whole store; `place` counts the events of its session without a gap.
+
+    One that is not what was kept is shown as far as it can be read, and `is_damaged`.
+    """
 
     sequence: int
     who: Identity
@@ -214,6 +217,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     type: str
     at: int
     data: bytes
+    is_damaged: bool = False
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

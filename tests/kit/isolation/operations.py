@@ -17,6 +17,7 @@ from harborage.planner import PauseReason
 from harborage.runtime.pauses import PauseDecision, PauseFilter, PauseRequest
 from harborage.sessions import SessionFilter
 from harborage.state.store import StateRecord
+from harborage.store import EventQuery as StoredEventQuery
 from harborage.store import RunQuery
 from harborage.tasks import GroupRequest, SpawnToolRequest, TaskFailure
 from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListRequest
@@ -99,7 +100,8 @@ async def _counted(tenants: Tenants, me: Identity) -> Any:
 
 
 async def _logged(tenants: Tenants, me: Identity) -> Any:
-    return tenants.storage and (await tenants.storage.events.read(me))[-20:]
+    mine = StoredEventQuery(tenant=me.tenant_id, user=me.user_id, session=me.session_id, newest_first=True, limit=20)
+    return tenants.storage and await tenants.storage.store.events(mine)
 
 
 # ── artifacts ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,7 +279,7 @@ OPERATIONS: dict[str, Operation] = {
     "bus.replay": Operation(_replayed),
     "events.query": Operation(_queried),
     "events.aggregate": Operation(_counted),
-    "events.log": Operation(_logged),
+    "events.kept": Operation(_logged),
     "artifacts.put": Operation(_put),
     "artifacts.get": Operation(_get),
     "artifacts.get_ref": Operation(_get_ref),

@@ -95,7 +95,6 @@ def watched(storage: Storage, points: Points, lost: Callable[[LeaseLostError], N
     return Storage(
         state=watch(storage.state),
         store=watch(storage.store),
-        events=watch(storage.events),
         artifacts=storage.artifacts,
         artifact_folder=storage.artifact_folder,
         beneath=storage,

@@ -42,7 +42,6 @@ def _seen(
     return Seen(
         records=records,
         store=storage.store,
-        log=storage.events,
         pauses=stage.pauses,
         who=who,
         acts=[act for act in service.acts if act.run_id in mine],

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.runtime.journal import Arrived, Begun, Cut, Done, Entry, Joined
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.testing.simulation.checks import Seen, entries_of, finish_of, request_of
+from harborage.testing.simulation.checks import Seen, entries_of, events_of, finish_of, request_of
 
 if TYPE_CHECKING:
-    from harborage.events.log import Logged
     from harborage.store import Lease
 
 __all__ = ["EVERYTHING", "marks_of"]
@@ -86,13 +85,7 @@ async def marks_of(seen: Seen, claims: Sequence[Lease], turned_away: int) -> fro
         marks.add("a model was asked again")
     if turned_away:
         marks.add("a write came too late")
-    kept: list[Logged] = await seen.log.read(seen.who, limit=1_000_000)
-    return frozenset(marks.union(_TOLD[told] for one in kept if (told := _type(one)) in _TOLD))
-
-
-def _type(logged: Logged) -> str:
-    told: dict[str, Any] = codec.decode(logged.data, dict[str, Any])
-    return str(told.get("type", ""))
+    return frozenset(marks.union(_TOLD[one.type] for one in await events_of(seen) if one.type in _TOLD))
 
 
 def _of_claims(claims: Sequence[Lease]) -> Iterator[str]:

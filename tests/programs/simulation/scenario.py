@@ -121,7 +121,6 @@ class Scenario:
         return Seen(
             records=await self._runs(),
             store=self.server.store,
-            log=self.server.events,
             pauses=self.pauses,
             who=ME,
             acts=self.world.acts,

@@ -31,11 +31,11 @@ from tests.kit.tables import each_row
 WHO = Quadruple("tenant", "user", "session", "run")
 OPEN = """
 import asyncio, sys
-from harborage.identity import Identity
 from harborage.state.storage import open_storage
+from harborage.store import EventQuery
 async def main():
     async with await open_storage(sys.argv[1]) as storage:
-        print(await storage.events.last(Identity("t", "u", "s")))
+        print(len(await storage.store.events(EventQuery())))
 asyncio.run(main())
 """
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from harborage.clock import SYSTEM_CLOCK
-from harborage.events.log import Logged
 from harborage.identity import Identity, Quadruple
 from harborage.state import StateRecord
 from harborage.state.errors import DatabaseUnreachableError
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
-from harborage.store import Lease
+from harborage.store import Commit, EventQuery, Lease, NewEvent
 from harborage.store.errors import StoreClosedError
 from harborage.store.port import keep_alive
 from harborage.testing.conformance.store_bench import claim, living, start, step
@@ -47,13 +46,13 @@ async def test_other_changes_whose_answer_is_lost_are_made_once(frail: Storage, 
     record = StateRecord("event", WHO, "kind", b"data")
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: frail.state.save(record),
-        lambda: frail.events.append([Logged(who, 1, b"x"), Logged(who, 2, b"y")]),
+        lambda: frail.store.commit(Commit(who=who, events=(NewEvent(type="x", data=b"{}"),) * 2)),
     ]
     for call in calls:
         proxy.cut_after(answers)
         await call()
     assert (await frail.state.load(WHO, "kind")).data == b"data"
-    assert [event.sequence for event in await frail.events.read(who)] == [1, 2]
+    assert [event.place for event in await frail.store.events(EventQuery())] == [1, 2]
 
 
 async def test_listeners_outlive_a_broken_connection(place: Any) -> None:
@@ -92,7 +91,7 @@ async def outlast(place: Any, storage: Storage, other: Storage, heard: asyncio.E
         storage.store.entries("r"),
         storage.store.claim("worker"),
         storage.state.load(WHO, "kind"),
-        storage.events.last(Identity("tenant", "user", "session")),
+        storage.store.events(EventQuery()),
     )
     for call in calls:
         with pytest.raises(DatabaseUnreachableError) as caught:

@@ -45,8 +45,8 @@ async def test_the_durable_bus_keeps_the_contract(scenario: events.Scenario, new
             turn = iter(range(1_000))
 
             async def open_bus(parts: BusParts) -> EventBus:
-                log = storages[next(turn) % 2].events
-                return DurableEventBus(log, redactor=parts.redactor, config=parts.config, clock=parts.clock)
+                store = storages[next(turn) % 2].store
+                return DurableEventBus(store, redactor=parts.redactor, config=parts.config, clock=parts.clock)
 
             return open_bus
 

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from harborage.state import StateConfig, StateStore, open_state
-from harborage.testing.conformance import event_log
-from harborage.testing.conformance.sqlite_bench import open_sqlite_bench
 from tests.kit.conformance import state
-
-
-@pytest.mark.parametrize("scenario", event_log.SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_the_event_log_keeps_the_contract(scenario: event_log.Scenario) -> None:
-    """Every scenario of the suite of event logs holds."""
-    await event_log.check(scenario, open_sqlite_bench)
 
 
 @pytest.mark.parametrize("scenario", state.SCENARIOS, ids=lambda scenario: scenario.__name__)

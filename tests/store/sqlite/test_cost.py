@@ -35,11 +35,7 @@ OpenDatabase = Callable[..., Awaitable[Database]]
 
 # The statements of the stores beside the store of record; its own are looked at over tables that are filled.
 EVERY = {
-    **{
-        f"{file}.{name}": sql
-        for file in ("events", "records")
-        for name, sql in statements(file, beside.__name__).items()
-    },
+    **{f"records.{name}": sql for name, sql in statements("records", beside.__name__).items()},
     **{f"schema.{name}": sql for name, sql in statements("schema").items()},
 }
 # Tables of a row for each migration and each counter.

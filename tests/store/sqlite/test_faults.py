@@ -13,7 +13,6 @@ from pathlib import Path
 import apsw
 import pytest
 
-from harborage.events.log import Logged
 from harborage.identity import Identity, Quadruple
 from harborage.state.errors import (
     DatabaseCorruptError,
@@ -28,7 +27,7 @@ from harborage.state.errors import (
 from harborage.state.sqlite import storage_of
 from harborage.state.storage import open_storage
 from harborage.state.store import StateRecord
-from harborage.store import Commit, NewRun, RunQuery
+from harborage.store import Commit, NewEvent, NewRun, RunQuery
 from harborage.store.errors import EntryDamagedError
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.store.sqlite.failures import failure
@@ -346,7 +345,7 @@ async def test_each_store_says_what_the_database_says(open_database: OpenDatabas
         storage.state.save(StateRecord("e", WHO, "kind")),
         start(storage.store, "r"),
         storage.store.join("worker"),
-        storage.events.append([Logged(Identity("t", "u", "s"), 1, b"")]),
+        storage.store.commit(Commit(who=Identity("t", "u", "s"), events=(NewEvent(type="x", data=b"{}"),))),
     ]
     for write in writes:
         with pytest.raises(DatabaseReadOnlyError):

@@ -16,7 +16,7 @@ from harborage.store.sqlite.stations import Transaction
 from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 FILES = ("commits", "queue", "upkeep", "views")
-OF_DAMAGE = frozenset({"block", "inboxes_raw", "run_keys", "salvage", "unread_raw"})
+OF_DAMAGE = frozenset({"block", "inboxes_raw", "run_keys", "salvage", "unread_raw", "event_rows_raw"})
 """What is only asked once a row could not be read."""
 LARGE = re.compile(
     r"(SCAN|SEARCH) "

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.postgres.artifacts import PostgresArtifacts
 from harborage.state.postgres.database import Database
-from harborage.state.postgres.event_log import PostgresEventLog
 from harborage.state.postgres.records import PostgresStateStore
 from harborage.state.storage import Storage
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Database",
     "PostgresArtifacts",
-    "PostgresEventLog",
     "PostgresStateStore",
     "make",
     "open_postgres",
@@ -39,7 +37,6 @@ def storage_of(database: Database, *, clock: Timers = SYSTEM_CLOCK, lease: timed
     return Storage(
         state=PostgresStateStore(database, clock=clock),
         store=PostgresStore(database, clock=clock, lease=LEASE if lease is None else lease),
-        events=PostgresEventLog(database),
         artifacts=PostgresArtifacts(database),
         beneath=database,
     )

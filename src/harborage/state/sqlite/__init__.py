@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.state.errors import StorageUrlError
-from harborage.state.sqlite.event_log import SQLiteEventLog
 from harborage.state.sqlite.records import SQLiteStateStore
 from harborage.state.storage import Storage
 from harborage.store.sqlite import LEASE, Database, SQLiteStore
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from harborage.state.store import StateStore
 
 __all__ = [
-    "SQLiteEventLog",
     "SQLiteStateStore",
     "make",
     "open_sqlite",
@@ -37,7 +35,6 @@ def storage_of(
     return Storage(
         state=SQLiteStateStore(database, clock=clock),
         store=SQLiteStore(database, clock=clock, lease=lease),
-        events=SQLiteEventLog(database),
         artifact_folder=str(database.path.absolute().parent / "artifacts"),
         beneath=database,
         is_read_only=is_read_only,

@@ -156,11 +156,7 @@ class Reading:
         return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
 
     async def events(self, query: EventQuery) -> list[EventRow]:
-        """The events of a query.
-
-        Raises:
-            EntryDamagedError: one is not what was kept.
-        """
+        """The events of a query."""
         conditions = [
             f"event_has_{name}"
             for name in ("tenant", "user", "session", "run_ids", "types", "since", "until")

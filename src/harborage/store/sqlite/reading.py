@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from harborage import codec
 from harborage.identity import Identity
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
@@ -232,7 +234,7 @@ class Reading:
         return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
 
     def events(self, tx: Transaction, query: EventQuery) -> list[EventRow]:
-        """The events of a query."""
+        """The events of a query; those that are not what was kept are shown as far as they can be read."""
         session: int | None = None
         if query.tenant and query.user and query.session:
             session = self.session(tx, Identity(query.tenant, query.user, query.session))
@@ -252,8 +254,11 @@ class Reading:
         sql = self._sql
         way = "event_by_sequence" if session is None else "event_by_session"
         order = "newest_event" if query.newest_first else "oldest_event"
-        text = f"{sql['event_rows']}\n{sql[way]}\n{sql['event_filter']}\n{sql[order]}"
-        return [_event(row) for row in tx.execute(text, values)]
+        which = f"{sql[way]}\n{sql['event_filter']}\n{sql[order]}"
+        try:
+            return [_event(row) for row in tx.execute(f"{sql['event_rows']}\n{which}", values)]
+        except UnicodeDecodeError:
+            return [_salvaged_event(row) for row in tx.execute(f"{sql['event_rows_raw']}\n{which}", values)]
 
     def sessions(self, tx: Transaction, query: SessionQuery) -> Page[SessionRow]:
         """The sessions of a query."""
@@ -420,8 +425,6 @@ def _pause(row: Any) -> PauseRow:
 
 def _event(row: Any) -> EventRow:
     sequence, tenant, user, session, place, run_id, kind, at, crc, data = row
-    if crc32(data) != crc:
-        raise EntryDamagedError(run_id, place)
     return EventRow(
         sequence=sequence,
         who=Identity(tenant, user, session),
@@ -430,7 +433,15 @@ def _event(row: Any) -> EventRow:
         type=kind,
         at=at,
         data=data,
+        is_damaged=crc32(data) != crc,
     )
+
+
+def _salvaged_event(row: Any) -> EventRow:
+    sequence, tenant, user, session, place, run_id, kind, at, crc, data = row
+    run, named = salvaged_text(run_id), salvaged_text(kind)
+    event = _event((sequence, tenant, user, session, place, run, named, at, crc, data))
+    return event if (run.encode(), named.encode()) == (run_id, kind) else replace(event, is_damaged=True)
 
 
 def _session(row: Any) -> SessionRow:

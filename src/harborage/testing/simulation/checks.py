@@ -1,6 +1,6 @@
 """What must hold when a story is over, whatever went wrong in it: looked at in the storage and in the world outside.
 
-Nothing here asks the code under test what it did. Records, counts and the log of events say it.
+Nothing here asks the code under test what it did. Records, counts and the events that are kept say it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 
 from harborage import codec
 from harborage.events import Event, EventType, RedactedMap, typed_event
-from harborage.events.log import EventLog
 from harborage.events.stored import decode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
@@ -24,7 +23,7 @@ from harborage.runtime.journal import Arrived, Begun, Done, Ended, Entry, Starte
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.store import RunRow, Status, Store
+from harborage.store import EventQuery, EventRow, RunRow, Status, Store
 from harborage.store.check import disagreements
 from harborage.testing.simulation.loop import SimulationError
 
@@ -35,6 +34,7 @@ __all__ = [
     "broken_promises",
     "check",
     "entries_of",
+    "events_of",
     "finish_of",
     "request_of",
     "tables_that_differ",
@@ -75,7 +75,6 @@ class Seen(msgspec.Struct, kw_only=True):
 
     records: Sequence[RunRow]
     store: Store
-    log: EventLog
     pauses: PauseCoordinator
     who: Identity
     sent: Sequence[tuple[str, str, bytes]]
@@ -143,6 +142,13 @@ def _taken_in(stored: bytes) -> Iterator[str]:
     entry = decode_entry(stored, "", 0)
     if isinstance(entry, Arrived) and not bytes(entry.arrivals).startswith(b'{"$body"'):
         yield from (control.event_id for control in codec.decode(bytes(entry.arrivals), Arrivals).controls)
+
+
+async def events_of(seen: Seen) -> list[EventRow]:
+    """What is kept of the events of the session."""
+    who = seen.who
+    mine = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=1_000_000)
+    return await seen.store.events(mine)
 
 
 async def entries_of(seen: Seen, record: RunRow) -> Sequence[Entry]:
@@ -291,16 +297,16 @@ def _answered(seen: Seen, line: Sequence[str], kind: str, what: str, observation
 
 
 async def _events(seen: Seen) -> list[str]:
-    """The log has every number of the session once, one outcome for each control, and one end for each run.
+    """The store has every place of the session once, one outcome for each control, and one end for each run.
 
     What an effect did and the event of it are not written together yet: whatever strikes between the two loses the
     event, or has it told again: an end once for each fault, of controls all that a run takes at once.
     """
-    kept = await seen.log.read(seen.who, limit=1_000_000)
-    numbers = [one.sequence for one in kept]
+    kept = await events_of(seen)
+    numbers = [one.place for one in kept]
     if numbers != list(range(1, len(numbers) + 1)):
         missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))
-        return [f"the log of events has gaps at {missing[:10]}"]
+        return [f"the events of the session have gaps at {missing[:10]}"]
     events = [decode_event(one) for one in kept]
     return [*_outcomes(seen, events), *_ends(seen, events)]
 

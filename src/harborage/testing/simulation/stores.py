@@ -7,12 +7,11 @@ a worker whose lease has passed on may get through, whatever the store itself ch
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from harborage.concurrency import Crew
-from harborage.events.memory_log import MemoryEventLog
 from harborage.state.errors import DatabaseLockedError
 from harborage.state.errors import StoreClosedError as StateClosedError
 from harborage.state.memory import MemoryStateStore
@@ -24,7 +23,6 @@ from harborage.testing.simulation.loop import SimulationError
 from harborage.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:
-    from harborage.events.log import Logged
     from harborage.identity import Identity, Quadruple
     from harborage.state.store import StateRecord
     from harborage.store import Store
@@ -49,7 +47,6 @@ class Server:
         self.simulation = simulation
         self.store = AuditedStore(simulation) if store is None else store
         self.state = MemoryStateStore(clock=simulation.clock)
-        self.events = MemoryEventLog()
         self._chance = simulation.chance("server")
         self._keepers = Crew(simulation.fail)
         self._lives: set[str] = set()
@@ -60,7 +57,7 @@ class Server:
         wire = Wire(self.simulation, process, refusal=_refused, slowest_s=self._chance.choice((0.0, 0.001, 0.05)))
         self._wires.setdefault(process, []).append(wire)
         store = cast("Store", _Store(self, process, wire))
-        return Storage(state=_State(self.state, wire), store=store, events=_Events(self.events, wire))
+        return Storage(state=_State(self.state, wire), store=store)
 
     def begin_life(self, worker: str) -> None:
         """A worker gives signs of life from now on."""
@@ -246,32 +243,6 @@ class _State:
 
     async def aclose(self) -> None:
         self._is_closed = True
-
-
-class _Events:
-    """`EventLog` over a wire."""
-
-    def __init__(self, log: MemoryEventLog, wire: Wire) -> None:
-        self._log = log
-        self._wire = wire
-
-    async def append(self, events: Sequence[Logged]) -> None:
-        await self._wire.ask("events.append", partial(self._log.append, events))
-
-    async def last(self, who: Identity) -> int:
-        return int(await self._wire.ask("events.last", partial(self._log.last, who)))
-
-    async def read(self, who: Identity, *, after: int = 0, limit: int = 1000) -> list[Logged]:
-        found: list[Logged] = await self._wire.ask(
-            "events.read", partial(self._log.read, who, after=after, limit=limit)
-        )
-        return found
-
-    async def forget(self, who: Identity) -> None:
-        await self._wire.ask("events.forget", partial(self._log.forget, who))
-
-    async def aclose(self) -> None:
-        """Nothing: the log is the server's."""
 
 
 def _plain(kind: str) -> str:

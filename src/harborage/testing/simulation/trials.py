@@ -210,7 +210,6 @@ class _Story(Generic[W]):
         seen = Seen(
             records=(await server.store.runs(RunQuery(oldest_first=True, limit=1000))).rows,
             store=server.store,
-            log=server.events,
             pauses=self._pauses,
             who=_ME,
             sent=server.store.sendings,

@@ -238,13 +238,3 @@ create table harborage_artifacts (
   data bytea not null,
   primary key (tenant_id, user_id, session_id, task_id, id)
 );
-
--- One line of events for each session, as a bus keeps them that numbers its events itself.
-create table harborage_logged (
-  tenant_id text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  sequence bigint not null,
-  data bytea not null,
-  primary key (tenant_id, user_id, session_id, sequence)
-);

@@ -219,20 +219,3 @@ CREATE TABLE harborage_records (
   UNIQUE (tenant_id, user_id, session_id, run_id, kind),
   UNIQUE (tenant_id, user_id, session_id, event_id)
 ) STRICT;
-
--- One line of events for each session, as a bus keeps them that numbers its events itself.
-CREATE TABLE harborage_lines (
-  number INTEGER PRIMARY KEY,
-  tenant_id TEXT NOT NULL,
-  user_id TEXT NOT NULL,
-  session_id TEXT NOT NULL,
-  UNIQUE (tenant_id, user_id, session_id)
-) STRICT;
-
-CREATE TABLE harborage_logged (
-  number INTEGER PRIMARY KEY,
-  session INTEGER NOT NULL,
-  sequence INTEGER NOT NULL,
-  data BLOB NOT NULL,
-  UNIQUE (session, sequence)
-) STRICT;

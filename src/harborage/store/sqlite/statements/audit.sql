@@ -35,7 +35,4 @@ FROM (
   SELECT DISTINCT session FROM harborage_runs
   UNION SELECT DISTINCT session FROM harborage_events
 ) AS spoken
-WHERE NOT EXISTS (SELECT 1 FROM harborage_sessions AS known WHERE known.num = spoken.session)
-UNION ALL
-SELECT DISTINCT event.session FROM harborage_logged AS event
-WHERE NOT EXISTS (SELECT 1 FROM harborage_lines AS known WHERE known.number = event.session);
+WHERE NOT EXISTS (SELECT 1 FROM harborage_sessions AS known WHERE known.num = spoken.session);

@@ -132,6 +132,13 @@ SELECT
 FROM harborage_events AS event CROSS JOIN harborage_sessions AS session ON session.num = event.session
 WHERE
 
+-- name: event_rows_raw
+SELECT
+  event.sequence, session.tenant, session.user, session.session, event.place, CAST(event.run AS BLOB),
+  CAST(event.type AS BLOB), event.at, event.crc, event.data
+FROM harborage_events AS event CROSS JOIN harborage_sessions AS session ON session.num = event.session
+WHERE
+
 -- name: event_filter
 AND (:tenant = '' OR session.tenant = :tenant) AND (:user = '' OR session.user = :user)
 AND (:run_ids IS NULL OR event.run IN (SELECT value FROM json_each(:run_ids)))
