@@ -31,6 +31,7 @@ from harborage.cli.answers import (
     edited,
     meaning,
 )
+from tests.kit.tables import each_row
 
 COMMANDS = [
     ("/pause", Stop()),
@@ -46,22 +47,22 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize(("line", "typed"), COMMANDS)
+@each_row("mode", Mode)
+@each_row("line, typed", COMMANDS)
 def test_a_command_means_the_same_whatever_is_asked(line: str, typed: Typed, mode: Mode) -> None:
     """Slash commands work at any time, also while a question is open."""
     assert meaning(line, mode) == typed
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("line", ["", "  ", "\t"])
+@each_row("mode", Mode)
+@each_row("line", ["", "  ", "\t"])
 def test_an_empty_line_is_nothing(line: str, mode: Mode) -> None:
     """An empty line never says or answers anything."""
     assert meaning(line, mode) == Nothing()
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize(
+@each_row("mode", Mode)
+@each_row(
     "line",
     ["/goal", "/say", "/context", "/context []", "/context nope", "/priority", "/priority x", "/priority 1.5", "/quit"],
 )
@@ -72,20 +73,20 @@ def test_a_command_that_is_wrong_says_how_it_goes(line: str, mode: Mode) -> None
     assert line.split()[0] in typed.message
 
 
-@pytest.mark.parametrize("line", ["/pause now", "/resume x", "/cancel all", "/cancel! x", "/help me"])
+@each_row("line", ["/pause now", "/resume x", "/cancel all", "/cancel! x", "/help me"])
 def test_a_command_that_takes_nothing_takes_nothing(line: str) -> None:
     """Words behind a command that takes none are refused rather than ignored."""
     assert isinstance(meaning(line, Mode.FREE), Wrong)
 
 
-@pytest.mark.parametrize("line", ["hello", "y", "n", "  e  ", '{"a": 1}'])
+@each_row("line", ["hello", "y", "n", "  e  ", '{"a": 1}'])
 def test_any_other_line_is_a_message(line: str) -> None:
     """While nothing is asked a line is said to the agent, whatever it looks like."""
     assert meaning(line, Mode.FREE) == Say(line.strip())
 
 
-@pytest.mark.parametrize(
-    ("line", "typed"),
+@each_row(
+    "line, typed",
     [
         ("y", Allow()),
         ("Yes", Allow()),
@@ -102,14 +103,14 @@ def test_an_approval_is_answered(line: str, typed: Typed) -> None:
     assert meaning(line, Mode.APPROVAL) == typed
 
 
-@pytest.mark.parametrize("line", ["yes please", "y but only once", "maybe", "yep", "e a", '{"a": 1}', "1"])
+@each_row("line", ["yes please", "y but only once", "maybe", "yep", "e a", '{"a": 1}', "1"])
 def test_what_is_not_clearly_a_yes_approves_nothing(line: str) -> None:
     """Only a bare yes approves; anything else leaves the question open."""
     assert isinstance(meaning(line, Mode.APPROVAL), Wrong)
 
 
-@pytest.mark.parametrize(
-    ("line", "typed"),
+@each_row(
+    "line, typed",
     [
         ("done", Done()),
         ("D 42", Done(42)),
@@ -126,7 +127,7 @@ def test_a_call_in_doubt_is_answered(line: str, typed: Typed) -> None:
     assert meaning(line, Mode.DOUBT) == typed
 
 
-@pytest.mark.parametrize("line", ["y", "yes", "n", "no", "again please", "order 7"])
+@each_row("line", ["y", "yes", "n", "no", "again please", "order 7"])
 def test_a_call_in_doubt_takes_no_yes(line: str) -> None:
     """A yes could mean either, so it is asked what is meant."""
     assert isinstance(meaning(line, Mode.DOUBT), Wrong)
@@ -139,8 +140,8 @@ def test_a_line_approves_only_as_a_bare_yes(line: str) -> None:
         assert not isinstance(meaning(line, Mode.APPROVAL), Allow)
 
 
-@pytest.mark.parametrize(
-    ("line", "typed"),
+@each_row(
+    "line, typed",
     [("1.2", Answer("1.2")), ("y", Answer("y")), ("/reject", Refuse()), ("/reject no idea", Refuse("no idea"))],
 )
 def test_a_pause_is_answered(line: str, typed: Typed) -> None:
@@ -148,8 +149,8 @@ def test_a_pause_is_answered(line: str, typed: Typed) -> None:
     assert meaning(line, Mode.PAUSE) == typed
 
 
-@pytest.mark.parametrize(
-    ("line", "typed"),
+@each_row(
+    "line, typed",
     [
         ("y", Allow()),
         ("no", Refuse()),
@@ -170,8 +171,8 @@ def test_reject_means_nothing_elsewhere() -> None:
 SHOWN = {"path": "a.txt", "token": "***", "list": [1, {"note": "Bearer ***"}]}
 
 
-@pytest.mark.parametrize(
-    ("text", "shown", "typed"),
+@each_row(
+    "text, shown, typed",
     [
         ('{"a": 1}', {"a": 2}, Allow(args={"a": 1})),
         ('{"a": 1}', {"a": 1}, Allow()),

@@ -136,8 +136,8 @@ async def test_only_ones_own_terminal_can_be_asked(terminal: tuple[int, int]) ->
 UP, DOWN, LEFT, RIGHT, HOME, END, DELETE = "\x1b[A", "\x1b[B", "\x1b[D", "\x1b[C", "\x1b[H", "\x1b[F", "\x1b[3~"
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"),
+@each_row(
+    "keys, line",
     [
         ("hello", "hello"),
         ("naïve 日本", "naïve 日本"),
@@ -219,8 +219,8 @@ def nowhere() -> Iterator[int]:
         yield file.fileno()
 
 
-@pytest.mark.parametrize(
-    ("environment", "command"),
+@each_row(
+    "environment, command",
     [
         ({}, []),
         ({"EDITOR": " "}, []),

@@ -16,6 +16,7 @@ import pytest
 from harborage import __version__
 from harborage.cli.main import COMMANDS, app, main
 from harborage.cli.outcome import EXIT_CODES
+from tests.kit.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"asyncio", "cyclopts", "msgspec", "rich", "harborage.app", "harborage.runtime", "harborage.cli.run"}
@@ -32,7 +33,7 @@ def loaded_by(words: list[str]) -> set[str]:
     return set(json.loads(done.stderr))
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--version"]])
+@each_row("words", [[], ["--help"], ["-h"], ["--version"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     """Help and version are answered without the runtime, rich, cyclopts or any command's module."""
     loaded = loaded_by(words)
@@ -90,7 +91,7 @@ def test_help_keeps_its_lines_at_eighty_columns(
         assert [line for line in written.splitlines() if line not in shown] == [], name
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_a_command_lives_in_a_file_of_its_name(name: str) -> None:
     """Each command is a function of its own name in a file of its own name."""
     module, _, function = COMMANDS[name][0].partition(":")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from harborage.cli.outcome import EXIT_CODES, Ending, answer_of, ending_of, failed, result_line
 from harborage.llm import AuthenticationFailedError
 from harborage.planner import Finish, FinishReason
@@ -14,10 +12,11 @@ from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.limits import LimitName
 from harborage.runtime.steering.errors import MaxStepsExceededError
+from tests.kit.tables import each_row
 
 
-@pytest.mark.parametrize(
-    ("reason", "code"),
+@each_row(
+    "reason, code",
     [
         (FinishReason.GOAL, 0),
         (FinishReason.NO_PATH, 3),
@@ -52,8 +51,8 @@ def test_every_reason_has_a_code() -> None:
     assert {ending_of(Finish(reason)).code for reason in FinishReason} <= EXIT_CODES.keys()
 
 
-@pytest.mark.parametrize(
-    ("cause", "why"),
+@each_row(
+    "cause, why",
     [
         ("control_reject", "what it asked for was refused"),
         ("pause_timeout", "nobody answered in time"),
@@ -105,8 +104,8 @@ def test_running_out_of_steps_is_no_failure() -> None:
     assert (ending.code, ending.told) == (4, "9 steps without a finish")
 
 
-@pytest.mark.parametrize(
-    ("payload", "answer"),
+@each_row(
+    "payload, answer",
     [
         (None, ""),
         ("text", "text"),

@@ -16,6 +16,7 @@ from harborage.cli.questions import Desk, Question, announced_args, is_gate, put
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause, PauseState
+from tests.kit.tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -66,7 +67,7 @@ def test_a_call_in_doubt_is_a_question_of_its_own() -> None:
     assert not is_gate(pause({"question": "unknown_outcome"}))
 
 
-@pytest.mark.parametrize("reason", PauseReason)
+@each_row("reason", PauseReason)
 def test_a_planners_pause_is_a_question_in_words(reason: PauseReason) -> None:
     """A pause that a planner asked for shows its payload; only one for approval takes yes and no."""
     question = question_of(pause({"question": "Which?"}, reason))
@@ -89,8 +90,8 @@ def test_a_pause_without_payload_is_a_question() -> None:
     assert "await_input" in shown(question)
 
 
-@pytest.mark.parametrize(
-    ("summary", "args"),
+@each_row(
+    "summary, args",
     [
         ({"args": {"a": 1}, "tool": "publish"}, {"a": 1}),
         ({"args": {"a": 1}}, {"args": {"a": 1}}),
@@ -123,13 +124,13 @@ def test_a_question_cannot_be_faked_by_what_is_asked() -> None:
         assert "\r" not in text
 
 
-@pytest.mark.parametrize("args", [None, {}, [1, 2], "text"])
+@each_row("args", [None, {}, [1, 2], "text"])
 def test_arguments_that_are_no_object_are_shown_too(args: Any) -> None:
     """A call whose arguments are odd is still put."""
     assert "arguments" in shown(Question(token="1", run_id="r", tool="publish", args=args))
 
 
-@pytest.mark.parametrize(("later", "text"), [(0, "in 1 h"), (3_590, "in 10.0 s"), (3_601, "now")])
+@each_row("later, text", [(0, "in 1 h"), (3_590, "in 10.0 s"), (3_601, "now")])
 def test_the_deadline_is_told(later: int, text: str) -> None:
     """A question says how long it stays open."""
     question = question_of(pause(GATED))

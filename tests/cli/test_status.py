@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-import pytest
 
 from harborage.app.checkup import Finding
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
@@ -24,6 +23,7 @@ from harborage.cli.status import (
 from harborage.identity import Identity, Quadruple
 from harborage.store import RunRow, Status
 from harborage.store.times import micros
+from tests.kit.tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = RunRow(
@@ -61,8 +61,8 @@ def test_a_run_has_a_word_for_where_it_stands() -> None:
     assert agent_of(ROW) == "a.py"
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
+@each_row(
+    "row, told",
     [
         (CARRIED, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
         (READY, "interrupted 5.0 s ago; resuming here"),
@@ -106,8 +106,8 @@ SESSION = wait(WaitKind.SESSION, Party.CLOCK, until=NOW + timedelta(days=1))
 TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="looked at again")
 
 
-@pytest.mark.parametrize(
-    ("one", "is_needed", "told"),
+@each_row(
+    "one, is_needed, told",
     [
         (EXECUTED, False, "executed by worker w1"),
         (LEFT, True, "for a worker (agent.py): harborage resume x1"),

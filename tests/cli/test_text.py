@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +22,11 @@ from harborage.cli.text import (
     shortened,
     size,
 )
+from tests.kit.tables import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@each_row(
+    "text, shown",
     [
         ("plain, naïve, 日本 👩‍💻", "plain, naïve, 日本 👩‍💻"),
         ("a\nb\tc", "a\nb\tc"),
@@ -57,8 +57,8 @@ def test_a_line_is_one_line_of_its_length(text: str, limit: int) -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "line"),
+@each_row(
+    "text, limit, line",
     [("a  b\n c", 9, "a b c"), ("abcdef", 4, "abc…"), ("x" * 99, 9, "x" * 8 + "…"), ("ab… and more", 4, "ab…")],
 )
 def test_a_line_collapses_white_space_and_says_when_it_is_cut(text: str, limit: int, line: str) -> None:
@@ -66,8 +66,8 @@ def test_a_line_collapses_white_space_and_says_when_it_is_cut(text: str, limit: 
     assert one_line(text, limit) == line
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
+@each_row(
+    "value, shown",
     [
         (None, ""),
         ("text", "text"),
@@ -91,8 +91,8 @@ def test_what_cannot_be_masked_is_not_shown() -> None:
     assert "not shown" in shortened(deep)
 
 
-@pytest.mark.parametrize(
-    ("args", "shown"),
+@each_row(
+    "args, shown",
     [
         ({}, ""),
         ({"path": "a.txt", "deep": True}, 'path="a.txt", deep=true'),
@@ -134,8 +134,8 @@ def test_masks_are_found_where_they_are() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
+@each_row(
+    "seconds, shown",
     [
         (-1, "0 ms"),
         (0, "0 ms"),
@@ -156,8 +156,8 @@ def test_durations_have_at_most_two_units(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
 
-@pytest.mark.parametrize(
-    ("count", "shown"),
+@each_row(
+    "count, shown",
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (12_345, "12.3 KB"), (4_000_000, "4.0 MB"), (5e12, "5000.0 GB")],
 )
 def test_sizes_are_in_thousands(count: int, shown: str) -> None:

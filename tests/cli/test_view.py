@@ -44,6 +44,7 @@ from harborage.runtime.journal import (
     raw,
 )
 from harborage.runtime.steering.state import Planned
+from tests.kit.tables import each_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHO = Quadruple("t", "u", "s", "root")
@@ -122,14 +123,15 @@ def test_a_call_is_shown_with_its_arguments_and_its_result(view: View) -> None:
     assert view.calls == 1
 
 
-@pytest.mark.parametrize("args", [b"", b"nope", b"\xff\xfe", b"[1]", b"null"])
-def test_arguments_that_are_no_object_are_shown_too(view: View, args: bytes) -> None:
+@each_row("args", [b"", b"nope", b"\xff\xfe", b"[1]", b"null"])
+def test_arguments_that_are_no_object_are_shown_too(args: bytes) -> None:
     """Whatever a planner passes as arguments, the call is shown."""
+    view = new_view("root", NOW)
     assert lines(view, decided("CallTool"), begun("add", args))[0].startswith("1 ▸ add(")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "line"),
+@each_row(
+    "outcome, line",
     [
         (ToolOutcome(OutcomeStatus.DONE, None), "1 ✓ 0 ms"),
         (ToolOutcome(OutcomeStatus.DONE, {"token": "abc", "a": "b"}), '1 ✓ 0 ms  {"token":"***","a":"b"}'),
@@ -154,8 +156,9 @@ def test_arguments_that_are_no_object_are_shown_too(view: View, args: bytes) -> 
         (failed("may have acted", OutcomeStatus.UNKNOWN), "1 ✗ 0 ms  add: may have acted"),
     ],
 )
-def test_every_outcome_has_its_line(view: View, outcome: ToolOutcome, line: str) -> None:
+def test_every_outcome_has_its_line(outcome: ToolOutcome, line: str) -> None:
     """Each way a call can end is told in one line, artifacts by name instead of by content."""
+    view = new_view("root", NOW)
     assert lines(view, decided("CallTool"), begun("add"), done("add", outcome))[1:] == [line]
     assert view.main.calls == {}
 
@@ -307,16 +310,17 @@ def test_a_task_whose_spawning_was_not_seen_is_named_by_its_goal(view: View) -> 
     assert lines(view, started("d", "more")) == ["◆ t2 task: more"]
 
 
-@pytest.mark.parametrize(
-    ("ended", "line"),
+@each_row(
+    "ended, line",
     [
         (Ended(at=at(1), finish=raw(Finish(FinishReason.GOAL))), "✓ t1 done 1.0 s"),
         (Ended(at=at(1), finish=raw(Finish(FinishReason.NO_PATH))), "✗ t1 no way to the goal was found 1.0 s"),
         (Ended(at=at(1), error="ValueError", message="odd"), "✗ t1 failed 1.0 s: ValueError: odd"),
     ],
 )
-def test_a_tasks_end_says_how(view: View, ended: Ended, line: str) -> None:
+def test_a_tasks_end_says_how(ended: Ended, line: str) -> None:
     """A task that ended otherwise than by its goal says why."""
+    view = new_view("root", NOW)
     assert lines(view, started("c"), record(ended, "c"))[1:] == [line]
 
 
@@ -457,15 +461,17 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("type", "payload", "text"), LINES)
-def test_events_have_their_lines(view: View, type: EventType, payload: Payload, text: list[str]) -> None:
+@each_row("type, payload, text", LINES)
+def test_events_have_their_lines(type: EventType, payload: Payload, text: list[str]) -> None:
     """What a person should know of an event is one line; what they need not know is none."""
+    view = new_view("root", NOW)
     assert lines(view, event(type, payload)) == text
 
 
-@pytest.mark.parametrize("type", EventType)
-def test_no_event_is_too_much(view: View, type: EventType) -> None:
+@each_row("type", EventType)
+def test_no_event_is_too_much(type: EventType) -> None:
     """Every event type is either told by somebody or left out on purpose, never shown raw."""
+    view = new_view("root", NOW)
     known = {kind for kind, _, _ in LINES}
     if type not in known and type not in HANDLED:
         assert lines(view, event(type, RedactedMap({"secret": "x"}))) == []
@@ -510,8 +516,8 @@ def resumed(decision: str) -> Event:
     return event(EventType.PAUSE_RESUMED, told.PauseResumedPayload("t", "await_input", decision))
 
 
-@pytest.mark.parametrize(
-    ("decision", "line"),
+@each_row(
+    "decision, line",
     [
         ("approve", "1 ▸ goes on"),
         ("resume", "1 ▸ goes on"),
@@ -519,8 +525,9 @@ def resumed(decision: str) -> Event:
         ("timeout", "1 ✗ does not go on: nobody answered in time"),
     ],
 )
-def test_a_pause_and_its_end_are_told(view: View, decision: str, line: str) -> None:
+def test_a_pause_and_its_end_are_told(decision: str, line: str) -> None:
     """A run that waits says for what, and how that ended."""
+    view = new_view("root", NOW)
     assert lines(view, decided("RequestPause"), paused("external_event")) == ["1 ‖ waits: external_event"]
     assert doing(view)[0] == "parked"
     assert lines(view, resumed(decision)) == [line]
