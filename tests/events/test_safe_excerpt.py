@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harborage.events import PatternRedactor, safe_excerpt
-from harborage.llm.openai_compat import faults
+from harborage.llm.openai_compat.connection import connection_error
 from harborage.runtime.dispatch.outcome import bounded
 
 SECRET = "correct-horse-battery-staple-0123456789"
@@ -41,7 +41,7 @@ def test_errors_of_tools_and_connections_and_outcomes_are_redacted_before_they_a
     monkeypatch.setenv("SERVICE_API_KEY", SECRET)
     cuts = {
         "an outcome": (4_000, bounded),
-        "a connection": (200, lambda text: faults._clean(OSError(text))),
+        "a connection": (200, lambda text: str(connection_error(OSError(text), provider="p", model="m", address="a"))),
     }
     for name, (most, cut) in cuts.items():
         for inside in (10, 20, 30):
