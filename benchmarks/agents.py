@@ -20,7 +20,7 @@ from harborage.llm import (
     ToolCallStructured,
     Usage,
 )
-from harborage.llm.drivers import LLM_DRIVERS
+from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.streaming import AnswerBuilder
 from harborage.planner import Decision
 from harborage.runtime.options import RuntimeOptions

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from harborage import identity
 from harborage.artifacts import MemoryArtifactStore
 from harborage.events import MemoryEventBus
+from harborage.events.redaction import secrets_of
 from harborage.identity import Quadruple
 from harborage.ids import new_id
 from harborage.llm import (
@@ -55,9 +56,9 @@ from harborage.llm.cassette import (
     record,
     replay,
 )
-from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
+from harborage.llm.cassette.scrubbing import Scrubber
 from harborage.llm.chain.downgrade import is_invalid_json_schema_error
-from harborage.llm.drivers import LLM_DRIVERS
+from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.opening import open_llm
 from harborage.llm.scripted import Script, ScriptedModel, ScriptedTurn
 from harborage.testing.cassettes import cassette
@@ -176,7 +177,7 @@ class TestPlaying:
         await recorded(tape, ["one", "other", "two"], [asking("a"), asking("b"), asking("a")])
         client = replay(tape)
         assert [(await client.complete(asking(text))).content for text in "aab"] == ["one", "two", "other"]
-        with pytest.raises(CassetteMissError, match=r"recorded 2 time\(s\), and is asked once more"):
+        with pytest.raises(CassetteMissError, match=r"recorded 2 times and is sent once more"):
             await client.complete(asking("a"))
         client.cassette.rewind()
         assert (await client.complete(asking("a"))).content == "one"

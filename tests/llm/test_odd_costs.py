@@ -17,10 +17,10 @@ from harborage.llm.account import CallEstimate
 from harborage.llm.chain.accounting import Accounted
 from harborage.llm.chain.metering import Metered
 from harborage.llm.config import Deps
+from harborage.llm.configure import check_settings, complete_settings
 from harborage.llm.errors import InvalidConfigError
+from harborage.llm.prices import in_dollars
 from harborage.llm.profile import CostOverrides, ModelProfile
-from harborage.llm.rates import in_dollars
-from harborage.llm.settings import check_settings, complete_settings
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

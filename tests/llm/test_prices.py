@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.llm import Cost, Usage
-from harborage.llm.prices import Prices
-from harborage.llm.rates import Rate, Rates, cost_at
+from harborage.llm.prices import Prices, Rate, Rates, cost_at
 from tests.kit.tables import each_row
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)

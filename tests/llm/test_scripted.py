@@ -29,7 +29,7 @@ from harborage.llm import (
     TextPart,
     ToolCallStructured,
 )
-from harborage.llm.drivers import LLM_DRIVERS
+from harborage.llm.config import LLM_DRIVERS
 from harborage.llm.providers import config_for, parse_model
 from harborage.llm.scripted import (
     Script,

@@ -75,8 +75,8 @@ async def test_the_tape_of_a_run_is_short(tmp_path: Path) -> None:
     tape = tmp_path / "run.json"
     await ran(record(script(), tape, environ={}), 2026, "u1")
     first, second = Cassette.load(tape).exchanges
-    artifacts = [one for one in second.asked.messages if one.get("text", "").startswith("<session_artifacts>")]
-    rest = [one for one in second.asked.messages if one not in artifacts]
+    artifacts = [one for one in second.request.messages if one.get("text", "").startswith("<session_artifacts>")]
+    rest = [one for one in second.request.messages if one not in artifacts]
     assert len(artifacts) == 1
-    assert rest[: len(first.asked.messages)] == list(first.asked.messages)
+    assert rest[: len(first.request.messages)] == list(first.request.messages)
     assert tape.read_text("utf-8").count("big_report") < 12

@@ -102,9 +102,8 @@ def check_attachments(attachments: Sequence[Attachment], agent: Agent, environ: 
     """
     if not any(one.is_image for one in attachments) or not isinstance(agent.model, str | ConfigSnapshot):
         return
-    from harborage.llm.configure import configure
+    from harborage.llm.configure import complete_settings, configure
     from harborage.llm.models import known_profile
-    from harborage.llm.settings import complete_settings
 
     config = configure(agent.model, environ=environ) if isinstance(agent.model, str) else agent.model
     full = complete_settings(config)

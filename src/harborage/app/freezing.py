@@ -20,7 +20,8 @@ import msgspec
 from harborage import codec
 from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore
 from harborage.errors import HarborageError
-from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
+from harborage.events.redaction import secrets_of
+from harborage.llm.cassette.scrubbing import Scrubber
 from harborage.runtime.history import RunHistory, history_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.identity import IdentityMissingError as IdentityMissingError
     from harborage.llm.account import Account as Account
     from harborage.llm.account import CallEstimate as CallEstimate
     from harborage.llm.account import LimitReachedError as LimitReachedError
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from harborage.llm.client import Usage as Usage
     from harborage.llm.client import Validator as Validator
     from harborage.llm.client import check_message as check_message
+    from harborage.llm.config import LLM_DRIVERS as LLM_DRIVERS
     from harborage.llm.config import ConfigSnapshot as ConfigSnapshot
     from harborage.llm.config import Deps as Deps
     from harborage.llm.config import DriverFactory as DriverFactory
+    from harborage.llm.config import Governor as Governor
     from harborage.llm.config import TransportPolicy as TransportPolicy
     from harborage.llm.content import ArtifactStub as ArtifactStub
     from harborage.llm.content import AudioPart as AudioPart
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from harborage.llm.content import Part as Part
     from harborage.llm.content import TextPart as TextPart
     from harborage.llm.content import check_content as check_content
-    from harborage.llm.drivers import LLM_DRIVERS as LLM_DRIVERS
     from harborage.llm.errors import AuthenticationFailedError as AuthenticationFailedError
     from harborage.llm.errors import BadRequestError as BadRequestError
     from harborage.llm.errors import ClientClosedError as ClientClosedError
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from harborage.llm.errors import ContextOverflowError as ContextOverflowError
     from harborage.llm.errors import ContextWindowExceededError as ContextWindowExceededError
     from harborage.llm.errors import DowngradeExhaustedError as DowngradeExhaustedError
-    from harborage.llm.errors import IdentityMissingError as IdentityMissingError
     from harborage.llm.errors import IncompleteAnswerError as IncompleteAnswerError
     from harborage.llm.errors import InvalidConfigError as InvalidConfigError
     from harborage.llm.errors import InvalidContentError as InvalidContentError
@@ -74,8 +75,6 @@ if TYPE_CHECKING:
     from harborage.llm.errors import UnknownModelStringError as UnknownModelStringError
     from harborage.llm.errors import UnsupportedModelError as UnsupportedModelError
     from harborage.llm.errors import ValidationFailedError as ValidationFailedError
-    from harborage.llm.governor import Governor as Governor
-    from harborage.llm.keys import resolve_key as resolve_key
     from harborage.llm.models import known_profile as known_profile
     from harborage.llm.models import profile_for as profile_for
     from harborage.llm.opening import open_llm as open_llm
@@ -95,12 +94,14 @@ if TYPE_CHECKING:
     from harborage.llm.providers import Provider as Provider
     from harborage.llm.providers import config_for as config_for
     from harborage.llm.providers import parse_model as parse_model
+    from harborage.llm.providers import resolve_key as resolve_key
     from harborage.llm.providers import with_providers as with_providers
     from harborage.llm.streaming import AnswerBuilder as AnswerBuilder
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "harborage.identity": "IdentityMissingError",
             "harborage.llm.account": (
                 "Account CallEstimate LimitReachedError PriceUnknownError accounting current_account"
             ),
@@ -108,22 +109,19 @@ else:
                 "ChatMessage CompleteRequest CompleteResponse Cost LLMClient OnDelta ReasoningEffort ResponseFormat "
                 "ResponseFormatKind Role ToolCallStructured ToolChoice ToolDeclaration Usage Validator check_message"
             ),
-            "harborage.llm.config": "ConfigSnapshot Deps DriverFactory TransportPolicy",
+            "harborage.llm.config": "LLM_DRIVERS ConfigSnapshot Deps DriverFactory Governor TransportPolicy",
             "harborage.llm.content": (
                 "ArtifactStub AudioPart Content FetchHint FilePart ImagePart Part TextPart check_content"
             ),
-            "harborage.llm.drivers": "LLM_DRIVERS",
             "harborage.llm.errors": (
                 "AuthenticationFailedError BadRequestError ClientClosedError ConnectionFailedError ContextLeakError "
-                "ContextOverflowError ContextWindowExceededError DowngradeExhaustedError IdentityMissingError "
+                "ContextOverflowError ContextWindowExceededError DowngradeExhaustedError "
                 "IncompleteAnswerError InvalidConfigError InvalidContentError InvalidJSONSchemaError LLMError "
                 "MalformedAnswerError MissingAPIKeyError ModelNotFoundError OrphanToolCallError ProviderError "
                 "ProviderTimeoutError ProviderUnavailableError QuotaExceededError RateLimitedError "
                 "ReasoningBudgetTooLowError Retry RetryExhaustedError ToolsUnsupportedError UnknownDriverError "
                 "UnknownModelStringError UnsupportedModelError ValidationFailedError"
             ),
-            "harborage.llm.governor": "Governor",
-            "harborage.llm.keys": "resolve_key",
             "harborage.llm.models": "known_profile profile_for",
             "harborage.llm.opening": "open_llm",
             "harborage.llm.postures": "Posture PostureDesk posture",
@@ -131,7 +129,7 @@ else:
                 "CorrectionsProfile CostOverrides MessageOrdering ModelProfile OutputMode ReasoningRouting "
                 "ResponseShape SchemaSanitising"
             ),
-            "harborage.llm.providers": "PROVIDERS ModelRef Provider config_for parse_model with_providers",
+            "harborage.llm.providers": "PROVIDERS ModelRef Provider config_for parse_model resolve_key with_providers",
             "harborage.llm.streaming": "AnswerBuilder",
         },
     )

@@ -14,8 +14,6 @@ import msgspec
 
 from harborage.llm.errors import LLMError
 
-__all__ = ["Account", "CallEstimate", "LimitReachedError", "PriceUnknownError", "accounting", "current_account"]
-
 
 class LimitReachedError(LLMError):
     """A call of a model was not made: a limit of its run is reached. `limit` names it."""

@@ -17,25 +17,6 @@ from msgspec.structs import force_setattr
 from harborage.errors import names_of, one_of
 from harborage.llm.content import Content, check_content
 
-__all__ = [
-    "ChatMessage",
-    "CompleteRequest",
-    "CompleteResponse",
-    "Cost",
-    "LLMClient",
-    "OnDelta",
-    "ReasoningEffort",
-    "ResponseFormat",
-    "ResponseFormatKind",
-    "Role",
-    "ToolCallStructured",
-    "ToolChoice",
-    "ToolDeclaration",
-    "Usage",
-    "Validator",
-    "check_message",
-]
-
 
 class Role(StrEnum):
     """Who speaks in a message."""

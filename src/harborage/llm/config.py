@@ -1,24 +1,25 @@
-"""How a client is set up: one frozen snapshot of the configuration, and the parts it works with.
+"""The configuration of a client: one frozen snapshot, the parts it works with, and the drivers it can name.
 
-Values only; `opening` checks them and builds the chain.
+Values only: naming a driver imports nothing, `configure` checks the settings, and `opening` builds the chain.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from harborage.artifacts import ArtifactStore
 from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.drivers import DriverTable
 from harborage.events import EventBus
 from harborage.llm.client import LLMClient
-from harborage.llm.governor import Governor
 from harborage.llm.profile import ModelProfile
 
-__all__ = ["ConfigSnapshot", "Deps", "DriverFactory", "TransportPolicy"]
+if TYPE_CHECKING:
+    from harborage.llm.client import CompleteRequest, CompleteResponse
 
 
 class TransportPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +42,11 @@ class TransportPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The LLM section of a configuration, as it was when the client was opened.
 
-    `driver` names who speaks to the provider, `provider` whose service it is, `model` what a request without a model
-    gets. `api_key` is a key itself or `env.NAME`; empty lets the driver look at the provider's usual variable.
-    `timeout_s` bounds a call whose caller has no deadline. `context_window_reserve` is the share of the window kept for
-    the answer (None: 0.05), `heavy_output_threshold` the bytes from which content is heavy (None: 32,768). `profiles`
-    are by exact model name. Safety has no switch.
+    `driver` names the code that calls the provider, `provider` the service, `model` the model of a request without one.
+    `api_key` is a key itself or `env.NAME`; empty lets the driver read the provider's usual variable. `timeout_s`
+    bounds a call whose caller has no deadline. `context_window_reserve` is the share of the window kept for the answer
+    (None: 0.05), `heavy_output_threshold` the bytes from which content is heavy (None: 32,768). `profiles` are by exact
+    model name. Safety has no switch.
     """
 
     driver: str = ""
@@ -71,9 +72,9 @@ class ConfigSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deps(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client works with: where heavy content goes, who hears its events, the clock, and the dice of backoff.
+    """The parts a client works with: the store of heavy content, the bus of its events, the clock, the dice of backoff.
 
-    `governance` may refuse calls and hears what they took; None lets every call pass.
+    `governance` may refuse calls and learns what they took; None lets every call pass.
     """
 
     artifacts: ArtifactStore | None
@@ -85,3 +86,35 @@ class Deps(msgspec.Struct, frozen=True, kw_only=True):
 
 DriverFactory: TypeAlias = Callable[[ConfigSnapshot, Deps], LLMClient]
 """Builds the driver at the bottom of a chain. It checks its key and its extra here, before any call."""
+
+
+@runtime_checkable
+class Governor(Protocol):
+    """A budget or a policy: refuses calls, and learns what they took, many at once. It reads the ambient identity."""
+
+    async def pre_call(self, request: CompleteRequest) -> None:
+        """Return when the call may be made; an exception is raised in its place, and nothing is sent."""
+        ...
+
+    async def post_call(self, request: CompleteRequest, response: CompleteResponse) -> None:
+        """Take note of a call that succeeded. An exception is logged and changes nothing."""
+        ...
+
+
+LLM_DRIVERS: Final[DriverTable[DriverFactory]] = DriverTable(
+    "llm",
+    {
+        "any": "harborage.llm.pydantic_ai:make",
+        "anthropic": "harborage.llm.anthropic:make",
+        "cassette": "harborage.llm.cassette:make",
+        "google": "harborage.llm.google:make",
+        "local": "harborage.llm.local:make",
+        "mock": "harborage.llm.mock:make",
+        "openai": "harborage.llm.openai_responses:make",
+        "openai_compat": "harborage.llm.openai_compat:make",
+        "scripted": "harborage.llm.scripted:make",
+    },
+)
+
+UNMETERED: Final = frozenset({"mock", "scripted"})
+"""Drivers that make answers up: their cost is not recorded."""

@@ -1,27 +1,153 @@
-"""From the text by which a person names a model to the whole configuration of its client."""
+"""From the name of a model to a complete and checked configuration of its client. Pure.
+
+Opening a client starts with complete and checked settings; the layers of the chain rely on them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from harborage.llm.providers import config_for, parse_model
+import msgspec
+
+from harborage.llm.errors import InvalidConfigError
+from harborage.llm.models import known_profile, served_defaults
+from harborage.llm.profile import (
+    CorrectionsProfile,
+    MessageOrdering,
+    ModelProfile,
+    OutputMode,
+    ReasoningRouting,
+    ResponseShape,
+    SchemaSanitising,
+)
+from harborage.llm.providers import PROVIDERS, config_for, parse_model
 
 if TYPE_CHECKING:
-    from harborage.llm.config import ConfigSnapshot
-
-__all__ = ["configure"]
+    from harborage.llm.config import ConfigSnapshot, TransportPolicy
 
 
 def configure(model: str, *, environ: Mapping[str, str]) -> ConfigSnapshot:
-    """The configuration of the model that `provider:model` names; keys are found by `environ`.
+    """Return the configuration of the model that `provider:model` names; keys are read from `environ`.
 
     Raises:
         InvalidConfigError: the text names no model, or its provider's key is missing; it says what to do.
     """
     ref = parse_model(model)
     if ref.provider == "cassette":
-        from harborage.llm.cassette import cassette_config  # whoever plays none need not load what does
+        from harborage.llm.cassette import cassette_config  # loaded only for a cassette
 
         return cassette_config(ref.model, environ=environ)
     return config_for(ref, environ=environ)
+
+
+# ── Settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DEFAULT_DRIVER: Final = "openai_compat"
+DEFAULT_RESERVE: Final = 0.05
+DEFAULT_THRESHOLD_BYTES: Final = 32_768
+DEFAULT_MAX_RETRIES: Final = 1
+DEFAULT_TIMEOUT_S: Final = 300.0
+
+_CONFIGURED_MODES: Final = (OutputMode.NATIVE, OutputMode.TOOLS, OutputMode.PROMPTED)
+
+
+def complete_settings(cfg: ConfigSnapshot) -> ConfigSnapshot:
+    """Return `cfg` with every default filled in; a setting that is set stays, a 0 included.
+
+    A driver or address that is not set comes from the provider. A configured model without a profile gets that of its
+    family, if it is known.
+    """
+    provider = PROVIDERS.get(cfg.provider)
+    profiles = {name: _complete_profile(name, profile, cfg.provider) for name, profile in cfg.profiles.items()}
+    if cfg.model and cfg.model not in profiles:
+        known = known_profile(cfg.model, cfg.provider)
+        if known is not None:
+            profiles[cfg.model] = _complete_profile(cfg.model, known, cfg.provider)
+    reserve, threshold = cfg.context_window_reserve, cfg.heavy_output_threshold
+    driver = cfg.driver or (provider.driver if provider else DEFAULT_DRIVER)
+    usual_address = provider.base_url if provider and driver == provider.driver else ""
+    return msgspec.structs.replace(
+        cfg,
+        driver=driver,
+        base_url=cfg.base_url or usual_address,
+        context_window_reserve=DEFAULT_RESERVE if reserve is None else reserve,
+        heavy_output_threshold=DEFAULT_THRESHOLD_BYTES if threshold is None else threshold,
+        profiles=profiles,
+    )
+
+
+def _complete_profile(name: str, profile: ModelProfile, provider: str) -> ModelProfile:
+    mode, corrections = served_defaults(name, provider)
+    return msgspec.structs.replace(
+        profile,
+        output_mode=profile.output_mode or profile.json_schema_mode or mode,
+        max_retries=DEFAULT_MAX_RETRIES if profile.max_retries is None else profile.max_retries,
+        corrections=corrections if profile.corrections is None else profile.corrections,
+    )
+
+
+def check_settings(cfg: ConfigSnapshot) -> None:
+    """Accept settings that fit together; unset ones do.
+
+    Raises:
+        InvalidConfigError: the first setting that does not; the text names it and its possible values.
+    """
+    reserve, threshold, timeout = cfg.context_window_reserve, cfg.heavy_output_threshold, cfg.timeout_s
+    _require(reserve is None or 0 <= reserve < 1, "context_window_reserve", reserve, "at least 0 and below 1")
+    _require(threshold is None or threshold > 0, "heavy_output_threshold", threshold, "above 0")
+    for name, profile in cfg.profiles.items():
+        _check_profile(profile, f"profiles[{name!r}]")
+    _require(timeout is None or timeout > 0, "timeout_s", timeout, "above 0, or unset")
+    _check_transport(cfg.transport)
+
+
+def _check_profile(profile: ModelProfile, at: str) -> None:
+    window, retries = profile.context_window_tokens, profile.max_retries
+    _require(window > 0, f"{at}.context_window_tokens", window, "above 0")
+    _require(retries is None or retries >= 0, f"{at}.max_retries", retries, "at least 0")
+    # An unset output mode has been filled in from the older spelling, so that one is checked first.
+    for field in ("json_schema_mode", "output_mode"):
+        mode = getattr(profile, field)
+        _require(mode == "" or mode in _CONFIGURED_MODES, f"{at}.{field}", mode, _one_of(_CONFIGURED_MODES))
+    most, inline = profile.default_max_tokens, profile.inline_limit_bytes
+    _require(most is None or most > 0, f"{at}.default_max_tokens", most, "above 0, or unset")
+    _require(inline is None or inline >= 0, f"{at}.inline_limit_bytes", inline, "at least 0, or unset")
+    if profile.cost_overrides is not None:
+        for field in ("input_per_million", "output_per_million"):
+            price = getattr(profile.cost_overrides, field)
+            _require(0 <= price < math.inf, f"{at}.cost_overrides.{field}", price, "at least 0, and finite")
+    if profile.corrections is not None:
+        _check_corrections(profile.corrections, f"{at}.corrections")
+
+
+_POLICIES: Final = {
+    "message_ordering": tuple(MessageOrdering),
+    "schema_sanitising": tuple(SchemaSanitising),
+    "reasoning_routing": tuple(ReasoningRouting),
+    "response_shape": tuple(ResponseShape),
+}
+
+
+def _check_corrections(corrections: CorrectionsProfile, at: str) -> None:
+    for field, known in _POLICIES.items():
+        policy = getattr(corrections, field)
+        _require(policy in known, f"{at}.{field}", policy, _one_of(known))
+
+
+def _check_transport(transport: TransportPolicy) -> None:
+    values: Mapping[str, float] = msgspec.structs.asdict(transport)
+    for field, value in values.items():
+        is_wait = field.endswith("timeout_s")
+        fits = value > 0 if is_wait else value >= 0
+        _require(fits, f"transport.{field}", value, "above 0" if is_wait else "at least 0")
+
+
+def _require(holds: bool, setting: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise InvalidConfigError(f"llm.{setting} is {value!r}; it must be {wanted}")
+
+
+def _one_of(values: tuple[str, ...]) -> str:
+    return "one of " + ", ".join(str(value) for value in values if value)

@@ -1,60 +1,24 @@
-"""The errors of the LLM edge: what a caller did wrong, what a layer of the chain refused, what a provider answered.
+"""The errors of the LLM edge: of a request or its client, of the chain that refused it, of the provider that failed.
 
-    LLMError
-    ├── ClientClosedError · InvalidContentError · OrphanToolCallError        the request or its client
-    ├── InvalidConfigError · UnknownDriverError · UnsupportedModelError      how the client was set up
-    │   └── MissingAPIKeyError · ReasoningBudgetTooLowError · UnknownModelStringError
-    ├── ContextLeakError · ContextWindowExceededError                        refused before money is spent
-    ├── InvalidJSONSchemaError · DowngradeExhaustedError · RetryExhaustedError · ValidationFailedError
-    └── ProviderError                                                        the provider answered no, or not at all
-
-A missing identity is the identity room's error, named here too so that a caller of a model needs one import.
+LLMError
+├── ClientClosedError · InvalidContentError · OrphanToolCallError        the request or its client
+├── InvalidConfigError · UnknownDriverError · UnsupportedModelError      how the client was set up
+│   └── MissingAPIKeyError · ReasoningBudgetTooLowError · UnknownModelStringError
+├── ContextLeakError · ContextWindowExceededError                        refused before money is spent
+├── InvalidJSONSchemaError · DowngradeExhaustedError · RetryExhaustedError · ValidationFailedError
+└── ProviderError                                                        the provider answered no, or not at all
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from harborage.errors import HarborageError
-from harborage.identity import IdentityMissingError
 
 if TYPE_CHECKING:
     from harborage.llm.client import CompleteResponse
-
-__all__ = [
-    "AuthenticationFailedError",
-    "BadRequestError",
-    "ClientClosedError",
-    "ConnectionFailedError",
-    "ContextLeakError",
-    "ContextOverflowError",
-    "ContextWindowExceededError",
-    "DowngradeExhaustedError",
-    "IdentityMissingError",
-    "IncompleteAnswerError",
-    "InvalidConfigError",
-    "InvalidContentError",
-    "InvalidJSONSchemaError",
-    "LLMError",
-    "MalformedAnswerError",
-    "MissingAPIKeyError",
-    "ModelNotFoundError",
-    "OrphanToolCallError",
-    "ProviderError",
-    "ProviderTimeoutError",
-    "ProviderUnavailableError",
-    "QuotaExceededError",
-    "RateLimitedError",
-    "ReasoningBudgetTooLowError",
-    "Retry",
-    "RetryExhaustedError",
-    "ToolsUnsupportedError",
-    "UnknownDriverError",
-    "UnknownModelStringError",
-    "UnsupportedModelError",
-    "ValidationFailedError",
-]
 
 
 class LLMError(HarborageError):
@@ -157,7 +121,7 @@ class ValidationFailedError(LLMError):
 
 
 class Retry(StrEnum):
-    """Whether the same call may be made again: `SAFE` when nothing but time stands against it."""
+    """Whether the same call may be repeated: `SAFE` when it may succeed later."""
 
     NEVER = "never"
     SAFE = "safe"
@@ -166,8 +130,8 @@ class Retry(StrEnum):
 class ProviderError(LLMError):
     """A provider refused a call, or failed at it.
 
-    `provider` and `model` say whose, `status` is the HTTP status or None, `retry` whether the same call may be made
-    again, `retry_after_s` how many seconds the provider asks to wait. The text never holds a key.
+    `status` is the HTTP status or None, `retry` whether the same call may be repeated, `retry_after_s` how many seconds
+    the provider asks to wait. The text never holds a key.
     """
 
     retry = Retry.NEVER
@@ -205,7 +169,7 @@ class ToolsUnsupportedError(ProviderError):
 
     @classmethod
     def of(cls, provider: str, model: str) -> Self:
-        """The error for a model whose profile says so, with the setting that says otherwise."""
+        """Return the error for a model whose profile takes no tools; it names the setting that allows them."""
         return cls(
             f"llm: {model} takes no tools: choose a model that does, or give none; if it does take them, set "
             f"llm.profiles[{model!r}].supports_tools",
@@ -247,7 +211,7 @@ class ConnectionFailedError(ProviderError):
 
 
 class IncompleteAnswerError(ProviderError):
-    """A stream ended before the provider said that the answer is finished; what came of it is no answer."""
+    """A stream ended before the provider reported the end of the answer; the part that came is no answer."""
 
     retry = Retry.SAFE
 
@@ -256,3 +220,32 @@ class MalformedAnswerError(ProviderError):
     """The provider sent what its own API does not allow."""
 
     retry = Retry.SAFE
+
+
+ERRORS: Final[Mapping[str, type[LLMError]]] = {
+    name: kind for name, kind in dict(globals()).items() if isinstance(kind, type) and issubclass(kind, LLMError)
+}
+"""Every error above, by the name of its class."""
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+
+def record_error(error: Exception) -> tuple[str, dict[str, Scalar]]:
+    """Return the name of the error's nearest class in `ERRORS`, empty without one, and its plain attributes."""
+    kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in ERRORS), "")
+    fields = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
+    return kind, fields
+
+
+def restore_error(kind: str, message: str, fields: Mapping[str, Scalar]) -> LLMError:
+    """Return an error of the class with this name, with this text and these attributes.
+
+    Raises:
+        KeyError: there is no such class.
+    """
+    error = ERRORS[kind].__new__(ERRORS[kind])
+    HarborageError.__init__(error, message)
+    if isinstance(error, ProviderError):
+        ProviderError.__init__(error, message)
+    vars(error).update(fields)
+    return error

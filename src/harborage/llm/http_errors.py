@@ -1,7 +1,7 @@
-"""What a provider's refusal means: one place where statuses, error bodies and headers become typed errors.
+"""The meaning of a refusal: statuses, error bodies and headers become typed errors.
 
-Pure: it sends nothing, sleeps for nothing and knows no client library. Drivers over SDKs hand in what their exceptions
-carry, so that the same refusal is the same error whichever way it was asked for.
+Pure: it sends nothing, waits for nothing and knows no client library. Drivers over libraries pass what their exceptions
+carry, so that the same refusal is the same error with every driver.
 
     402 · no credit                        QuotaExceededError
     429                                    RateLimitedError
@@ -20,10 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TypeAlias
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias
 
+import msgspec
+
+from harborage.clock import SYSTEM_CLOCK
 from harborage.events import safe_excerpt
-from harborage.llm.error_bodies import Said, said, status_of
 from harborage.llm.errors import (
     AuthenticationFailedError,
     BadRequestError,
@@ -39,12 +43,9 @@ from harborage.llm.errors import (
     Retry,
     ToolsUnsupportedError,
 )
-from harborage.llm.retry_after import retry_after, seconds_in_body
-
-__all__ = ["Refusal", "error_from_status", "error_in_stream", "retry_after"]
 
 Refusal: TypeAlias = ProviderError | InvalidJSONSchemaError
-"""What a refusal becomes; only a refused schema is no `ProviderError`, as a weaker mode is tried instead."""
+"""The error for a refusal; only a refused schema is no `ProviderError`, as a weaker mode is tried instead."""
 
 _LONGEST_MESSAGE = 400
 _TIMEOUTS = frozenset({408, 504, 524})
@@ -60,38 +61,37 @@ def error_from_status(
     key_variable: str = "",
     secret: str = "",
 ) -> Refusal:
-    """The error that a status and its body stand for: `<provider>: status N: <what the provider said, cut short>`.
+    """Return the error for a status and its body: `<provider>: status N: <message of the provider, cut short>`.
 
     `key_variable` is named when the key is refused; `secret` is the key itself, so that a server that repeats it in its
     message does not get it into a log.
     """
-    told = said(body)
+    reply = read_error_body(body)
     seconds = retry_after(headers)
     if seconds is None:
         seconds = seconds_in_body(body)
     head = f"{provider}: status {status}"
-    return _error(head, status, told, provider=provider, model=model, seconds=seconds, key=(key_variable, secret))
+    return _error(head, status, reply, provider=provider, model=model, seconds=seconds, key=(key_variable, secret))
 
 
 def error_in_stream(body: bytes, *, provider: str, model: str, key_variable: str = "", secret: str = "") -> Refusal:
-    """The error that a provider reports inside an answer that began well, with a status of 200.
+    """Return the error that a provider reports inside an answer that began with a status of 200.
 
-    The status is the one that the body spells or that its words stand for; a failure that says nothing of itself is the
-    provider's own.
+    The status comes from a number or a word of the body; without either the failure counts as the provider's own.
     """
-    told = said(body)
-    status = status_of(told) or 500
+    reply = read_error_body(body)
+    status = find_status(reply) or 500
     head = f"{provider}: in the middle of the answer"
     seconds = seconds_in_body(body)
-    return _error(head, status, told, provider=provider, model=model, seconds=seconds, key=(key_variable, secret))
+    return _error(head, status, reply, provider=provider, model=model, seconds=seconds, key=(key_variable, secret))
 
 
 def _error(
-    head: str, status: int, told: Said, *, provider: str, model: str, seconds: float | None, key: tuple[str, str]
+    head: str, status: int, reply: ErrorBody, *, provider: str, model: str, seconds: float | None, key: tuple[str, str]
 ) -> Refusal:
-    kind = _kind(status, told)
+    kind = _kind(status, reply)
     variable, secret = key
-    message = _clipped(_without_keys(told.message, secret)) or "the provider gave no reason"
+    message = _clipped(_without_keys(reply.message, secret)) or "the provider gave no reason"
     text = f"{head}: {message}{_advice(kind, status, provider, model, variable)}"
     if kind is InvalidJSONSchemaError:
         return InvalidJSONSchemaError(text)
@@ -165,9 +165,9 @@ _BAD_TOOL_SCHEMA = _pattern(
 _BROKEN_CALL = _pattern(r"tool_use_failed", r"malformed_function_call")
 
 
-def _kind(status: int, told: Said) -> type[ProviderError | InvalidJSONSchemaError]:
-    """The class of error; the more particular reasons come first, as providers differ in the status they give them."""
-    text = told.text
+def _kind(status: int, reply: ErrorBody) -> type[ProviderError | InvalidJSONSchemaError]:
+    """Return the class of error; particular reasons come first, as providers give them different statuses."""
+    text = reply.text
     if status == 402 or _NO_CREDIT.search(text):
         return QuotaExceededError
     if status == 429:
@@ -176,7 +176,7 @@ def _kind(status: int, told: Said) -> type[ProviderError | InvalidJSONSchemaErro
         return ToolsUnsupportedError
     if status == 413 or _TOO_LONG.search(text):
         return ContextOverflowError
-    if status < 500 and (found := _of_the_caller(status, text)) is not None:
+    if status < 500 and (found := _caller_kind(status, text)) is not None:
         return found
     if status in (400, 422, 500, 501) and _BAD_SCHEMA.search(text) and not _BAD_TOOL_SCHEMA.search(text):
         return InvalidJSONSchemaError
@@ -185,8 +185,8 @@ def _kind(status: int, told: Said) -> type[ProviderError | InvalidJSONSchemaErro
     return ProviderUnavailableError if status >= 500 and status != 501 else BadRequestError
 
 
-def _of_the_caller(status: int, text: str) -> type[ProviderError] | None:
-    """What a caller can mend: the model's name, the key; or a model that wrote what its provider cannot read."""
+def _caller_kind(status: int, text: str) -> type[ProviderError] | None:
+    """Return the class for a wrong model name, a wrong key or an unreadable call of the model; None for others."""
     if _BROKEN_CALL.search(text):
         return MalformedAnswerError
     if _NO_MODEL.search(text) or (status == 404 and "model" in text):
@@ -223,3 +223,181 @@ def _without_keys(text: str, secret: str) -> str:
 def _clipped(text: str) -> str:
     text = _SPACE.sub(" ", text).strip()
     return text if len(text) <= _LONGEST_MESSAGE else safe_excerpt(text, _LONGEST_MESSAGE)
+
+
+_MOST_LOOKED_AT = 4000
+
+
+# ── Error bodies, in the shape of any provider ──────────────────────────────────────────────────────────────────────
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The message of an error body, and the words of its code, type and status."""
+
+    message: str = ""
+    words: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words and the message in lower case, to search in; of a message that quotes a prompt, the beginning."""
+        return f"{self.words} {self.message[:_MOST_LOOKED_AT]}".lower()
+
+
+_WORDS = ("code", "type", "status", "param", "reason")
+
+
+def read_error_body(body: bytes) -> ErrorBody:
+    """Return the contents of an error body in any provider's shape; text that is no JSON is the message."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return ErrorBody(_plain(body))
+    if isinstance(value, list):
+        value = value[0] if value else {}
+    if not isinstance(value, dict):
+        return ErrorBody(str(value))
+    inner = value.get("error")
+    if isinstance(inner, dict):
+        return ErrorBody(_message(inner), _words(inner))
+    message = inner if isinstance(inner, str) and inner else _message(value)
+    return ErrorBody(message or _compact(value), _words(value))
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """Return the message, followed by that of a provider behind the provider."""
+    message = _text(error.get("message")) or _text(error.get("detail")) or _text(error.get("msg"))
+    metadata = error.get("metadata")
+    raw = _text(metadata.get("raw")) if isinstance(metadata, dict) else ""
+    if not raw:
+        return message
+    below = read_error_body(raw.encode()).message if raw.lstrip().startswith(("{", "[")) else raw
+    return f"{message}: {below}" if message else below
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    words = [str(error[name]) for name in _WORDS if isinstance(error.get(name), (str, int))]
+    details = error.get("details")
+    if isinstance(details, list):
+        words += [str(detail["reason"]) for detail in details if isinstance(detail, dict) and "reason" in detail]
+    return " ".join(words)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _compact(value)
+
+
+def _compact(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+
+
+def _plain(body: bytes) -> str:
+    """Return the text of a body that is no JSON; of a web page, its title."""
+    text = body.decode("utf-8", "replace")
+    title = _TITLE.search(text)
+    return title.group(1) if title else _TAG.sub(" ", text)
+
+
+# The words by which providers name a failure without a status, in the order of the search.
+_STATUS_WORDS: tuple[tuple[str, int], ...] = (
+    ("overloaded", 529),
+    ("rate_limit", 429),
+    ("resource_exhausted", 429),
+    ("insufficient_quota", 402),
+    ("billing_error", 402),
+    ("authentication_error", 401),
+    ("unauthenticated", 401),
+    ("permission", 403),
+    ("not_found", 404),
+    ("request_too_large", 413),
+    ("timeout", 408),
+    ("deadline_exceeded", 504),
+    ("unavailable", 503),
+    ("invalid_request", 400),
+    ("invalid_argument", 400),
+    ("context_length", 400),
+    ("bad_request", 400),
+    ("badrequest", 400),
+)
+_STATUS_NUMBER = re.compile(r"\b([45]\d\d)\b")
+
+
+def find_status(reply: ErrorBody) -> int | None:
+    """Return the HTTP status in the code of an error, or the one of its type; None without either."""
+    words = reply.words.lower()
+    number = _STATUS_NUMBER.search(words)
+    if number:
+        return int(number.group(1))
+    return next((status for word, status in _STATUS_WORDS if word in words), None)
+
+
+# ── The wait that a provider asks for ───────────────────────────────────────────────────────────────────────────────
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s|d))+")
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_RESET = "x-ratelimit-reset-"
+# In the body of Google's services.
+_RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+
+
+def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
+    """Return the seconds to wait before a repeat, never negative; None when no header asks for a wait.
+
+    `retry-after-ms` comes first, then `Retry-After` (seconds or an HTTP date), then the `x-ratelimit-reset-*` of every
+    limit that is used up. A date is compared with the answer's own `Date`, else with `now`, else with the clock.
+    """
+    plain = {name.lower(): value.strip() for name, value in headers.items()}
+    milliseconds = _number(plain.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = plain.get("retry-after", "")
+    seconds = _number(value)
+    if seconds is None and value:
+        seconds = _until(value, _date(plain.get("date", "")) or now or SYSTEM_CLOCK.now())
+    return seconds if seconds is not None else _reset(plain)
+
+
+def seconds_in_body(body: bytes) -> float | None:
+    """Return the delay in seconds that an error body asks for, as those of Google do; None without one."""
+    found = _RETRY_DELAY.search(body)
+    return float(found.group(1)) if found else None
+
+
+def _number(value: str) -> float | None:
+    return float(value) if _NUMBER.fullmatch(value) else None
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def _until(value: str, now: datetime) -> float | None:
+    date = _date(value)
+    return None if date is None else max(0.0, (date - now).total_seconds())
+
+
+def _reset(headers: Mapping[str, str]) -> float | None:
+    """Return the longest reset among the limits that are used up, such as `1s`, `6m0s`, `120ms`."""
+    waits = [
+        _span(value)
+        for name, value in headers.items()
+        if name.startswith(_RESET) and headers.get(f"x-ratelimit-remaining-{name.removeprefix(_RESET)}", "0") == "0"
+    ]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _span(value: str) -> float | None:
+    if not _SPAN.fullmatch(value):
+        return _number(value)
+    return sum(float(amount) * _UNITS[unit] for amount, unit in _PIECE.findall(value))

@@ -21,8 +21,6 @@ from harborage.llm.streaming import AnswerBuilder
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
 
-__all__ = ["MockLLM", "MockOptions", "make"]
-
 _INPUT_PRICE: Final = 1e-6
 _OUTPUT_PRICE: Final = 2e-6
 _CHUNKS: Final = 4

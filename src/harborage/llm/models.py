@@ -21,8 +21,6 @@ from harborage.llm.profile import (
 )
 from harborage.llm.profile import MessageOrdering as Ordering
 
-__all__ = ["UNKNOWN_WINDOW_TOKENS", "known_profile", "name_defaults", "profile_for", "served_defaults"]
-
 UNKNOWN_WINDOW_TOKENS: Final = 8_192
 # What every provider of vision takes inline: 5 MB of base64.
 _INLINE_BYTES: Final = 3_750_000

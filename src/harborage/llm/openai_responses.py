@@ -22,8 +22,8 @@ from harborage.llm.client import (
     reported_usage,
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
-from harborage.llm.keys import resolve_key
 from harborage.llm.media import decode_inline
+from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of, unsupported_part
 from harborage.llm.sdk import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder

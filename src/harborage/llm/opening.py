@@ -1,7 +1,7 @@
-"""From a configuration to a client: settings are completed and checked, the driver is made, the layers put around it.
+"""Opens a client: completes and checks its settings, makes the driver, and puts the layers around it.
 
-The order of the layers is the contract: each retry runs a whole downgrade ladder, each rung of it is corrected and
-checked anew, and nothing reaches a driver but through the layer of safety, which has no switch.
+The order of the layers is the contract: each retry runs a whole downgrade ladder, each attempt is corrected and
+checked anew, and every call of a driver goes through the layer of safety, which has no switch.
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ from harborage.llm.chain.naming import Naming
 from harborage.llm.chain.retry import Resilient, Retrying
 from harborage.llm.chain.safety import Safe
 from harborage.llm.client import Cost, LLMClient, Usage
-from harborage.llm.config import ConfigSnapshot, Deps, DriverFactory
-from harborage.llm.drivers import LLM_DRIVERS, UNMETERED
+from harborage.llm.config import LLM_DRIVERS, UNMETERED, ConfigSnapshot, Deps, DriverFactory
+from harborage.llm.configure import check_settings, complete_settings
 from harborage.llm.errors import InvalidConfigError, UnknownDriverError
-from harborage.llm.settings import check_settings, complete_settings
-
-__all__ = ["check_price", "counted", "open_llm"]
 
 
 async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[DriverFactory] = LLM_DRIVERS) -> LLMClient:
-    """A client for the configured provider, with every layer around it; `cfg` itself stays as it is.
+    """Return a client for the configured provider, with every layer around it; `cfg` stays unchanged.
 
     Raises:
         InvalidConfigError: a part or a setting is missing or makes no sense, or the driver cannot be made; in the
-            order artifacts, bus, settings, driver. What a driver says itself (`MissingAPIKeyError`,
-            `MissingExtraError`, …) is passed on as it is.
+            order artifacts, bus, settings, driver. The errors of a driver itself (`MissingAPIKeyError`,
+            `MissingExtraError`, …) are passed on.
         UnknownDriverError: no driver has the configured name; the text lists those there are.
     """
     for part in ("artifacts", "bus"):
@@ -43,7 +40,7 @@ async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[Driv
     driver = _driver(full, deps, drivers)
     client: LLMClient
     if full.driver in UNMETERED:
-        client = Accounted(driver, full, deps, price_of=_free)
+        client = Accounted(driver, full, deps, price_of=_no_cost)
     else:
         metered = Metered(driver, full, deps)
         client = Accounted(metered, full, deps, price_of=metered.price_of, load_prices=metered.load_prices)
@@ -60,17 +57,17 @@ async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[Driv
 
 
 def counted(client: LLMClient, deps: Deps) -> LLMClient:
-    """`client` with its calls on the account of the work that makes them; one of `open_llm` has them so already.
+    """Return `client` with its calls counted on the ambient account; those of a client of `open_llm` are already.
 
-    What calls of another client cost is known where it has a method `price_of(model, usage)`.
+    The cost of another client's calls is known where it has a method `price_of(model, usage)`.
     """
     if isinstance(client, Layer):
         return client
-    return Accounted(client, ConfigSnapshot(), deps, price_of=getattr(client, "price_of", _unknown))
+    return Accounted(client, ConfigSnapshot(), deps, price_of=getattr(client, "price_of", _unknown_price))
 
 
 async def check_price(client: LLMClient) -> None:
-    """Accept a client whose calls have a known price, be it nothing.
+    """Accept a client whose calls have a known price; zero is one.
 
     Raises:
         PriceUnknownError: none is known.
@@ -82,11 +79,11 @@ async def check_price(client: LLMClient) -> None:
     raise PriceUnknownError()
 
 
-def _unknown(_model: str, _usage: Usage) -> Cost | None:
+def _unknown_price(_model: str, _usage: Usage) -> Cost | None:
     return None
 
 
-def _free(_model: str, _usage: Usage) -> Cost | None:
+def _no_cost(_model: str, _usage: Usage) -> Cost | None:
     return Cost()
 
 

@@ -10,12 +10,10 @@ import msgspec
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import AdminScopeRequiredError, Event, EventBus, EventType, LLMPostureReadAdminPayload
 from harborage.identity import Quadruple, current_scopes, effective_quadruple, require_triple
-from harborage.llm.settings import complete_settings
+from harborage.llm.configure import complete_settings
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot
-
-__all__ = ["ADMIN", "Posture", "PostureDesk", "posture"]
 
 ADMIN: Final = "admin"
 

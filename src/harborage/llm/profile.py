@@ -11,17 +11,6 @@ import msgspec
 
 from harborage.llm.client import ReasoningEffort
 
-__all__ = [
-    "CorrectionsProfile",
-    "CostOverrides",
-    "MessageOrdering",
-    "ModelProfile",
-    "OutputMode",
-    "ReasoningRouting",
-    "ResponseShape",
-    "SchemaSanitising",
-]
-
 
 class OutputMode(StrEnum):
     """How structured output is asked for; `TEXT` is where a downgrade ends and is never configured."""

@@ -1,23 +1,23 @@
-"""Who serves models: their names, addresses, keys and drivers, and the strings by which a model is named.
+"""The providers of models: their names, addresses, keys and drivers, and the strings that name a model.
 
-Pure: nothing is opened or asked here. `config_for(parse_model("openai:gpt-5"), environ=os.environ)` is a whole
+Pure: nothing is opened or called here. `config_for(parse_model("openai:gpt-5"), environ=os.environ)` is a whole
 configuration; a provider that is not in the table is one more `Provider` beside it.
+
+A key is handed to its driver alone: no error, log line or repr made here shows one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from harborage.llm.config import ConfigSnapshot
 from harborage.llm.errors import InvalidConfigError, MissingAPIKeyError, UnknownModelStringError
-from harborage.llm.keys import key_variable
 from harborage.llm.models import known_profile, profile_for
 from harborage.llm.profile import ModelProfile
-
-__all__ = ["PROVIDERS", "ModelRef", "Provider", "config_for", "parse_model", "with_providers"]
 
 _COMPATIBLE: Final = "openai_compat"
 
@@ -26,9 +26,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """One service of models, or one way to have a model without a service.
 
     `key_variables` are the environment variables that usually hold its key, the first of them the one that errors name;
-    without any no key is asked for. `base_url_variable` names one that holds another address. `default_model` stands
-    for an empty model name; where it is empty too, a model must be named. `models` are those that a provider of one's
-    own serves, with their profiles.
+    without any no key is needed. `base_url_variable` names one that holds another address. `default_model` is
+    the model where none is named; where it is empty too, a model must be named. `models` are those of a provider that
+    is not in the table, with their profiles.
     """
 
     name: str
@@ -65,7 +65,7 @@ def _hosted(name: str, base_url: str, key: str, base_url_variable: str = "") -> 
 
 
 def _own(name: str, base_url: str, variable: str) -> Provider:
-    """A server that somebody runs on their own machine."""
+    """Return a server on one's own machine."""
     return Provider(name=name, base_url=base_url, base_url_variable=variable)
 
 
@@ -117,16 +117,16 @@ _ELSEWHERE: Final = frozenset({"azure", "bedrock", "cohere", "vertex", "replicat
 
 
 def parse_model(text: str, *, providers: Mapping[str, Provider] = PROVIDERS) -> ModelRef:
-    """The model that `provider:model` names; what follows the first colon is the provider's own business.
+    """Return the model that `provider:model` names; the text behind the first colon is the provider's name for it.
 
     Raises:
-        UnknownModelStringError: there is no colon, or nobody knows the provider; the text says what to write.
-        InvalidConfigError: no model is named where one must be.
+        UnknownModelStringError: there is no colon, or the provider is unknown; the text says what to write.
+        InvalidConfigError: no model is named, and the provider has no default.
     """
     name, colon, model = text.strip().partition(":")
     name, model = name.strip().lower(), model.strip()
     if not colon:
-        raise UnknownModelStringError(f"{text.strip()!r} names no provider; {_meant(name, providers)}")
+        raise UnknownModelStringError(f"{text.strip()!r} names no provider; {_suggestion(name, providers)}")
     provider = _known(name, providers)
     if not model and not provider.default_model:
         what = "FILE.json" if name == "cassette" else "MODEL"
@@ -148,8 +148,8 @@ def _example(name: str) -> str:
     return f", such as {name}:{known[name]}" if name in known else ""
 
 
-def _meant(name: str, providers: Mapping[str, Provider]) -> str:
-    """What a string without a colon was probably meant to be."""
+def _suggestion(name: str, providers: Mapping[str, Provider]) -> str:
+    """Return what to write in place of a string without a colon."""
     if name in providers:
         return f"write {name}: with its colon" if providers[name].default_model else f"write {name}:MODEL"
     vendor, slash, rest = name.partition("/")
@@ -168,12 +168,12 @@ def config_for(
     profiles: Mapping[str, ModelProfile] | None = None,
     providers: Mapping[str, Provider] = PROVIDERS,
 ) -> ConfigSnapshot:
-    """A whole configuration for one model: driver, address, key and profile.
+    """Return a whole configuration for one model: driver, address, key and profile.
 
-    The key stays where it is: the configuration names its variable. `profiles` win over what is known of the model.
+    The key stays in its variable, which the configuration names. `profiles` win over the known profile of the model.
 
     Raises:
-        UnknownModelStringError: nobody knows the provider.
+        UnknownModelStringError: the provider is unknown.
         MissingAPIKeyError: the provider needs a key, and `environ` has none; it names the variable.
     """
     provider = _known(ref.provider, providers)
@@ -205,15 +205,15 @@ def _profile(model: str, provider: Provider, environ: Mapping[str, str]) -> Mode
 
 
 def _address(provider: Provider, environ: Mapping[str, str]) -> str:
-    """Where the provider is: what its variable says, else where it usually is."""
-    told = environ.get(provider.base_url_variable, "").strip().rstrip("/") if provider.base_url_variable else ""
-    if not told:
+    """Return the address in the provider's variable, else its usual one."""
+    address = environ.get(provider.base_url_variable, "").strip().rstrip("/") if provider.base_url_variable else ""
+    if not address:
         return provider.base_url
-    return _ollama_address(told) if provider.name == "ollama" else told
+    return _ollama_address(address) if provider.name == "ollama" else address
 
 
 def _ollama_address(host: str) -> str:
-    """The address behind `OLLAMA_HOST`, which may lack the scheme, the port or both, and may be one to listen on."""
+    """Return the address in `OLLAMA_HOST`, which may lack the scheme, the port or both, and may be one to listen on."""
     scheme, separator, rest = host.rpartition("://")
     port = {"http": "80", "https": "443"}.get(scheme, "11434") if separator else "11434"
     if rest.rpartition(":")[2].isdecimal():
@@ -222,7 +222,7 @@ def _ollama_address(host: str) -> str:
 
 
 def with_providers(custom: Iterable[Provider]) -> Mapping[str, Provider]:
-    """The known providers and some of one's own, which speak OpenAI's API.
+    """Return the known providers and the given ones, which speak OpenAI's API.
 
     Raises:
         InvalidConfigError: a name is empty or taken, or an address, key variable or model is missing; the text says
@@ -242,3 +242,56 @@ def with_providers(custom: Iterable[Provider]) -> Mapping[str, Provider]:
             raise InvalidConfigError(f"llm: the provider {name!r} needs at least one model with its profile")
         known[name] = provider
     return known
+
+
+_BY_VARIABLE: Final = "env."
+
+
+def resolve_key(
+    cfg: ConfigSnapshot, variable: str | Sequence[str] = "", environ: Mapping[str, str] | None = None
+) -> str:
+    """Return the key: `cfg.api_key`, or the value of the variable that it names as `env.NAME`, or that of `variable`.
+
+    Of several variables the first that is not empty counts. White space around a key is dropped. Without `environ` the
+    process's own is read.
+
+    Raises:
+        MissingAPIKeyError: there is none; it names the variable to set.
+        InvalidConfigError: the value cannot be a key; it names the place, never the value.
+    """
+    values = os.environ if environ is None else environ
+    names = _variables(cfg, variable)
+    if not names:
+        return _checked(cfg.api_key.strip(), "llm.api_key")
+    found = key_variable(names, values)
+    if not found:
+        raise MissingAPIKeyError(cfg.provider or cfg.driver, names[0])
+    return _checked(values[found].strip(), f"the environment variable {found}")
+
+
+def key_variable(variables: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the first of `variables` that is not empty; empty when all are."""
+    return next((name for name in variables if environ.get(name, "").strip()), "")
+
+
+def _variables(cfg: ConfigSnapshot, variable: str | Sequence[str]) -> list[str]:
+    """Return the variables to read; none when the setting is the key itself."""
+    configured = cfg.api_key.strip()
+    if configured.startswith(_BY_VARIABLE):
+        name = configured.removeprefix(_BY_VARIABLE)
+        if not name:
+            raise InvalidConfigError("llm.api_key is 'env.' and names no variable; write env.NAME")
+        return [name]
+    if configured:
+        return []
+    names = [name for name in ([variable] if isinstance(variable, str) else variable) if name]
+    if not names:
+        raise MissingAPIKeyError(cfg.provider or cfg.driver)
+    return names
+
+
+def _checked(key: str, where: str) -> str:
+    # A header cannot carry other characters, and the transport's error about them would quote the key.
+    if not all("!" <= char <= "~" for char in key):
+        raise InvalidConfigError(f"{where} holds characters that no key has (spaces, line breaks, quotes of a text?)")
+    return key

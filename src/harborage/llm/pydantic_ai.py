@@ -25,8 +25,8 @@ from harborage.llm.errors import (
     MalformedAnswerError,
     ProviderTimeoutError,
 )
-from harborage.llm.keys import resolve_key
 from harborage.llm.media import decode_inline
+from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of
 from harborage.llm.sdk import SDKDriver, import_sdk
 from harborage.llm.streaming import AnswerBuilder

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harborage import codec
-from harborage.errors import HarborageError
 from harborage.identity import IdentityMissingError, Quadruple, effective_quadruple
-from harborage.llm import errors as llm_errors
 from harborage.llm.client import (
     ChatMessage,
     CompleteRequest,
@@ -30,26 +28,23 @@ from harborage.llm.client import (
     Usage,
 )
 from harborage.llm.content import TextPart
-from harborage.llm.errors import ClientClosedError, InvalidConfigError, InvalidJSONSchemaError, LLMError, ProviderError
+from harborage.llm.errors import (
+    ERRORS,
+    ClientClosedError,
+    InvalidConfigError,
+    InvalidJSONSchemaError,
+    LLMError,
+    ProviderError,
+    restore_error,
+)
 from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
 
-__all__ = [
-    "DEMO_MODEL",
-    "Script",
-    "ScriptExhaustedError",
-    "ScriptInvalidError",
-    "ScriptResultMissingError",
-    "ScriptedCall",
-    "ScriptedError",
-    "ScriptedModel",
-    "ScriptedTurn",
-    "load_script",
-    "make",
-]
-
+_RAISABLE: Final = sorted(
+    name for name, kind in ERRORS.items() if issubclass(kind, ProviderError | InvalidJSONSchemaError)
+)
 DEMO_MODEL: Final = "script"
 """The model name that stands for no script at all."""
 
@@ -228,8 +223,8 @@ def _complaint(turn: ScriptedTurn) -> str:
     if turn.error is not None:
         if turn.tool_calls:
             return "a turn either fails or calls tools"
-        if turn.error.kind not in _ERRORS:
-            return f"there is no error {turn.error.kind!r}; there are {', '.join(sorted(_ERRORS))}"
+        if turn.error.kind not in _RAISABLE:
+            return f"there is no error {turn.error.kind!r}; there are {', '.join(_RAISABLE)}"
         return "" if turn.error.times > 0 else "`times` must be positive"
     if not (turn.text or turn.pieces or turn.tool_calls):
         return "a turn needs text, pieces, tool_calls or an error"
@@ -350,17 +345,8 @@ def _stand_in(request: CompleteRequest) -> str:
 
 
 def _error(error: ScriptedError) -> LLMError:
-    kind = _ERRORS[error.kind]
     message = error.message or f"script: {error.kind}"
-    if issubclass(kind, ProviderError):
-        return kind(message, provider="script", status=error.status, retry_after_s=error.retry_after_s)
-    made = kind.__new__(kind)
-    HarborageError.__init__(made, message)
-    return made
-
-
-_ERRORS: Final[dict[str, type[LLMError]]] = {
-    name: kind
-    for name, kind in vars(llm_errors).items()
-    if isinstance(kind, type) and issubclass(kind, ProviderError | InvalidJSONSchemaError)
-}
+    if error.kind == InvalidJSONSchemaError.__name__:
+        return InvalidJSONSchemaError(message)
+    fields = {"provider": "script", "status": error.status, "retry_after_s": error.retry_after_s}
+    return restore_error(error.kind, message, fields)

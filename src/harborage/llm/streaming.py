@@ -13,8 +13,6 @@ from typing import Self
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, OnDelta, ToolCallStructured, Usage
 from harborage.llm.errors import IncompleteAnswerError
 
-__all__ = ["AnswerBuilder"]
-
 _NO_COST = Cost()
 _NO_USAGE = Usage()
 

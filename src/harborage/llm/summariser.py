@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from harborage.concurrency import cancellations
-from harborage.identity import Identity, bound, missing_parts
+from harborage.identity import Identity, IdentityMissingError, bound, missing_parts
 from harborage.llm.chain.layer import cut
 from harborage.llm.client import ChatMessage, CompleteRequest, LLMClient, Role
 from harborage.llm.content import CHUNK_BYTES, Content, chunk_lines
-from harborage.llm.errors import IdentityMissingError, InvalidConfigError, LLMError
-
-__all__ = ["PROMPT_VERSION", "ConversationSummariser", "SummaryFailedError"]
+from harborage.llm.errors import InvalidConfigError, LLMError
 
 PROMPT_VERSION: Final = "v1"
 """Changes with the prompt below, so that summaries made with different ones can be told apart."""

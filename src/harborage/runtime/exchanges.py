@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.errors import HarborageError, error_text
+from harborage.errors import error_text
 from harborage.llm import (
     ChatMessage,
     CompleteRequest,
@@ -22,7 +22,6 @@ from harborage.llm import (
     Content,
     Cost,
     LLMError,
-    ProviderError,
     ReasoningEffort,
     ResponseFormat,
     Role,
@@ -32,7 +31,7 @@ from harborage.llm import (
     ToolDeclaration,
     Usage,
 )
-from harborage.llm import errors as llm_errors
+from harborage.llm.errors import ERRORS, record_error, restore_error
 
 __all__ = [
     "Answered",
@@ -54,11 +53,6 @@ __all__ = [
 
 _CANDIDATES: Final = 3
 _MISSING: Final = ChatMessage(Role.SYSTEM, Content(text="(not on record)"))
-_KINDS: Final = {
-    name: kind
-    for name, kind in vars(llm_errors).items()
-    if isinstance(kind, type) and issubclass(kind, LLMError) and name in llm_errors.__all__
-}
 
 
 class RecordedModelError(LLMError):
@@ -255,23 +249,15 @@ def response_of(answer: Answered) -> CompleteResponse:
 
 def failure_of(error: Exception) -> Failure:
     """An error as it is recorded."""
-    kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), "")
-    told = vars(error).items() if kind else ()
-    fields = {name: value for name, value in told if value is None or isinstance(value, str | int | float | bool)}
-    return Failure(kind or type(error).__name__, error_text(error) or type(error).__name__, fields)
+    kind, fields = record_error(error)
+    return Failure(kind or type(error).__name__, error_text(error) or type(error).__name__, fields if kind else {})
 
 
 def error_of(failure: Failure) -> LLMError:
     """A recorded error as a client raises it."""
-    kind = _KINDS.get(failure.kind)
-    if kind is None:
+    if failure.kind not in ERRORS:
         return RecordedModelError(failure.message)
-    error = kind.__new__(kind)
-    HarborageError.__init__(error, failure.message)
-    if isinstance(error, ProviderError):
-        ProviderError.__init__(error, failure.message)
-    vars(error).update(failure.fields)
-    return error
+    return restore_error(failure.kind, failure.message, failure.fields)
 
 
 def _shared(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> tuple[tuple[int, int], ...]:

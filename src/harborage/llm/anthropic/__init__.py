@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harborage.llm.anthropic.request import build_body
 from harborage.llm.anthropic.response import ResponseReader
-from harborage.llm.keys import resolve_key
+from harborage.llm.providers import resolve_key
 from harborage.llm.sdk import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder
 

@@ -1,4 +1,4 @@
-"""The two clients of a cassette: one that records what another client does, one that answers from what was recorded."""
+"""The two clients of a cassette: one records another client, one answers from the recordings."""
 
 from __future__ import annotations
 
@@ -10,26 +10,17 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.errors import HarborageError
+from harborage.events.redaction import secrets_of
 from harborage.identity import IdentityMissingError, effective_quadruple
-from harborage.llm import errors as llm_errors
-from harborage.llm.cassette.errors import CassetteError
-from harborage.llm.cassette.normal import Asked, asked, marked, unmarked
-from harborage.llm.cassette.scrubbing import Scrubber, secrets_of
-from harborage.llm.cassette.tape import Answer, Call, Cassette, Exchange, Failure, Streamed
+from harborage.llm.cassette.cassette import Answer, Call, Cassette, CassetteError, Exchange, Failure, Streamed
+from harborage.llm.cassette.requests import NormalRequest, mark_ids, normalise_request, unmark_ids
+from harborage.llm.cassette.scrubbing import Scrubber
 from harborage.llm.client import CompleteRequest, CompleteResponse, Cost, LLMClient, OnDelta, ToolCallStructured, Usage
-from harborage.llm.errors import ClientClosedError, LLMError, ProviderError
+from harborage.llm.errors import ERRORS, ClientClosedError, LLMError, ProviderError, record_error, restore_error
 from harborage.llm.streaming import AnswerBuilder
-
-__all__ = ["Recording", "Replaying", "record", "replay"]
 
 _CONTENT: Final = "content"
 _REASONING: Final = "reasoning"
-_KINDS: Final[Mapping[str, type[LLMError]]] = {
-    name: kind
-    for name, kind in vars(llm_errors).items()
-    if isinstance(kind, type) and issubclass(kind, LLMError) and name in llm_errors.__all__
-}
 
 
 def record(
@@ -40,16 +31,16 @@ def record(
     secrets: Iterable[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Recording:
-    """A client that does what `client` does and writes it to a new cassette at `path`.
+    """Return a client that passes calls on to `client` and records them on a new cassette at `path`.
 
-    `model` is noted as the one recorded. `secrets` are hidden wherever they stand, and so are the values of variables
-    in `environ` that are called like secrets.
+    `model` is noted as the recorded one. `secrets` are hidden wherever they occur, and so are the values of variables
+    in `environ` whose names are those of secrets.
     """
     return Recording(client, Cassette(path, model=model), Scrubber([*secrets, *secrets_of(environ)]))
 
 
 def replay(path: str | os.PathLike[str], *, environ: Mapping[str, str] = os.environ) -> Replaying:
-    """A client that answers from the cassette at `path` and reaches nobody.
+    """Return a client that answers from the cassette at `path` and makes no call.
 
     Raises:
         CassetteInvalidError: there is no such file, or it is no cassette.
@@ -58,7 +49,7 @@ def replay(path: str | os.PathLike[str], *, environ: Mapping[str, str] = os.envi
 
 
 class Recording:
-    """Passes every call on and keeps what came of it, failures that a provider tells included."""
+    """Passes every call on and records its answer or its failure."""
 
     def __init__(self, inner: LLMClient, cassette: Cassette, scrubber: Scrubber) -> None:
         self._inner = inner
@@ -67,19 +58,19 @@ class Recording:
         self.cassette = cassette
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """What the inner client answers."""
+        """Return the answer of the inner client, recorded."""
         if self._is_closed:
             raise ClientClosedError
-        heard = _Heard()
-        wanted = asked(request, self._scrubber)
+        deltas = _Deltas()
+        wanted = normalise_request(request, self._scrubber)
         try:
-            response = await self._inner.complete(heard.listening(request))
+            response = await self._inner.complete(deltas.record(request))
         except (ClientClosedError, CassetteError):
             raise
         except LLMError as error:
-            self._keep(Exchange(wanted, heard.streamed(), failure=_failure(error)))
+            self._keep(Exchange(wanted, deltas.streamed(), failure=_failure(error)))
             raise
-        self._keep(Exchange(wanted, heard.streamed(), answer=_answer(response)))
+        self._keep(Exchange(wanted, deltas.streamed(), answer=_answer(response)))
         return response
 
     async def close(self) -> None:
@@ -93,7 +84,7 @@ class Recording:
 
 
 class Replaying:
-    """Answers from a cassette: streams what was streamed, raises what was raised, and waits for nothing."""
+    """Answers from a cassette: streams and raises as recorded, without waiting."""
 
     def __init__(self, cassette: Cassette, scrubber: Scrubber) -> None:
         self._scrubber = scrubber
@@ -101,18 +92,18 @@ class Replaying:
         self.cassette = cassette
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """What was answered when this was recorded.
+        """Return the recorded answer.
 
         Raises:
             ClientClosedError, IdentityMissingError: as for every client.
             CassetteMissError: it was not recorded.
-            LLMError: what the recorded call failed with.
+            LLMError: the recorded call failed with it.
         """
         if self._is_closed:
             raise ClientClosedError
         if effective_quadruple() is None:
             raise IdentityMissingError
-        wanted = asked(request, self._scrubber)
+        wanted = normalise_request(request, self._scrubber)
         exchange = self.cassette.take(wanted)
         with AnswerBuilder(request, provider="cassette") as answer:
             for kind, piece in _pieces(exchange, wanted):
@@ -126,41 +117,41 @@ class Replaying:
         self._is_closed = True
 
 
-class _Heard:
-    """What one call streamed."""
+class _Deltas:
+    """The deltas that one call streamed."""
 
     def __init__(self) -> None:
         self._groups: list[tuple[str, list[str]]] = []
 
-    def listening(self, request: CompleteRequest) -> CompleteRequest:
-        """The request with listeners that pass on what they hear."""
+    def record(self, request: CompleteRequest) -> CompleteRequest:
+        """Return the request with callbacks that record the deltas and pass them on."""
         if not request.stream:
             return request
         return replace(
             request,
-            on_content=self._listener(_CONTENT, request.on_content),
-            on_reasoning=self._listener(_REASONING, request.on_reasoning),
-            on_reset=lambda: self._start_again(request),
+            on_content=self._callback(_CONTENT, request.on_content),
+            on_reasoning=self._callback(_REASONING, request.on_reasoning),
+            on_reset=lambda: self._restart(request),
         )
 
     def streamed(self) -> tuple[Streamed, ...]:
-        """The pieces, those of one kind together as long as no other came between."""
+        """Return the deltas, grouped by kind in the order in which they came."""
         return tuple(Streamed(kind, tuple(pieces)) for kind, pieces in self._groups)
 
-    def _listener(self, kind: str, passed_on: OnDelta | None) -> OnDelta | None:
+    def _callback(self, kind: str, passed_on: OnDelta | None) -> OnDelta | None:
         if passed_on is None:
             return None
 
-        def hear(delta: str, done: bool) -> None:
+        def on_delta(delta: str, done: bool) -> None:
             if delta:
                 if not self._groups or self._groups[-1][0] != kind:
                     self._groups.append((kind, []))
                 self._groups[-1][1].append(delta)
             passed_on(delta, done)
 
-        return hear
+        return on_delta
 
-    def _start_again(self, request: CompleteRequest) -> None:
+    def _restart(self, request: CompleteRequest) -> None:
         self._groups.clear()
         if request.on_reset is not None:
             request.on_reset()
@@ -172,23 +163,23 @@ def _answer(response: CompleteResponse) -> Answer:
         reasoning=response.reasoning,
         tool_calls=tuple(Call(one.id, one.name, one.args.decode("utf-8", "replace")) for one in response.tool_calls),
         finish_reason=response.finish_reason,
-        usage=_said(response.usage),
-        cost=_said(response.cost),
+        usage=_nonzero(response.usage),
+        cost=_nonzero(response.cost),
     )
 
 
-def _said(figures: Usage | Cost) -> dict[str, Any]:
-    """The figures that are not nothing."""
+def _nonzero(figures: Usage | Cost) -> dict[str, Any]:
+    """Return the figures that are not zero."""
     plain: dict[str, Any] = codec.to_plain(figures)
     return {name: value for name, value in plain.items() if value}
 
 
 def _clean(exchange: Exchange, scrubber: Scrubber) -> Exchange:
-    """The exchange without secrets, and with marks where the answer repeats ids of the request."""
-    ids = exchange.asked.ids
+    """Return the exchange without secrets, and with marks where the answer repeats ids of the request."""
+    ids = exchange.request.ids
 
     def clean(text: str) -> str:
-        return marked(scrubber.text(text), ids)
+        return mark_ids(scrubber.text(text), ids)
 
     answer, failure = exchange.answer, exchange.failure
     if answer is not None:
@@ -203,11 +194,11 @@ def _clean(exchange: Exchange, scrubber: Scrubber) -> Exchange:
     if failure is not None:
         failure = replace(failure, message=scrubber.text(failure.message), fields=scrubber.plain(failure.fields))
     stream = tuple(Streamed(one.kind, _recut(one.pieces, clean("".join(one.pieces)))) for one in exchange.stream)
-    return Exchange(replace(exchange.asked, ids=()), stream, answer, failure)
+    return Exchange(replace(exchange.request, ids=()), stream, answer, failure)
 
 
 def _recut(pieces: Sequence[str], whole: str) -> tuple[str, ...]:
-    """`whole` in pieces of the old lengths; the last one takes what is left over."""
+    """Return `whole` in pieces of the old lengths; the last one takes the rest."""
     if whole == "".join(pieces):
         return tuple(pieces)
     cut: list[str] = []
@@ -218,29 +209,29 @@ def _recut(pieces: Sequence[str], whole: str) -> tuple[str, ...]:
     return tuple(piece for piece in (*cut, whole[at:]) if piece)
 
 
-def _pieces(exchange: Exchange, wanted: Asked) -> Iterable[tuple[str, str]]:
-    """What is streamed: as it was, or the answer in one piece where it was recorded without."""
+def _pieces(exchange: Exchange, wanted: NormalRequest) -> Iterable[tuple[str, str]]:
+    """Yield the deltas as recorded; an answer that was recorded without any comes in one piece."""
     for one in exchange.stream:
-        for piece in _recut(one.pieces, unmarked("".join(one.pieces), wanted.ids)):
+        for piece in _recut(one.pieces, unmark_ids("".join(one.pieces), wanted.ids)):
             yield one.kind, piece
     streamed = {one.kind for one in exchange.stream}
     if exchange.answer is None:
         return
     if _REASONING not in streamed:
-        yield _REASONING, unmarked(exchange.answer.reasoning, wanted.ids)
+        yield _REASONING, unmark_ids(exchange.answer.reasoning, wanted.ids)
     if _CONTENT not in streamed:
-        yield _CONTENT, unmarked(exchange.answer.content, wanted.ids)
+        yield _CONTENT, unmark_ids(exchange.answer.content, wanted.ids)
 
 
 def _response(answer: Answer, ids: Sequence[str]) -> CompleteResponse:
     calls = tuple(
-        ToolCallStructured(id=one.id, name=one.name, args=unmarked(one.args, ids).encode(), index=at)
+        ToolCallStructured(id=one.id, name=one.name, args=unmark_ids(one.args, ids).encode(), index=at)
         for at, one in enumerate(answer.tool_calls)
     )
     return CompleteResponse(
-        content=unmarked(answer.content, ids),
+        content=unmark_ids(answer.content, ids),
         tool_calls=calls,
-        reasoning=unmarked(answer.reasoning, ids),
+        reasoning=unmark_ids(answer.reasoning, ids),
         cost=msgspec.convert(answer.cost, Cost),
         usage=msgspec.convert(answer.usage, Usage),
         finish_reason=answer.finish_reason,
@@ -248,23 +239,14 @@ def _response(answer: Answer, ids: Sequence[str]) -> CompleteResponse:
 
 
 def _failure(error: LLMError) -> Failure:
-    """An error by its nearest class that is known everywhere."""
-    kind = next(one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS)
-    fields = {
-        name: value for name, value in vars(error).items() if value is None or isinstance(value, str | int | float)
-    }
+    kind, fields = record_error(error)
     return Failure(kind, str(error), fields)
 
 
 def _error(failure: Failure) -> LLMError:
-    """The recorded error anew. A wait that a provider asked for has long passed."""
-    kind = _KINDS.get(failure.kind, ProviderError)
-    error = kind.__new__(kind)
-    HarborageError.__init__(error, failure.message)
-    if isinstance(error, ProviderError):
-        ProviderError.__init__(error, failure.message)
-    for name, value in failure.fields.items():
-        setattr(error, name, value)
+    """Return the recorded error. The wait that a provider asked for is over."""
+    kind = failure.kind if failure.kind in ERRORS else "ProviderError"
+    error = restore_error(kind, failure.message, failure.fields)
     if isinstance(error, ProviderError) and error.retry_after_s is not None:
         error.retry_after_s = 0.0
     return error

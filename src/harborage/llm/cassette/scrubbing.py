@@ -1,7 +1,7 @@
-"""What never gets onto a cassette: keys, tokens and passwords, wherever they stand in a message.
+"""Takes keys, tokens and passwords out of recordings, wherever they occur in a message.
 
-A request carries no headers and no key of the provider; this is the net below, for what a prompt, a tool's result or an
-answer may quote. It hides by name, by shape, and by the very values that this process was given in its environment.
+A request carries no headers and no key of the provider, but a prompt, a tool's result or an answer may quote one.
+Secrets are recognised by name, by shape, and by the values in this process's environment.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from harborage.events import REDACTOR_DRIVERS
-from harborage.events.redaction import KEY_RULES, MASK, secrets_of
-
-__all__ = ["Scrubber", "secrets_of"]
+from harborage.events.redaction import KEY_RULES, MASK
 
 _NAMES: Final = "|".join(re.escape(key) for _, keys in KEY_RULES for key in sorted(keys, key=len, reverse=True))
 _SHORTEST_SECRET: Final = 8
@@ -46,7 +44,7 @@ _PRIVATE_KEY: Final = re.compile(
 
 
 class Scrubber:
-    """Takes secrets out of plain data and texts; `secrets` are values that are hidden wherever they stand."""
+    """Takes secrets out of plain data and texts; `secrets` are values that are hidden wherever they occur."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._redactor = REDACTOR_DRIVERS.factory("patterns")()

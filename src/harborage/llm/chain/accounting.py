@@ -16,7 +16,7 @@ from harborage.llm.chain.conversation import message_tokens, read_conversation, 
 from harborage.llm.chain.layer import Layer
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Cost, LLMClient, Usage
 from harborage.llm.errors import IncompleteAnswerError, LLMError, MalformedAnswerError, ProviderTimeoutError
-from harborage.llm.rates import in_dollars
+from harborage.llm.prices import in_dollars
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps

@@ -9,8 +9,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from harborage.events import Event, EventType, SafePayload
-from harborage.identity import Quadruple, effective_quadruple
-from harborage.llm.errors import ClientClosedError, IdentityMissingError, InvalidConfigError
+from harborage.identity import IdentityMissingError, Quadruple, effective_quadruple
+from harborage.llm.errors import ClientClosedError, InvalidConfigError
 
 if TYPE_CHECKING:
     from harborage.llm.client import CompleteRequest, CompleteResponse, LLMClient

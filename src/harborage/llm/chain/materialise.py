@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harborage.llm.client import ChatMessage
     from harborage.llm.config import Deps
 
-__all__ = ["FETCH_TOOL", "NAMESPACE", "Materialiser"]
-
 FETCH_TOOL: Final = "artifact_fetch"
 NAMESPACE: Final = "llm.materialized"
 _STAGE: Final = {"stage": "auto_materialize"}

@@ -20,8 +20,6 @@ from harborage.llm.chain.conversation import read_conversation
 from harborage.llm.chain.layer import Layer
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, ToolCallStructured
 
-__all__ = ["Naming", "wire_names"]
-
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST: Final = 64

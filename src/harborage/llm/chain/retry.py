@@ -20,9 +20,9 @@ from harborage.concurrency import cancellations
 from harborage.events import EventType, LLMRetryWithFeedbackPayload
 from harborage.llm.chain.layer import Layer, caller_or_empty, cut, publish_event
 from harborage.llm.client import ChatMessage, CompleteRequest, CompleteResponse, Role, Validator
+from harborage.llm.configure import DEFAULT_MAX_RETRIES
 from harborage.llm.content import Content
 from harborage.llm.errors import ProviderError, Retry, RetryExhaustedError
-from harborage.llm.settings import DEFAULT_MAX_RETRIES
 
 if TYPE_CHECKING:
     from harborage.llm.client import OnDelta

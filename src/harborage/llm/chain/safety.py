@@ -17,6 +17,7 @@ from harborage.events import EventType, LLMContextLeakPayload, LLMContextWindowE
 from harborage.llm.chain.conversation import read_conversation, tokens_beside_messages
 from harborage.llm.chain.layer import Layer, publish_event, require_caller
 from harborage.llm.chain.materialise import Materialiser
+from harborage.llm.configure import DEFAULT_RESERVE, DEFAULT_THRESHOLD_BYTES, DEFAULT_TIMEOUT_S
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart, utf8_size
 from harborage.llm.errors import (
     ContextLeakError,
@@ -27,7 +28,6 @@ from harborage.llm.errors import (
     UnsupportedModelError,
 )
 from harborage.llm.media import parse_data_url
-from harborage.llm.settings import DEFAULT_RESERVE, DEFAULT_THRESHOLD_BYTES, DEFAULT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple

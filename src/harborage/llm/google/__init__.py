@@ -15,7 +15,7 @@ from harborage import codec
 from harborage.llm.client import Usage, reported_usage, sum_of_counts
 from harborage.llm.errors import LLMError, MalformedAnswerError
 from harborage.llm.google.request import Call, build_call
-from harborage.llm.keys import resolve_key
+from harborage.llm.providers import resolve_key
 from harborage.llm.sdk import SDKDriver, http_client, http_timeout, import_sdk
 from harborage.llm.streaming import AnswerBuilder
 from harborage.llm.transport import Timed

@@ -27,8 +27,6 @@ from harborage.llm.local.decisions import Decision, read_decision
 from harborage.llm.local.examples import MOST_EXAMPLES, Example, worked_examples
 from harborage.llm.local.schemas import answer_name, decision_schema, offered
 
-__all__ = ["DEFAULT_MAX_TOKENS", "Turn", "answering", "constrained", "is_constrained", "unconstrained"]
-
 DEFAULT_MAX_TOKENS: Final = 512
 """How long a reply may get when nobody says: a small model that rambles does so for ever."""
 

@@ -17,8 +17,6 @@ from harborage.llm.client import ChatMessage, Role, ToolCallStructured
 from harborage.llm.content import Content, TextPart
 from harborage.llm.local.decisions import written_answer, written_call
 
-__all__ = ["clipped", "compacted", "found", "is_answerable", "is_repeat", "notes", "plain", "readable"]
-
 # Sections of a system prompt that say how native calls work, which here the examples and the schema say.
 _DROPPED: Final = (
     "identity",

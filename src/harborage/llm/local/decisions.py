@@ -15,8 +15,6 @@ import msgspec
 from harborage import codec
 from harborage.llm.local.schemas import TEXT
 
-__all__ = ["Answer", "AnswerStream", "Call", "CutOff", "Decision", "read_decision", "written_answer", "written_call"]
-
 
 class Call(msgspec.Struct, frozen=True):
     """A call of one tool; `args` is a JSON object."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from harborage.concurrency import CancelScope
-from harborage.identity import effective_quadruple
+from harborage.identity import IdentityMissingError, effective_quadruple
 from harborage.ids import new_id
 from harborage.llm.client import (
     CompleteRequest,
@@ -25,7 +25,7 @@ from harborage.llm.client import (
     ToolChoice,
     Usage,
 )
-from harborage.llm.errors import ClientClosedError, ContextOverflowError, IdentityMissingError, MalformedAnswerError
+from harborage.llm.errors import ClientClosedError, ContextOverflowError, MalformedAnswerError
 from harborage.llm.local.constrained import Turn, answering, constrained, is_constrained, unconstrained
 from harborage.llm.local.conversation import is_answerable, is_repeat
 from harborage.llm.local.decisions import Answer, AnswerStream, Call, CutOff, Decision
@@ -34,8 +34,6 @@ from harborage.llm.openai_compat import make as make_compatible
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
-
-__all__ = ["DEFAULT_CONTEXT_TOKENS", "PROVIDER", "LocalDriver"]
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """The window of a model that has no profile."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from harborage.llm.errors import InvalidConfigError, LLMError
 
-__all__ = ["LocalServerError", "PullFailedError", "UnknownWeightsError", "WeightsMissingError"]
-
 
 class UnknownWeightsError(InvalidConfigError):
     """No weights have this name. `name` is what was asked for, `known` what there is, sorted."""

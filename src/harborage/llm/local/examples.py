@@ -17,8 +17,6 @@ from harborage.llm.local.schemas import simplified
 if TYPE_CHECKING:
     from harborage.llm.client import ToolDeclaration
 
-__all__ = ["MOST_EXAMPLES", "Example", "example_of", "worked_examples"]
-
 MOST_EXAMPLES: Final = 8
 """Tools that get an example; more of them only blur the picture."""
 

@@ -25,8 +25,6 @@ import msgspec
 from harborage.llm.local.errors import PullFailedError
 from harborage.llm.local.weights import KNOWN_WEIGHTS, Weights, is_intact, place_of, weights_named
 
-__all__ = ["Pulled", "Report", "pull"]
-
 Report = Callable[[str], None]
 """Hears in a line what is being done."""
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from harborage.llm.client import ToolDeclaration
 
-__all__ = ["ANSWER", "TEXT", "answer_name", "decision_schema", "offered", "simplified"]
-
 ANSWER: Final = "final_answer"
 """What the model calls to answer, unless a tool has this name."""
 

@@ -19,8 +19,6 @@ import msgspec
 from harborage.errors import MissingExtraError
 from harborage.llm.local.errors import LocalServerError
 
-__all__ = ["LocalServer", "check_installed", "default_threads"]
-
 T = TypeVar("T")
 
 _MODULE: Final = "xllamacpp"

@@ -16,19 +16,6 @@ import msgspec
 
 from harborage.llm.local.errors import UnknownWeightsError, WeightsMissingError
 
-__all__ = [
-    "DEFAULT_WEIGHTS",
-    "KNOWN_WEIGHTS",
-    "Weights",
-    "data_folder",
-    "find",
-    "is_intact",
-    "is_ready",
-    "models_folder",
-    "place_of",
-    "weights_named",
-]
-
 _CHUNK: Final = 1 << 20
 
 

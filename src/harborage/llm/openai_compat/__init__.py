@@ -10,20 +10,18 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from harborage import codec
-from harborage.identity import effective_quadruple
+from harborage.identity import IdentityMissingError, effective_quadruple
 from harborage.llm.errors import (
     ClientClosedError,
-    IdentityMissingError,
     InvalidConfigError,
     MalformedAnswerError,
     ProviderTimeoutError,
 )
 from harborage.llm.http_errors import Refusal, error_from_status, error_in_stream
-from harborage.llm.keys import resolve_key
 from harborage.llm.openai_compat.connection import Connection, Server, connection_error
 from harborage.llm.openai_compat.request import request_body
 from harborage.llm.openai_compat.response import ResponseReader
-from harborage.llm.providers import PROVIDERS
+from harborage.llm.providers import PROVIDERS, resolve_key
 from harborage.llm.streaming import AnswerBuilder
 from harborage.llm.transport import EventSplitter, Timeouts
 

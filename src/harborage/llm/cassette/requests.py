@@ -1,14 +1,15 @@
-"""A request as a cassette knows it: what the model is asked, without what differs from one run to the next. Pure.
+"""A request as a cassette knows it, without the parts that differ between runs, and how two of them differ. Pure.
 
 Ids of runs, tasks and artifacts become numbered marks, in the order in which they appear; times become a mark. The
-model's name, callbacks and whether the answer is streamed do not matter, so that a recording answers for any of them.
+name of the model, callbacks and streaming do not count, so a recording answers for any of them.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,7 +21,6 @@ from harborage.llm.content import Part, TextPart
 if TYPE_CHECKING:
     from harborage.llm.cassette.scrubbing import Scrubber
 
-__all__ = ["Asked", "asked", "marked", "unmarked"]
 
 _IDS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?:"
@@ -39,8 +39,8 @@ _TIME: Final = "⟦time⟧"
 _MARK: Final = re.compile(r"⟦id (\d+)⟧")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request in its normal form, and the ids that its marks stand for, in order."""
+class NormalRequest(msgspec.Struct, frozen=True):
+    """A request in its normal form, and the ids behind its marks, in order."""
 
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...]
@@ -49,12 +49,12 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Equal for requests that ask the same."""
+        """The same for requests that ask the same."""
         return digest([self.messages, self.tools, self.settings])
 
 
-def asked(request: CompleteRequest, scrubber: Scrubber) -> Asked:
-    """The normal form of `request`."""
+def normalise_request(request: CompleteRequest, scrubber: Scrubber) -> NormalRequest:
+    """Return the normal form of `request`."""
     ids: dict[str, int] = {}
     messages = tuple(
         _anonymous(scrubber.plain(_message(message)), ids, is_dated=message.role is Role.SYSTEM)
@@ -65,17 +65,17 @@ def asked(request: CompleteRequest, scrubber: Scrubber) -> Asked:
         for one in request.tools
     )
     settings = _anonymous(scrubber.plain(_settings(request)), ids)
-    return Asked(messages, tools, settings, tuple(ids))
+    return NormalRequest(messages, tools, settings, tuple(ids))
 
 
-def marked(text: str, ids: Sequence[str]) -> str:
-    """A text of the answer with the marks of the ids that were in the request."""
+def mark_ids(text: str, ids: Sequence[str]) -> str:
+    """Return a text of the answer with marks in place of the ids that were in the request."""
     numbers = {each: number for number, each in enumerate(ids, 1)}
     return _IDS.sub(lambda found: _mark(numbers[found[0]]) if found[0] in numbers else found[0], text)
 
 
-def unmarked(text: str, ids: Sequence[str]) -> str:
-    """A recorded text with the ids of the request that it now answers."""
+def unmark_ids(text: str, ids: Sequence[str]) -> str:
+    """Return a recorded text with the ids of the request that it now answers."""
 
     def named(found: re.Match[str]) -> str:
         number = int(found[1])
@@ -85,7 +85,7 @@ def unmarked(text: str, ids: Sequence[str]) -> str:
 
 
 def digest(value: Any) -> str:
-    """A short name of plain data, equal for equal data."""
+    """Return a short hash of plain data, the same for equal data."""
     return hashlib.sha256(codec.encode_canonical(value)).hexdigest()[:12]
 
 
@@ -108,7 +108,7 @@ def _message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    """A part as plain data; inline bytes are told by their hash, which says as much and is short."""
+    """Return a part as plain data, with a hash in the place of inline bytes."""
     plain: dict[str, Any] = codec.to_plain(part)
     if not isinstance(part, TextPart) and part.data_url:
         head = part.data_url.partition(",")[0][:64]
@@ -117,7 +117,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _settings(request: CompleteRequest) -> dict[str, Any]:
-    """Everything else that changes the answer; what is unset is left out."""
+    """Return the other fields that change the answer, without the unset ones."""
     out: dict[str, Any] = {
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
@@ -143,7 +143,7 @@ def _decoded(schema: bytes) -> Any:
 
 
 def _anonymous(value: Any, ids: dict[str, int], *, is_dated: bool = False) -> Any:
-    """Plain data with marks in place of ids and times; `is_dated` texts also name a day that is not always the same."""
+    """Return plain data with marks in place of ids and times, and of dates in `is_dated` texts."""
     match value:
         case str():
             text = _TIMES.sub(_TIME, _IDS.sub(lambda found: _mark(ids.setdefault(found[0], len(ids) + 1)), value))
@@ -160,3 +160,80 @@ def _anonymous(value: Any, ids: dict[str, int], *, is_dated: bool = False) -> An
 
 def _mark(number: int) -> str:
     return f"⟦id {number}⟧"
+
+
+_MAX_LINES: Final = 40
+_MAX_CHARS: Final = 200
+_CANDIDATES: Final = 12
+_MAX_COMPARED: Final = 400
+
+
+def find_nearest(wanted: NormalRequest, recorded: Sequence[NormalRequest], preferred: Collection[int]) -> int:
+    """Return the index of the recording most similar to `wanted`; of equal ones, one of `preferred`."""
+    # Requests of one conversation begin alike, which costs little to check.
+    first = sorted(range(len(recorded)), key=lambda at: (-_shared(wanted, recorded[at]), at not in preferred))
+    lines = _lines(wanted)[-_MAX_COMPARED:]
+
+    def likeness(at: int) -> tuple[float, bool]:
+        other = _lines(recorded[at])[-_MAX_COMPARED:]
+        return difflib.SequenceMatcher(None, lines, other, autojunk=False).ratio(), at in preferred
+
+    return max(first[:_CANDIDATES], key=likeness)
+
+
+def diff_requests(recorded: NormalRequest, wanted: NormalRequest) -> str:
+    """Return the lines that differ, as a diff of at most 40 lines."""
+    diff = list(difflib.unified_diff(_lines(recorded), _lines(wanted), "recorded", "asked now", lineterm="", n=1))
+    shown = [_around_change(line) for line in diff[:_MAX_LINES]]
+    if len(diff) > _MAX_LINES:
+        shown.append(f"… and {len(diff) - _MAX_LINES} more lines")
+    return "\n".join(shown)
+
+
+def describe_request(request: NormalRequest) -> str:
+    """Return a request in one line: the number of its messages and the last one."""
+    if not request.messages:
+        return "no messages"
+    last = request.messages[-1]
+    text = " ".join(_body(last))[:_MAX_CHARS]
+    return f"{len(request.messages)} messages, the last by {last.get('role')}: {text}"
+
+
+def _shared(one: NormalRequest, other: NormalRequest) -> int:
+    """Return with how many equal messages two requests begin."""
+    count = 0
+    for mine, theirs in zip(one.messages, other.messages, strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count
+
+
+def _lines(request: NormalRequest) -> list[str]:
+    """Return a request as lines, one message under another."""
+    lines: list[str] = []
+    for at, message in enumerate(request.messages):
+        head = " ".join([f"[{at}]", str(message.get("role")), *_details(message)])
+        lines += [head, *(f"    {line}" for line in _body(message))]
+    for tool in request.tools:
+        lines.append(f"tool {tool.get('name')}: {tool.get('description')}")
+        lines.append(f"    {codec.encode_text(tool.get('schema'))}")
+    lines += [f"{name} = {codec.encode_text(value)}" for name, value in sorted(request.settings.items())]
+    return lines
+
+
+def _details(message: dict[str, Any]) -> Iterator[str]:
+    for name in ("name", "answers"):
+        if name in message:
+            yield f"{name}={message[name]}"
+
+
+def _body(message: dict[str, Any]) -> list[str]:
+    lines = str(message.get("text", "")).splitlines()
+    lines += [codec.encode_text(part) for part in message.get("parts", ())]
+    lines += [f"calls {call.get('name')} {call.get('args')} as {call.get('id')}" for call in message.get("calls", ())]
+    return lines
+
+
+def _around_change(line: str) -> str:
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}… ({len(line)} characters)"

@@ -19,7 +19,7 @@ from harborage.llm import (
     SchemaSanitising,
     TransportPolicy,
 )
-from harborage.llm.settings import check_settings, complete_settings
+from harborage.llm.configure import check_settings, complete_settings
 from tests.kit.tables import each_row
 
 

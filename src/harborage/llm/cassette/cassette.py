@@ -1,7 +1,7 @@
-"""The cassette itself: its exchanges, the file they are kept in, and which of them is the answer to a request.
+"""A cassette: its exchanges, the file they are kept in, and which of them answers a request.
 
-The file is JSON for people to read and to compare: a conversation that goes on is told by what is new in it, and tools
-are told once. Writing replaces the file whole.
+The file is JSON for people to read and to compare: of a conversation that goes on only the new part is written, and
+tools are written once. Saving replaces the whole file.
 """
 
 from __future__ import annotations
@@ -14,13 +14,39 @@ from typing import Any, Final
 import msgspec
 
 from harborage import codec
-from harborage.llm.cassette.errors import CassetteInvalidError, CassetteMissError, CassetteUnusedError
-from harborage.llm.cassette.nearest import difference, nearest, told
-from harborage.llm.cassette.normal import Asked, digest
-
-__all__ = ["Answer", "Call", "Cassette", "Exchange", "Failure", "Streamed"]
+from harborage.llm.cassette.requests import NormalRequest, describe_request, diff_requests, digest, find_nearest
+from harborage.llm.errors import InvalidConfigError
 
 VERSION: Final = 1
+
+
+class CassetteError(InvalidConfigError):
+    """A cassette cannot be used. `path` is its file."""
+
+    def __init__(self, message: str = "", *, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class CassetteInvalidError(CassetteError):
+    """A file is no cassette, or one of another version; the text names the file and the place."""
+
+
+class CassetteMissError(CassetteError):
+    """A request is not on the cassette. `nearest` is the index of the most similar recording, `diff` what differs."""
+
+    def __init__(self, message: str = "", *, path: str = "", nearest: int | None = None, diff: str = "") -> None:
+        self.nearest = nearest
+        self.diff = diff
+        super().__init__(message, path=path)
+
+
+class CassetteUnusedError(CassetteError):
+    """Recordings were not asked for. `unused` are their indices."""
+
+    def __init__(self, message: str = "", *, path: str = "", unused: tuple[int, ...] = ()) -> None:
+        self.unused = unused
+        super().__init__(message, path=path)
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +58,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the model answered; usage and cost by the fields that say something."""
+    """The answer of the model, without the fields of usage and cost that are zero."""
 
     content: str = ""
     reasoning: str = ""
@@ -43,7 +69,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the call failed with: the error's class, its text, and what it carries."""
+    """The error of a failed call: its class, its text and its attributes."""
 
     kind: str
     message: str = ""
@@ -58,16 +84,16 @@ class Streamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """One request and what came of it: an answer or a failure, after what was streamed."""
+    """One request with its answer or its failure, and the deltas streamed before."""
 
-    asked: Asked
+    request: NormalRequest
     stream: tuple[Streamed, ...] = ()
     answer: Answer | None = None
     failure: Failure | None = None
 
 
 class _Request(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A request on file. It begins with the messages of the exchange it `follows`; its tools are in the table."""
+    """A request in the file. It begins with the messages of the exchange it `follows`; its tools are in the table."""
 
     messages: list[dict[str, Any]]
     follows: int | None = None
@@ -99,12 +125,12 @@ class Cassette:
         self.path = Path(path)
         self.model = model
         self.exchanges = list(exchanges)
-        self._keys = [exchange.asked.key for exchange in exchanges]
+        self._keys = [exchange.request.key for exchange in exchanges]
         self._used: set[int] = set()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """The cassette in the file `path`.
+        """Return the cassette in the file `path`.
 
         Raises:
             CassetteInvalidError: there is no such file, or it is no cassette of a known version.
@@ -126,30 +152,30 @@ class Cassette:
             if version != VERSION:
                 raise invalid(f"its version is {version}, and {VERSION} is known")
             file = msgspec.json.decode(data, type=_File)
-            return cls(path, model=file.model, exchanges=_unfolded(file))
+            return cls(path, model=file.model, exchanges=_from_file(file))
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise invalid(error) from error
 
     def save(self) -> None:
-        """Write the file, its owner's alone; whoever reads it meanwhile sees the old one or the new one."""
+        """Write the file, readable by its owner alone; a reader sees either the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temp = self.path.with_name(f"{self.path.name}.tmp")
         with open(temp, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(msgspec.json.format(codec.encode(_folded(self)), indent=2) + b"\n")
+            file.write(msgspec.json.format(codec.encode(_to_file(self)), indent=2) + b"\n")
         temp.replace(self.path)
 
     def add(self, exchange: Exchange) -> None:
-        """Record an exchange, and keep it at once: a recording that is cut short is still one."""
+        """Record an exchange and save it at once, so that an interrupted recording keeps what it has."""
         self.exchanges.append(exchange)
-        self._keys.append(exchange.asked.key)
+        self._keys.append(exchange.request.key)
         self._used.add(len(self.exchanges) - 1)
         self.save()
 
-    def take(self, wanted: Asked) -> Exchange:
-        """The next recording of a request.
+    def take(self, wanted: NormalRequest) -> Exchange:
+        """Return the next recording of a request.
 
         Raises:
-            CassetteMissError: there is none, or none left; the text shows the nearest and what differs.
+            CassetteMissError: there is none, or none left; the text shows the nearest and the difference.
         """
         key = wanted.key
         same = [at for at, recorded in enumerate(self._keys) if recorded == key]
@@ -161,7 +187,7 @@ class Cassette:
 
     @property
     def unused(self) -> tuple[int, ...]:
-        """The indices of recordings that nobody asked for."""
+        """The indices of recordings that were not asked for."""
         return tuple(at for at in range(len(self.exchanges)) if at not in self._used)
 
     def assert_all_used(self) -> None:
@@ -172,7 +198,7 @@ class Cassette:
         """
         if not self.unused:
             return
-        listed = "\n".join(f"  {at}: {told(self.exchanges[at].asked)}" for at in self.unused)
+        listed = "\n".join(f"  {at}: {describe_request(self.exchanges[at].request)}" for at in self.unused)
         raise CassetteUnusedError(
             f"{self.path}: {len(self.unused)} of {len(self.exchanges)} recordings were not asked for:\n{listed}",
             path=str(self.path),
@@ -183,14 +209,15 @@ class Cassette:
         """Play from the beginning."""
         self._used.clear()
 
-    def _miss(self, wanted: Asked, same: list[int]) -> CassetteMissError:
+    def _miss(self, wanted: NormalRequest, same: list[int]) -> CassetteMissError:
         if same:
-            text = f"the request was recorded {len(same)} time(s), and is asked once more: {told(wanted)}"
+            times = "once" if len(same) == 1 else f"{len(same)} times"
+            text = f"the request was recorded {times} and is sent once more: {describe_request(wanted)}"
             return CassetteMissError(f"{self.path}: {text}", path=str(self.path), nearest=same[-1])
         if not self.exchanges:
             return CassetteMissError(f"{self.path}: the cassette is empty", path=str(self.path))
-        at = nearest(wanted, [exchange.asked for exchange in self.exchanges], self.unused)
-        diff = difference(self.exchanges[at].asked, wanted)
+        at = find_nearest(wanted, [exchange.request for exchange in self.exchanges], self.unused)
+        diff = diff_requests(self.exchanges[at].request, wanted)
         return CassetteMissError(
             f"{self.path}: this request is not on the cassette, which holds {len(self.exchanges)} "
             f"({len(self.unused)} not asked for yet). Nearest is recording {at}:\n{diff}\n"
@@ -205,29 +232,29 @@ class _Version(msgspec.Struct):
     harborage_cassette: int
 
 
-def _folded(cassette: Cassette) -> _File:
-    """The file of a cassette: conversations by what is new in them, tools once."""
+def _to_file(cassette: Cassette) -> _File:
+    """Return the file of a cassette: the new part of each conversation, and tools once."""
     tools: dict[str, list[dict[str, Any]]] = {}
     exchanges: list[_Exchange] = []
     for at, exchange in enumerate(cassette.exchanges):
-        asked = exchange.asked
-        follows, begun = _begun(asked.messages, cassette.exchanges[:at])
-        name = digest(asked.tools) if asked.tools else ""
+        whole = exchange.request
+        follows, known = _longest_beginning(whole.messages, cassette.exchanges[:at])
+        name = digest(whole.tools) if whole.tools else ""
         if name:
-            tools.setdefault(name, list(asked.tools))
-        messages = [_in_lines(message) for message in asked.messages[begun:]]
-        request = _Request(messages, follows, name, asked.settings)
+            tools.setdefault(name, list(whole.tools))
+        messages = [_split_lines(message) for message in whole.messages[known:]]
+        request = _Request(messages, follows, name, whole.settings)
         exchanges.append(_Exchange(request, exchange.stream, exchange.answer, exchange.failure))
     return _File(VERSION, cassette.model, exchanges, tools)
 
 
-def _in_lines(message: dict[str, Any]) -> dict[str, Any]:
-    """A message whose long text is a list of lines: people read it, and comparing tools compare it line by line."""
+def _split_lines(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its text as a list of lines, for people to read and for diffs."""
     text = message.get("text", "")
     return {**message, "text": text.split("\n")} if "\n" in text else message
 
 
-def _in_one(message: dict[str, Any]) -> dict[str, Any]:
+def _join_lines(message: dict[str, Any]) -> dict[str, Any]:
     text = message.get("text")
     if not isinstance(text, list):
         return message
@@ -236,16 +263,16 @@ def _in_one(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "text": "\n".join(text)}
 
 
-def _begun(messages: tuple[dict[str, Any], ...], before: list[Exchange]) -> tuple[int | None, int]:
-    """The latest exchange whose messages these begin with, and how many they are."""
+def _longest_beginning(messages: tuple[dict[str, Any], ...], before: list[Exchange]) -> tuple[int | None, int]:
+    """Return the latest exchange with whose messages these begin, and the number of these."""
     for at in range(len(before) - 1, -1, -1):
-        earlier = before[at].asked.messages
+        earlier = before[at].request.messages
         if earlier and messages[: len(earlier)] == earlier:
             return at, len(earlier)
     return None, 0
 
 
-def _unfolded(file: _File) -> list[Exchange]:
+def _from_file(file: _File) -> list[Exchange]:
     exchanges: list[Exchange] = []
     for at, one in enumerate(file.exchanges):
         follows = one.request.follows
@@ -255,9 +282,9 @@ def _unfolded(file: _File) -> list[Exchange]:
             raise ValueError(f"exchange {at} names the tools {one.request.tools!r}, which are not in the table")
         if (one.answer is None) == (one.failure is None):
             raise ValueError(f"exchange {at} needs either an answer or a failure")
-        begun = exchanges[follows].asked.messages if follows is not None else ()
+        beginning = exchanges[follows].request.messages if follows is not None else ()
         tools = tuple(file.tools[one.request.tools]) if one.request.tools else ()
-        messages = map(_in_one, one.request.messages)
-        asked = Asked((*begun, *messages), tools, one.request.settings)
-        exchanges.append(Exchange(asked, one.stream, one.answer, one.failure))
+        messages = map(_join_lines, one.request.messages)
+        request = NormalRequest((*beginning, *messages), tools, one.request.settings)
+        exchanges.append(Exchange(request, one.stream, one.answer, one.failure))
     return exchanges
