@@ -23,7 +23,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.storage import open_storage
 from harborage.store import Commit, NewEvent, SendControl
 from harborage.testing.clock import settle
-from tests.kit.kept import keep
+from tests.kit.stored_runs import keep
 
 pytestmark = pytest.mark.anyio
 

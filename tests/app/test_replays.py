@@ -15,7 +15,7 @@ from harborage.runtime.host import Runtime
 from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, says
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import rows_of
+from tests.kit.stored_runs import rows_of
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,7 @@ from harborage.store.times import micros
 from harborage.tasks import GroupRequest, GroupStatus, InProcessTaskRegistry, SpawnRequest, TaskKind, TaskStatus
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import PARKED, keep
+from tests.kit.stored_runs import PARKED, keep
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""What tests with real processes share: where processes come from, and fresh places to play at."""
+"""What tests with real processes share: where processes come from, and fresh databases to play at."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.kit.postgres import PostgresUnavailableError
+from tests.programs.chaos.cluster import Cluster
+from tests.programs.chaos.databases import Database, Databases
 from tests.programs.chaos.forkserver import ForkServer
-from tests.programs.chaos.places import Place, Places
-from tests.programs.chaos.stage import Stage
 
 _NUMBERS = count()
 
-OpenPlace = Callable[..., AbstractAsyncContextManager[Place]]
-OpenStage = Callable[..., AbstractAsyncContextManager[Stage]]
+OpenDatabase = Callable[..., AbstractAsyncContextManager[Database]]
+OpenCluster = Callable[..., AbstractAsyncContextManager[Cluster]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,39 +37,42 @@ def forkserver(is_possible: None) -> Iterator[ForkServer]:
 
 
 @pytest.fixture(scope="session")
-def sqlite() -> Iterator[Places]:
+def sqlite() -> Iterator[Databases]:
     """Files."""
-    with Places() as places:
-        yield places
+    with Databases() as databases:
+        yield databases
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Places]:
+def postgres() -> Iterator[Databases]:
     """Schemas of a real Postgres: started by the first test that asks for it, gone with the last."""
     try:
-        places = Places("postgres").__enter__()
+        databases = Databases("postgres").__enter__()
     except PostgresUnavailableError as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
-    yield places
-    places.__exit__(None, None, None)
+    yield databases
+    databases.__exit__(None, None, None)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def open_place(request: pytest.FixtureRequest, tmp_path: Path) -> OpenPlace:
-    """Opens a fresh place, once in SQLite and once in Postgres."""
-    places: Places = request.getfixturevalue(request.param)
-    return lambda **options: places.fresh(f"test_{next(_NUMBERS)}", tmp_path, **options)
+def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
+    """Opens a fresh database, once in SQLite and once in Postgres."""
+    databases: Databases = request.getfixturevalue(request.param)
+    return lambda **options: databases.fresh(f"test_{next(_NUMBERS)}", tmp_path, **options)
 
 
 @pytest.fixture
-def open_stage(open_place: OpenPlace, forkserver: ForkServer) -> OpenStage:
-    """Opens a stage at a fresh place; `lease_s` is the place's, the other options the stage's."""
+def open_cluster(open_database: OpenDatabase, forkserver: ForkServer) -> OpenCluster:
+    """Opens a cluster over a fresh database; `lease_s` is the database's, the other options the cluster's."""
 
     @asynccontextmanager
-    async def opened(*goals: str, lease_s: float = 0.0, **options: Any) -> AsyncIterator[Stage]:
-        async with open_place(lease_s=lease_s) as place, Stage(place, forkserver, goals, **options) as stage:
-            yield stage
+    async def opened(*goals: str, lease_s: float = 0.0, **options: Any) -> AsyncIterator[Cluster]:
+        async with (
+            open_database(lease_s=lease_s) as database,
+            Cluster(database, forkserver, goals, **options) as cluster,
+        ):
+            yield cluster
 
     return opened

@@ -17,7 +17,7 @@ from harborage.identity import Identity
 from harborage.state.storage import open_storage
 from harborage.store import Status
 from harborage.testing.clock import settle
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 
 AGENT = """
 import json

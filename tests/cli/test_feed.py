@@ -22,7 +22,7 @@ from harborage.runtime.journal import Begun, Done, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
-from tests.kit.kept import keep, row_of
+from tests.kit.stored_runs import keep, row_of
 
 pytestmark = pytest.mark.anyio
 

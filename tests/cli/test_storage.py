@@ -16,7 +16,7 @@ from harborage.cli.storage import NoDatabaseError, carry_out, kept_runs
 from harborage.errors import HarborageError
 from harborage.runtime.history import ForkError
 from harborage.state.storage import open_storage
-from tests.kit.kept import rows_of
+from tests.kit.stored_runs import rows_of
 
 pytestmark = pytest.mark.anyio
 

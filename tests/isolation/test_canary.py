@@ -35,7 +35,7 @@ from harborage.tasks.reading import TaskListing
 from tests.kit.isolation.canary import watch
 from tests.kit.isolation.operations import KINDS, OPERATIONS
 from tests.kit.postgres import PostgresUnavailableError
-from tests.programs.chaos.places import Places, open_at
+from tests.programs.chaos.databases import Databases, open_at
 
 pytestmark = pytest.mark.anyio
 
@@ -43,16 +43,16 @@ ADMIN = frozenset({"admin"})
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Places]:
+def postgres() -> Iterator[Databases]:
     """Schemas of a real Postgres."""
     try:
-        places = Places("postgres").__enter__()
+        databases = Databases("postgres").__enter__()
     except PostgresUnavailableError as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
-    yield places
-    places.__exit__(None, None, None)
+    yield databases
+    databases.__exit__(None, None, None)
 
 
 @asynccontextmanager
@@ -74,7 +74,7 @@ async def test_no_mark_crosses(tmp_path: Path) -> None:
         assert sum(watched.shown.values()) > operations / 5, "somebody must see something"
 
 
-async def test_no_mark_crosses_on_postgres(postgres: Places, tmp_path: Path) -> None:
+async def test_no_mark_crosses_on_postgres(postgres: Databases, tmp_path: Path) -> None:
     """The same over a real server, and over one whose statements have lost a part of the identity."""
     for column in ("", "tenant_id", "user_id", "session_id"):
         with pytest.MonkeyPatch.context() as patch:

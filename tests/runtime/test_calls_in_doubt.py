@@ -36,7 +36,7 @@ from harborage.tools import (
     UnsupportedTypeError,
     tool,
 )
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

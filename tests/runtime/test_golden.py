@@ -25,7 +25,7 @@ from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Change, Status
 from harborage.testing.clock import FakeClock
-from tests.kit.kept import keep
+from tests.kit.stored_runs import keep
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

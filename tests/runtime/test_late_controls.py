@@ -37,7 +37,7 @@ from harborage.store import Commit, Committed, ControlRow, SendControl
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 
 pytestmark = pytest.mark.anyio
 

@@ -28,7 +28,7 @@ from harborage.runtime.pauses import Pause
 from harborage.runtime.run import Run
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 
 pytestmark = pytest.mark.anyio
 

@@ -33,7 +33,7 @@ from harborage.tasks import (
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 
 pytestmark = pytest.mark.anyio
 

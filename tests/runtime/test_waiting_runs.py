@@ -15,7 +15,7 @@ from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import settle
-from tests.kit.kept import row_of
+from tests.kit.stored_runs import row_of
 
 pytestmark = pytest.mark.anyio
 

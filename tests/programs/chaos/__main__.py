@@ -23,12 +23,11 @@ from harborage.runtime.host import Runtime
 from harborage.tools import tool
 from tests.kit.isolation.canary import watch
 from tests.programs.chaos.attacks import ATTACKS, LEASE_S, attack
+from tests.programs.chaos.databases import Databases, open_at
 from tests.programs.chaos.disconnects import FamilyPlanner, disconnects, stroll
 from tests.programs.chaos.forkserver import ForkServer
-from tests.programs.chaos.places import Places, open_at
 from tests.programs.chaos.soak import soak
-from tests.programs.chaos.story import Told, play
-from tests.programs.chaos.takeovers import takeovers
+from tests.programs.chaos.story import Outcome, play, takeovers
 
 # With the 2,000 runs of a whole soak: 10,000 operations, and 1,000 readers that leave.
 _PRINCIPALS = 50
@@ -46,23 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--takeovers", type=int, metavar="KILLS", help="measure how soon others carry a run on")
     parser.add_argument("--attacks", type=int, metavar="RUNS", help="carry out every attack on so many runs each")
     asked = parser.parse_args(arguments)
-    with Places(asked.storage) as places, ForkServer() as forkserver:
+    with Databases(asked.storage) as databases, ForkServer() as forkserver:
         if asked.soak:
-            return asyncio.run(_soak(asked.soak, asked.start, places, forkserver))
+            return asyncio.run(_soak(asked.soak, asked.start, databases, forkserver))
         if asked.takeovers:
-            return asyncio.run(_takeovers(asked.takeovers, places, forkserver))
+            return asyncio.run(_takeovers(asked.takeovers, databases, forkserver))
         if asked.attacks:
-            return asyncio.run(_attacks(asked.attacks, asked.start, places, forkserver))
+            return asyncio.run(_attacks(asked.attacks, asked.start, databases, forkserver))
         seeds = range(asked.start, asked.start + asked.seeds)
-        return asyncio.run(_Stories(places, forkserver, asked.storage).play_all(seeds, max(1, asked.jobs)))
+        return asyncio.run(_Stories(databases, forkserver, asked.storage).play_all(seeds, max(1, asked.jobs)))
 
 
 class _Stories:
-    def __init__(self, places: Places, forkserver: ForkServer, storage: str) -> None:
-        self._places = places
+    def __init__(self, databases: Databases, forkserver: ForkServer, storage: str) -> None:
+        self._places = databases
         self._forkserver = forkserver
         self._option = "" if storage == "sqlite" else f" --storage {storage}"
-        self._told: list[Told] = []
+        self._outcomes: list[Outcome] = []
 
     async def play_all(self, seeds: range, jobs: int) -> int:
         began = time.monotonic()
@@ -70,65 +69,68 @@ class _Stories:
 
         async def player() -> None:
             while left:
-                self._told.append(await self._play(left.pop()))
+                self._outcomes.append(await self._play(left.pop()))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(jobs):
                 group.create_task(player())
-        told = self._told
-        failed = sum(bool(one.broken) for one in told)
-        moments = sum((one.moments for one in told), Counter[str]())
+        outcomes = self._outcomes
+        failed = sum(bool(one.broken) for one in outcomes)
+        moments = sum((one.moments for one in outcomes), Counter[str]())
         _say(
-            f"{len(told)} stories, {sum(one.runs for one in told)} runs, {sum(one.deaths for one in told)} kills, "
-            f"{len(moments)} kinds of moments: {failed} stories failed; {time.monotonic() - began:.0f} s"
+            f"{len(outcomes)} stories, {sum(one.runs for one in outcomes)} runs, {sum(one.deaths for one in outcomes)} "
+            f"kills, {len(moments)} kinds of moments: {failed} stories failed; {time.monotonic() - began:.0f} s"
         )
         _say("killed " + ", ".join(f"{name} {times}" for name, times in sorted(moments.items())))
         return 1 if failed else 0
 
-    async def _play(self, seed: int) -> Told:
+    async def _play(self, seed: int) -> Outcome:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            async with self._places.fresh(f"seed_{seed}", folder) as place:
-                told = await play(seed, place, folder, self._forkserver)
-        for line in told.broken:
+            async with self._places.fresh(f"seed_{seed}", folder) as database:
+                outcome = await play(seed, database, folder, self._forkserver)
+        for line in outcome.broken:
             _say(f"seed {seed}: {line}")
-        if told.broken:
+        if outcome.broken:
             _say(f"  again: python -m tests.programs.chaos --seeds 1 --start {seed}{self._option}")
-        return told
+        return outcome
 
 
-async def _attacks(runs: int, seed: int, places: Places, forkserver: ForkServer) -> int:
+async def _attacks(runs: int, seed: int, databases: Databases, forkserver: ForkServer) -> int:
     is_broken = False
     for number, name in enumerate(ATTACKS):
         with tempfile.TemporaryDirectory() as folder:
-            async with places.fresh(f"attack_{number}", Path(folder), lease_s=LEASE_S) as place:
-                told = await attack(name, runs, place, forkserver, seed=seed)
-        for line in told.broken:
+            async with databases.fresh(f"attack_{number}", Path(folder), lease_s=LEASE_S) as database:
+                outcome = await attack(name, runs, database, forkserver, seed=seed)
+        for line in outcome.broken:
             _say(f"{name}: {line}")
-        _say(told.line())
-        is_broken = is_broken or bool(told.broken)
+        _say(outcome.line())
+        is_broken = is_broken or bool(outcome.broken)
     return 1 if is_broken else 0
 
 
-async def _soak(runs: int, seed: int, places: Places, forkserver: ForkServer) -> int:
+async def _soak(runs: int, seed: int, databases: Databases, forkserver: ForkServer) -> int:
     with tempfile.TemporaryDirectory() as name:
-        async with places.fresh("soak", Path(name)) as place:
-            told = await soak(runs, place, Path(name), forkserver, seed=seed)
-        crowd = await _crowd(runs, seed, places, Path(name))
-    for line in (*told.broken, *crowd):
+        async with databases.fresh("soak", Path(name)) as database:
+            outcome = await soak(runs, database, Path(name), forkserver, seed=seed)
+        crowd = await _crowd(runs, seed, databases, Path(name))
+    for line in (*outcome.broken, *crowd):
         _say(line)
-    _say(told.line())
-    return 1 if told.broken or crowd else 0
+    _say(outcome.line())
+    return 1 if outcome.broken or crowd else 0
 
 
-async def _crowd(runs: int, seed: int, places: Places, folder: Path) -> list[str]:
+async def _crowd(runs: int, seed: int, databases: Databases, folder: Path) -> list[str]:
     """What goes wrong among many principals, and for readers that come and go."""
-    async with places.fresh("canary", folder / "canary") as place, await open_at(place, SYSTEM_CLOCK) as storage:
+    async with (
+        databases.fresh("canary", folder / "canary") as database,
+        await open_at(database, SYSTEM_CLOCK) as storage,
+    ):
         watched = await watch(storage, principals=_PRINCIPALS, operations=runs * _OPERATIONS_A_RUN, seed=seed)
     _say(f"{_PRINCIPALS} principals saw {sum(watched.shown.values())} answers; {len(watched.leaks)} were another's")
     async with (
-        places.fresh("readers", folder / "readers") as place,
-        await open_at(place, SYSTEM_CLOCK) as storage,
+        databases.fresh("readers", folder / "readers") as database,
+        await open_at(database, SYSTEM_CLOCK) as storage,
         Runtime(planner=FamilyPlanner(), tools=[tool(stroll)], storage=storage) as runtime,
     ):
         left = await disconnects(runtime, max(1, runs // 2), seed=seed, who=Identity("t", "u", "s"))
@@ -136,10 +138,10 @@ async def _crowd(runs: int, seed: int, places: Places, folder: Path) -> list[str
     return [*watched.leaks, *left.broken]
 
 
-async def _takeovers(kills: int, places: Places, forkserver: ForkServer) -> int:
+async def _takeovers(kills: int, databases: Databases, forkserver: ForkServer) -> int:
     with tempfile.TemporaryDirectory() as name:
-        async with places.fresh("takeovers", Path(name)) as place:
-            took = sorted(await takeovers(kills, place, forkserver))
+        async with databases.fresh("takeovers", Path(name)) as database:
+            took = sorted(await takeovers(kills, database, forkserver))
     slow = took[int(len(took) * 0.95)]
     _say(f"{len(took)} takeovers: p50 {statistics.median(took):.3f} s, p95 {slow:.3f} s, slowest {took[-1]:.3f} s")
     return 0

@@ -68,27 +68,27 @@ class FamilyPlanner:
 
 async def disconnects(runtime: Runtime, count: int, *, seed: int = 0, who: Identity) -> Disconnected:
     """Read runs of this runtime, whose planner is a `FamilyPlanner`, until readers have left `count` times."""
-    told, luck = Disconnected(), random.Random(seed)
-    while told.connections < count:
+    outcome, luck = Disconnected(), random.Random(seed)
+    while outcome.connections < count:
         run = await runtime.start(str(LEVELS), who=who)
         # A neighbour in the same session: its events are not the reader's, and fill the subscription all the same.
         other = await runtime.start("1", who=who)
         async with asyncio.timeout(_PATIENCE_S):
-            joined = await _read_in_pieces(run, luck, told)
+            joined = await _read_in_pieces(run, luck, outcome)
             await other.result()
-        told.runs += 1
-        told.events += len(joined)
-        told.broken += await _faults(runtime, run, joined)
-        if told.broken:
+        outcome.runs += 1
+        outcome.events += len(joined)
+        outcome.broken += await _faults(runtime, run, joined)
+        if outcome.broken:
             break
-    return told
+    return outcome
 
 
-async def _read_in_pieces(run: Run, luck: random.Random, told: Disconnected) -> list[Event]:
+async def _read_in_pieces(run: Run, luck: random.Random, outcome: Disconnected) -> list[Event]:
     joined: list[Event] = []
     has_ended = False
     while not has_ended:
-        told.connections += 1
+        outcome.connections += 1
         stay = luck.randint(0, 12)
         after = max((event.sequence for event in joined), default=0)
         stream = run.events(after=after)
@@ -96,7 +96,7 @@ async def _read_in_pieces(run: Run, luck: random.Random, told: Disconnected) -> 
             async for event in stream:
                 joined.append(event)
                 has_ended = event.type in _ENDS and run_of(event) == run.id
-                told.gaps += event.type == EventType.BUS_DROPPED
+                outcome.gaps += event.type == EventType.BUS_DROPPED
                 if not stay:
                     break
                 stay -= 1

@@ -14,7 +14,7 @@ from harborage.runtime.steering.controls import ControlType
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
-    from tests.programs.chaos.stage import Stage
+    from tests.programs.chaos.cluster import Cluster
 
 __all__ = ["ALL_CONTROLS", "People"]
 
@@ -36,11 +36,11 @@ ALL_CONTROLS: Final = tuple(_PAYLOADS)
 class People:
     """`approved` is what of which run they allowed, `forgotten` the runs that they never answer."""
 
-    def __init__(self, stage: Stage, chance: random.Random, *, forgets: float = 0.0) -> None:
+    def __init__(self, cluster: Cluster, chance: random.Random, *, forgets: float = 0.0) -> None:
         self.approved: set[tuple[str, str]] = set()
         self.forgotten: set[str] = set()
         self.sent = 0
-        self._stage = stage
+        self._cluster = cluster
         self._chance = chance
         self._forgets = forgets
         self._seen: set[str] = set()
@@ -48,7 +48,7 @@ class People:
     async def answer_all(self) -> None:
         """Answer what is asked, until cancelled."""
         while True:
-            for pause in await self._stage.open_pauses():
+            for pause in await self._cluster.open_pauses():
                 if pause.token not in self._seen:
                     self._seen.add(pause.token)
                     if self._chance.random() < self._forgets:
@@ -68,7 +68,7 @@ class People:
             return
         answer = {"answer": payload["question"]} if "question" in payload else None
         try:
-            await self._stage.pauses.resume(pause.token, PauseDecision.RESUME, answer, who=pause.identity)
+            await self._cluster.pauses.resume(pause.token, PauseDecision.RESUME, answer, who=pause.identity)
         except (AlreadyResumedError, PauseNotFoundError):
             return
 
@@ -76,15 +76,15 @@ class People:
         """Send so many controls of these kinds to runs that go on, at about this pace."""
         for number in range(times):
             await asyncio.sleep(self._chance.random() * 2 * pace_s)
-            going = await self._stage.records(is_open=True)
+            going = await self._cluster.records(is_open=True)
             if going:
                 record, kind = self._chance.choice(going), self._chance.choice(kinds)
-                goal = await goal_of(self._stage.storage.store, record.run_id)
+                goal = await goal_of(self._cluster.storage.store, record.run_id)
                 await self._send(record.quadruple, kind, _PAYLOADS[kind](goal, number))
 
     async def _send(self, who: Quadruple, kind: ControlType, payload: dict[str, Any] | None) -> None:
         try:
-            await self._stage.send(who, kind, payload)
+            await self._cluster.send(who, kind, payload)
             self.sent += 1
         except RunNotFoundError:
             return  # it ended meanwhile

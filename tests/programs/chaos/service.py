@@ -18,7 +18,7 @@ from harborage import codec
 from harborage.testing.simulation import Act
 
 if TYPE_CHECKING:
-    from tests.programs.chaos.points import Points
+    from tests.programs.chaos.kill_points import KillPoints
 
 __all__ = ["Client", "Held", "Service", "Wanted"]
 
@@ -199,7 +199,7 @@ class Service:
 class Client:
     """A worker's way to the service, with a moment before, in the middle of and after everything it asks."""
 
-    def __init__(self, port: int, points: Points) -> None:
+    def __init__(self, port: int, points: KillPoints) -> None:
         self._port = port
         self._points = points
 

@@ -1,4 +1,4 @@
-"""A soak: thousands of runs over one place, with random kills, controls of every kind, and clients that are lost.
+"""A soak: thousands of runs over one database, with random kills, controls of every kind, and clients that are lost.
 
 Some clients begin a run and go away, some die, some die while they await its result; some questions are never
 answered. In the end every run that has not ended must wait for somebody or something that `app.waiting` can name.
@@ -20,15 +20,15 @@ import msgspec
 from harborage.app.waiting import Party, Wait, WaitKind, settle_orphans, waiting
 from harborage.concurrency import Crew
 from harborage.runtime.waits import GRACE
+from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
 from tests.programs.chaos.people import ALL_CONTROLS, People
-from tests.programs.chaos.stage import PATIENCE_S, Process, Stage, until
 from tests.programs.chaos.verdict import verdict
 from tests.programs.chaos.worker import Errand, MovedClock
 from tests.programs.simulation.workload import Traits, drawn_plan
 
 if TYPE_CHECKING:
+    from tests.programs.chaos.databases import Database
     from tests.programs.chaos.forkserver import ForkServer
-    from tests.programs.chaos.places import Place
 
 __all__ = ["Soaked", "soak"]
 
@@ -70,15 +70,15 @@ class Soaked(msgspec.Struct, kw_only=True):
         )
 
 
-async def soak(runs: int, place: Place, folder: Path, forkserver: ForkServer, *, seed: int = 0) -> Soaked:
-    """Play it to the end, at an empty place."""
+async def soak(runs: int, database: Database, folder: Path, forkserver: ForkServer, *, seed: int = 0) -> Soaked:
+    """Play it to the end, at an empty database."""
     chance = random.Random(f"soak {seed}")
     goals = [json.dumps({"plan": _plan(chance)}) for _ in range(runs)]
     began = time.monotonic()
-    async with Stage(place, forkserver, goals, sessions=max(1, runs // _RUNS_A_SESSION)) as stage:
-        told = await _Soak(stage, chance, folder, runs).live()
-    told.took_s = time.monotonic() - began
-    return told
+    async with Cluster(database, forkserver, goals, sessions=max(1, runs // _RUNS_A_SESSION)) as cluster:
+        outcome = await _Soak(cluster, chance, folder, runs).live()
+    outcome.took_s = time.monotonic() - began
+    return outcome
 
 
 def _plan(chance: random.Random) -> list[Any]:
@@ -93,28 +93,30 @@ def _plan(chance: random.Random) -> list[Any]:
 
 
 class _Soak:
-    def __init__(self, stage: Stage, chance: random.Random, folder: Path, runs: int) -> None:
-        self.told = Soaked()
-        self._stage = stage
+    def __init__(self, cluster: Cluster, chance: random.Random, folder: Path, runs: int) -> None:
+        self.outcome = Soaked()
+        self._cluster = cluster
         self._chance = chance
         self._folder = folder
         self._runs = runs
-        self._people = People(stage, chance, forgets=_FORGETS)
+        self._people = People(cluster, chance, forgets=_FORGETS)
         self._is_wild = True
         self._is_over = False
 
     async def live(self) -> Soaked:
         faults: list[BaseException] = []
         crew = Crew(lambda _, error: faults.append(error))
-        stage, people, told = self._stage, self._people, self.told
+        cluster, people, outcome = self._cluster, self._people, self.outcome
         for number in range(_WORKERS):
             crew.start(self._keep_up("abc"[number]), f"keeper {number}")
         crew.start(people.answer_all(), "people")
         crew.start(people.talk(ALL_CONTROLS, self._runs // 2, 0.02), "somebody")
         crew.start(self._lose_clients(), "clients")
         try:
-            while len(stage.service.begun) < self._runs:
-                stage.service.is_open = len(await stage.records(is_open=True)) < _MOST_AT_ONCE + len(people.forgotten)
+            while len(cluster.service.begun) < self._runs:
+                cluster.service.is_open = len(await cluster.records(is_open=True)) < _MOST_AT_ONCE + len(
+                    people.forgotten
+                )
                 self._raise_first(faults)
                 await asyncio.sleep(_LOOK_S)
             self._is_wild = False
@@ -122,12 +124,12 @@ class _Soak:
             await self._look()
             self._raise_first(faults)
             self._is_over = True
-            await stage.stop()
+            await cluster.stop()
         finally:
             self._is_over = True
             await crew.aclose()
         await self._judge()
-        return told
+        return outcome
 
     def _raise_first(self, faults: list[BaseException]) -> None:
         if faults:
@@ -138,20 +140,20 @@ class _Soak:
         waits: list[Wait] = []
 
         async def is_calm() -> bool:
-            waits[:] = await waiting(self._stage.storage, clock=_LATER)
+            waits[:] = await waiting(self._cluster.storage, clock=_LATER)
             return not any(self._is_moving(wait) for wait in waits)
 
         try:
             await until(is_calm, patience_s=PATIENCE_S)
         except TimeoutError:
-            self.told.broken.append("there is no calm, long after the last kill")
+            self.outcome.broken.append("there is no calm, long after the last kill")
             for wait in waits:
                 if self._is_moving(wait):
-                    self.told.broken += [repr(wait), *await self._last_entries(wait.id)]
+                    self.outcome.broken += [repr(wait), *await self._last_entries(wait.id)]
 
     async def _last_entries(self, run_id: str) -> list[str]:
         """The end of a run's record, to see where it stands."""
-        entries = await self._stage.storage.store.entries(run_id)
+        entries = await self._cluster.storage.store.entries(run_id)
         return [f"  {entry.decode()[:_SHOWN]}" for entry in entries[-_LAST:]]
 
     def _is_moving(self, wait: Wait) -> bool:
@@ -166,16 +168,16 @@ class _Soak:
 
     async def _look(self) -> None:
         """No run may be an orphan; of what clients died over before there was a run, nothing may be left."""
-        told, storage = self.told, self._stage.storage
+        outcome, storage = self.outcome, self._cluster.storage
         # Now that nothing moves: a pause that was open when it was looked at may have been settled before its run was.
         waits = await waiting(storage, clock=_LATER)
         runs = [wait for wait in waits if wait.kind is WaitKind.RUN]
-        told.held = Counter(str(wait.on) for wait in runs)
-        told.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]
-        told.broken += [repr(wait) for wait in runs if wait.on is Party.CODE]
-        told.settled = len(await settle_orphans(storage, clock=_LATER))
+        outcome.held = Counter(str(wait.on) for wait in runs)
+        outcome.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]
+        outcome.broken += [repr(wait) for wait in runs if wait.on is Party.CODE]
+        outcome.settled = len(await settle_orphans(storage, clock=_LATER))
         left = await waiting(storage, clock=_LATER)
-        told.broken += [f"left after it was settled: {wait}" for wait in left if wait.is_orphan]
+        outcome.broken += [f"left after it was settled: {wait}" for wait in left if wait.is_orphan]
 
     async def _keep_up(self, letter: str) -> None:
         """Let there be another worker when one has died."""
@@ -187,7 +189,7 @@ class _Soak:
                 delay_s = self._chance.random() * 10
                 asyncio.get_running_loop().call_later(delay_s, self._shoot, process)
             await process.gone()
-            self.told.deaths += not self._is_over
+            self.outcome.deaths += not self._is_over
 
     def _moment(self) -> int:
         """When the next worker dies. Runs that wait for good are taken up by each, so they count for it."""
@@ -209,18 +211,18 @@ class _Soak:
                     await client.gone()
             except TimeoutError:
                 await client.kill()
-                self.told.deaths += 1
-            self.told.clients += 1
+                self.outcome.deaths += 1
+            self.outcome.clients += 1
             await asyncio.sleep(self._chance.random())
 
     def _start(self, name: str, **orders: Any) -> Process:
-        return self._stage.start(name, log=str(self._folder / "log"), **orders)
+        return self._cluster.start(name, log=str(self._folder / "log"), **orders)
 
     async def _judge(self) -> None:
-        told, stage = self.told, self._stage
-        records = await stage.records()
-        told.runs, told.controls = len(records), self._people.sent
-        told.ended = sum(record.status.is_final for record in records)
-        told.broken += await verdict(
-            stage, approved=self._people.approved, faults=told.deaths + len(stage.service.lost)
+        outcome, cluster = self.outcome, self._cluster
+        records = await cluster.records()
+        outcome.runs, outcome.controls = len(records), self._people.sent
+        outcome.ended = sum(record.status.is_final for record in records)
+        outcome.broken += await verdict(
+            cluster, approved=self._people.approved, faults=outcome.deaths + len(cluster.service.lost)
         )

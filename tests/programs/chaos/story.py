@@ -1,4 +1,7 @@
-"""A chaos story: processes over one place, killed at moments that the seed draws, until every run is over."""
+"""A chaos story: processes over one database, killed at moments that the seed draws, until every run is over.
+
+And how long a run stands still after such a kill, until another process goes on with it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import asyncio
 import json
 import random
 import signal
+import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,17 +19,17 @@ import msgspec
 
 from harborage.concurrency import Crew
 from harborage.runtime.steering.controls import ControlType
+from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
+from tests.programs.chaos.kill_points import KINDS
 from tests.programs.chaos.people import People
-from tests.programs.chaos.points import KINDS
-from tests.programs.chaos.stage import Process, Stage, until
 from tests.programs.chaos.verdict import verdict
 from tests.programs.simulation.workload import Traits, drawn_plan
 
 if TYPE_CHECKING:
+    from tests.programs.chaos.databases import Database
     from tests.programs.chaos.forkserver import ForkServer
-    from tests.programs.chaos.places import Place
 
-__all__ = ["Told", "play"]
+__all__ = ["Outcome", "play", "takeovers"]
 
 _MOST_DEATHS: Final = 6
 _SPAN: Final = 220
@@ -32,7 +37,7 @@ _TIMES: Final = 6
 _OTHERS: Final = frozenset({"ask", "spawn", "turn", "join"})
 
 
-class Told(msgspec.Struct, kw_only=True):
+class Outcome(msgspec.Struct, kw_only=True):
     """How a story went: which promises were broken, how many workers died and at which moments, how many runs there
     were, and how often a living worker was taken for dead."""
 
@@ -45,9 +50,9 @@ class Told(msgspec.Struct, kw_only=True):
 
 
 async def play(
-    seed: int, place: Place, folder: Path, forkserver: ForkServer, *, most_deaths: int = _MOST_DEATHS
-) -> Told:
-    """Play one story at an empty place. Everything that can be drawn comes from the seed; the timing does not.
+    seed: int, database: Database, folder: Path, forkserver: ForkServer, *, most_deaths: int = _MOST_DEATHS
+) -> Outcome:
+    """Play one story at an empty database. Everything that can be drawn comes from the seed; the timing does not.
 
     After so many deaths nobody dies any more, and every run has to end.
     """
@@ -57,10 +62,10 @@ async def play(
     if seed % 2 == 0:
         plans = [_keyed(plan) for plan in plans]
     goals = [json.dumps({"plan": plan}) for plan in plans]
-    async with Stage(place, forkserver, goals) as stage:
-        story = _Story(seed, chance, stage, folder, most_deaths=most_deaths)
+    async with Cluster(database, forkserver, goals) as cluster:
+        story = _Story(seed, chance, cluster, folder, most_deaths=most_deaths)
         await story.live(messages=traits.messages)
-        return story.told
+        return story.outcome
 
 
 def _traits(chance: random.Random) -> Traits:
@@ -89,13 +94,13 @@ def _keyed_step(kind: str, what: Any) -> list[Any]:
 
 
 class _Story:
-    def __init__(self, seed: int, chance: random.Random, stage: Stage, folder: Path, *, most_deaths: int) -> None:
-        self.told = Told(seed=seed)
+    def __init__(self, seed: int, chance: random.Random, cluster: Cluster, folder: Path, *, most_deaths: int) -> None:
+        self.outcome = Outcome(seed=seed)
         self._chance = chance
-        self._stage = stage
+        self._cluster = cluster
         self._folder = folder
         self._most_deaths = most_deaths
-        self._people = People(stage, chance)
+        self._people = People(cluster, chance)
         self._is_over = False
 
     async def live(self, *, messages: int) -> None:
@@ -108,16 +113,16 @@ class _Story:
         async def is_done() -> bool:
             if faults:
                 raise faults[0]
-            return await self._stage.is_over()
+            return await self._cluster.is_over()
 
         try:
             await until(is_done)
             self._is_over = True
-            await self._stage.stop()
+            await self._cluster.stop()
             await asyncio.wait(keepers)
         except TimeoutError:
             self._is_over = True
-            self.told.broken += [f"is not over: {one}" for one in await self._stage.records(is_open=True)]
+            self.outcome.broken += [f"is not over: {one}" for one in await self._cluster.records(is_open=True)]
         finally:
             await crew.aclose()
         await self._judge()
@@ -133,12 +138,12 @@ class _Story:
             process = self._start(f"{'abc'[number]}{life}", is_first=life == 1 and number == 0)
             await process.gone()
             if not self._is_over:
-                self.told.deaths += 1
+                self.outcome.deaths += 1
 
     def _start(self, name: str, *, is_first: bool) -> Process:
         kill_at, kill_kind = self._moment(is_first=is_first)
-        is_last = self.told.deaths >= self._most_deaths
-        process = self._stage.start(
+        is_last = self.outcome.deaths >= self._most_deaths
+        process = self._cluster.start(
             name,
             kill_at=0 if is_last else kill_at,
             kill_kind=kill_kind,
@@ -153,16 +158,43 @@ class _Story:
     def _moment(self, *, is_first: bool) -> tuple[int, str]:
         """When a worker dies: the first of each story at the next moment in turn, so that many seeds see every one."""
         if is_first:
-            turn, kind = divmod(self.told.seed // 2, len(KINDS))
+            turn, kind = divmod(self.outcome.seed // 2, len(KINDS))
             return turn % _TIMES + 1, KINDS[kind]
         if self._chance.random() < 0.5:
             return self._chance.randint(1, _TIMES), self._chance.choice(KINDS)
         return self._chance.randint(1, _SPAN), ""
 
     async def _judge(self) -> None:
-        told, stage = self.told, self._stage
+        outcome, cluster = self.outcome, self._cluster
         deaths = self._folder / "deaths"
-        told.moments = Counter(deaths.read_text().splitlines() if deaths.exists() else ())
-        told.lost = len(stage.service.lost)
-        told.runs = len(await stage.records())
-        told.broken += await verdict(stage, approved=self._people.approved, faults=told.deaths + told.lost)
+        outcome.moments = Counter(deaths.read_text().splitlines() if deaths.exists() else ())
+        outcome.lost = len(cluster.service.lost)
+        outcome.runs = len(await cluster.records())
+        outcome.broken += await verdict(cluster, approved=self._people.approved, faults=outcome.deaths + outcome.lost)
+
+
+async def takeovers(kills: int, database: Database, forkserver: ForkServer) -> list[float]:
+    """Seconds from each kill to the moment at which a process that was there already asks for the same call again."""
+    took: list[float] = []
+    names = [f"k{number}" for number in range(kills)]
+    async with Cluster(database, forkserver, [json.dumps({"plan": [["keyed", name] for name in names]})]) as cluster:
+        processes = {name: cluster.start(name) for name in ("a", "b")}
+        async with asyncio.timeout(PATIENCE_S * kills):
+            for name in names:
+                carrier = await cluster.service.hold(name).reached()
+                await cluster.run()
+                # The next to take over must have started by then.
+                fresh = f"after {name}"
+                processes[fresh] = cluster.start(fresh)
+                await until(partial(_is_present, cluster, fresh))
+                again = cluster.service.hold(name)
+                began = time.monotonic()
+                await processes.pop(carrier).kill()
+                await again.reached()
+                took.append(time.monotonic() - began)
+                again.release()
+    return took
+
+
+async def _is_present(cluster: Cluster, name: str) -> bool:
+    return name in cluster.service.present

@@ -14,40 +14,40 @@ from harborage.testing.simulation.checks import Seen, broken_promises, tables_th
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.testing.simulation import Act
-    from tests.programs.chaos.stage import Stage
+    from tests.programs.chaos.cluster import Cluster
 
 __all__ = ["verdict"]
 
 
-async def verdict(stage: Stage, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:
+async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], faults: int) -> list[str]:
     """Every promise that was broken, in words; `faults` is how often an answer of a model may have been lost."""
-    over = [record for record in await stage.records() if record.status.is_final]
+    over = [record for record in await cluster.records() if record.status.is_final]
     sessions = defaultdict(list)
     for record in over:
         sessions[record.who].append(record)
-    broken = await tables_that_differ(stage.storage.store)
+    broken = await tables_that_differ(cluster.storage.store)
     for who, records in sessions.items():
-        broken += await broken_promises(_seen(stage, who, records, approved, faults))
+        broken += await broken_promises(_seen(cluster, who, records, approved, faults))
     good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]
-    goals = {run_id: await goal_of(stage.storage.store, run_id) for run_id in good}
-    return [*broken, *_lost_effects(goals, stage.service.acts)]
+    goals = {run_id: await goal_of(cluster.storage.store, run_id) for run_id in good}
+    return [*broken, *_lost_effects(goals, cluster.service.acts)]
 
 
 def _seen(
-    stage: Stage, who: Identity, records: Sequence[RunRow], approved: Collection[tuple[str, str]], faults: int
+    cluster: Cluster, who: Identity, records: Sequence[RunRow], approved: Collection[tuple[str, str]], faults: int
 ) -> Seen:
     """What is left of the runs of one session."""
-    service, storage = stage.service, stage.storage
+    service, storage = cluster.service, cluster.storage
     mine = {record.run_id for record in records}
     return Seen(
         records=records,
         store=storage.store,
-        pauses=stage.pauses,
+        pauses=cluster.pauses,
         who=who,
         acts=[act for act in service.acts if act.run_id in mine],
         asked={one: times for one, times in service.asked.items() if one[0] in mine},
         approved=approved,
-        sent=[one for one in stage.sent if one[0] in mine],
+        sent=[one for one in cluster.sent if one[0] in mine],
         faults=faults,
         has_plans=True,
         spawned=mine - set(service.begun.values()),

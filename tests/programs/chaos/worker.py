@@ -20,8 +20,8 @@ from harborage.ids import new_id
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from tests.programs.chaos.places import Place, open_at
-from tests.programs.chaos.points import Points, watch_commits, watch_statements, watched
+from tests.programs.chaos.databases import Database, open_at
+from tests.programs.chaos.kill_points import KillPoints, watch_commits, watch_statements, watched
 from tests.programs.chaos.service import Client, Wanted
 from tests.programs.simulation.world import Mind, tools_of
 
@@ -52,7 +52,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     `forgets_keys` makes its tools call under a new key each time, as tools do that were written wrong.
     """
 
-    place: Place
+    database: Database
     port: int
     name: str
     kill_at: int = 0
@@ -97,15 +97,15 @@ class _Forgetful(Client):
 def work(orders: Orders) -> None:
     """Work until a SIGTERM comes, or the moment to die."""
     logging.basicConfig(filename=orders.log or "/dev/null", format=f"{orders.name} %(name)s: %(message)s")
-    points = Points(orders.kill_at, kind=orders.kill_kind, log=orders.deaths)
-    if orders.place.url.startswith("sqlite:"):
+    points = KillPoints(orders.kill_at, kind=orders.kill_kind, log=orders.deaths)
+    if orders.database.url.startswith("sqlite:"):
         watch_commits(points)
     else:
         watch_statements(points)
     asyncio.run(_work(orders, points))
 
 
-async def _work(orders: Orders, points: Points) -> None:
+async def _work(orders: Orders, points: KillPoints) -> None:
     client = (_Forgetful if orders.forgets_keys else Client)(orders.port, points)
     clock = MovedClock(orders.moved_s)
     crew = Crew(lambda name, error: logging.getLogger(__name__).error("%s: %s", name, error))
@@ -113,7 +113,7 @@ async def _work(orders: Orders, points: Points) -> None:
     def lost(error: LeaseLostError) -> None:
         crew.start(client.lost(error.run_id, orders.name), "lost")
 
-    storage = watched(await open_at(orders.place, clock), points, lost)
+    storage = watched(await open_at(orders.database, clock), points, lost)
     runtime = Runtime(
         planner=Mind(client, orders.name, _Straight()),
         tools=tools_of(client, orders.name, _Straight()),

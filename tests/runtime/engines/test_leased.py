@@ -21,7 +21,7 @@ from harborage.state.errors import DatabaseLockedError
 from harborage.store import Change, Commit, Committed, SendControl
 from harborage.store.memory import MemoryStore
 from harborage.store.port import MAX_ATTEMPTS
-from tests.kit.kept import keep, row_of
+from tests.kit.stored_runs import keep, row_of
 
 pytestmark = pytest.mark.anyio
 

@@ -27,7 +27,7 @@ from harborage.runtime.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import Commit, Committed
 from harborage.tools import SideEffect, ToolDescriptor, tool
-from tests.kit.kept import rows_of
+from tests.kit.stored_runs import rows_of
 
 pytestmark = pytest.mark.anyio
 

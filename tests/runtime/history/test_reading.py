@@ -19,7 +19,7 @@ from harborage.store import RunQuery
 from harborage.store.memory import MemoryStore
 from harborage.testing.llm import ScriptedLLM
 from harborage.testing.planners import ScriptedPlanner
-from tests.kit.kept import keep
+from tests.kit.stored_runs import keep
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from harborage.state.storage import Storage
 from harborage.store.errors import LeaseLostError
 
-__all__ = ["KINDS", "Points", "watch_commits", "watch_statements", "watched"]
+__all__ = ["KINDS", "KillPoints", "watch_commits", "watch_statements", "watched"]
 
 KINDS: Final = (
     *(
@@ -34,7 +34,7 @@ KINDS: Final = (
 _LONG = frozenset({"join", "beat", "look", "leave", "aclose"})
 
 
-class Points:
+class KillPoints:
     """Counts the moments, and dies at the one of that number, 0 for never; its name is then the last line of `log`.
 
     With `kind` only moments of that name count.
@@ -61,7 +61,7 @@ class Points:
 class _Watched:
     """A port of the storage, each call of which begins and ends with a moment; `lost` hears of refused changes."""
 
-    def __init__(self, inner: Any, points: Points, lost: Callable[[LeaseLostError], None]) -> None:
+    def __init__(self, inner: Any, points: KillPoints, lost: Callable[[LeaseLostError], None]) -> None:
         self._inner = inner
         self._points = points
         self._lost = lost
@@ -85,7 +85,7 @@ class _Watched:
         return call
 
 
-def watched(storage: Storage, points: Points, lost: Callable[[LeaseLostError], None]) -> Storage:
+def watched(storage: Storage, points: KillPoints, lost: Callable[[LeaseLostError], None]) -> Storage:
     """The storage with moments around every call."""
     parts: dict[int, Any] = {}
 
@@ -101,7 +101,7 @@ def watched(storage: Storage, points: Points, lost: Callable[[LeaseLostError], N
     )
 
 
-def watch_commits(points: Points) -> None:
+def watch_commits(points: KillPoints) -> None:
     """Let every transaction that this process commits with SQLite have a moment before and after."""
     import apsw
 
@@ -120,7 +120,7 @@ def watch_commits(points: Points) -> None:
     cast("list[Any]", apsw.connection_hooks).append(connected)
 
 
-def watch_statements(points: Points) -> None:
+def watch_statements(points: KillPoints) -> None:
     """Let every statement that Postgres has answered this process be a moment, those that end a transaction too."""
     driver: Any = import_module("asyncpg")
     connect = driver.connect

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.state.storage import Storage
 
-__all__ = ["Place", "Places", "open_at"]
+__all__ = ["Database", "Databases", "open_at"]
 
 _SQLITE = "sqlite"
 # Nobody pulls the plug here; and every process may have a pool of its own, those that died a moment ago too.
@@ -28,15 +28,15 @@ _LONG_LEASE_S = 60.0
 _SHORT_LEASE_S = 2.0
 
 
-class Place(msgspec.Struct, frozen=True):
-    """One story's own place; a process that stands still for `lease_s` counts as dead there."""
+class Database(msgspec.Struct, frozen=True):
+    """One story's own database; a process that stands still for `lease_s` counts as dead there."""
 
     url: str
     lease_s: float
 
 
-class Places:
-    """Makes places: `sqlite`, `postgres` for a server that is started for the purpose, or the url of a Postgres.
+class Databases:
+    """Makes databases: `sqlite`, `postgres` for a server that is started for the purpose, or the url of a Postgres.
 
     Leases in Postgres are shorter than they usually are, since it takes one to find out that a process is dead.
     """
@@ -57,15 +57,15 @@ class Places:
         self._stack.close()
 
     @asynccontextmanager
-    async def fresh(self, name: str, folder: Path, *, lease_s: float = 0.0) -> AsyncIterator[Place]:
-        """A place of that name for a `with` block; files go into the folder."""
+    async def fresh(self, name: str, folder: Path, *, lease_s: float = 0.0) -> AsyncIterator[Database]:
+        """A database of that name for a `with` block; files go into the folder."""
         if self._kind == _SQLITE:
-            yield Place(f"sqlite:{folder / 'runs.db'}", lease_s or _LONG_LEASE_S)
+            yield Database(f"sqlite:{folder / 'runs.db'}", lease_s or _LONG_LEASE_S)
             return
         schema = f"chaos_{name}"
         await self._execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE', f'CREATE SCHEMA "{schema}"')
         try:
-            yield Place(self._url(schema), lease_s or _SHORT_LEASE_S)
+            yield Database(self._url(schema), lease_s or _SHORT_LEASE_S)
         finally:
             await self._execute(f'DROP SCHEMA "{schema}" CASCADE')
 
@@ -85,15 +85,15 @@ class Places:
             await connection.close()
 
 
-async def open_at(place: Place, clock: Timers) -> Storage:
-    """The storage at this place, by this clock."""
-    lease = timedelta(seconds=place.lease_s)
-    if place.url.startswith("sqlite:"):
+async def open_at(database: Database, clock: Timers) -> Storage:
+    """The storage at this database, by this clock."""
+    lease = timedelta(seconds=database.lease_s)
+    if database.url.startswith("sqlite:"):
         from harborage.state.sqlite import storage_of
-        from harborage.store.sqlite import Database
+        from harborage.store.sqlite import Database as SQLiteDatabase
 
-        database = await Database.open(place.url.removeprefix("sqlite:"))
-        return storage_of(database, clock=clock, lease=lease)
+        opened = await SQLiteDatabase.open(database.url.removeprefix("sqlite:"))
+        return storage_of(opened, clock=clock, lease=lease)
     from harborage.state import postgres
 
-    return postgres.storage_of(await postgres.Database.open(place.url), clock=clock, lease=lease)
+    return postgres.storage_of(await postgres.Database.open(database.url), clock=clock, lease=lease)

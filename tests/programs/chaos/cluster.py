@@ -1,6 +1,7 @@
-"""What every chaos story stands on: a place, the outside service, and processes that can be killed, frozen and thawed.
+"""The cluster of a chaos story: a database, the outside service, and workers that can be killed, frozen and thawed.
 
-Whoever plays the story sits at a desk of its own over the same place: it sends, answers and looks, and carries nothing.
+The process that plays the story has an engine of its own over the same database: it sends, answers and reads, and
+executes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.task_ends import wake_run
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, Commit, RunQuery, RunRow
-from tests.programs.chaos.places import Place, open_at
+from tests.programs.chaos.databases import Database, open_at
 from tests.programs.chaos.service import Service
 from tests.programs.chaos.worker import ME, MovedClock, Orders
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from harborage.store import Committed, Store
     from tests.programs.chaos.forkserver import ForkServer
 
-__all__ = ["PATIENCE_S", "Process", "Stage", "until"]
+__all__ = ["PATIENCE_S", "Cluster", "Process", "until"]
 
 PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 0.02
@@ -89,17 +90,23 @@ class Process:
         self.is_gone = True
 
 
-class Stage:
-    """`async with Stage(place, forkserver, goals) as stage:`; at the end of the block every process is killed.
+class Cluster:
+    """`async with Cluster(database, forkserver, goals) as cluster:`; at the end of the block every process is killed.
 
     Its runs are of so many `sessions`; what is asked of the service takes `delay_s`. `storage`, `pauses` and `desk` are
     those of the one who plays.
     """
 
     def __init__(
-        self, place: Place, forkserver: ForkServer, goals: Sequence[str], *, sessions: int = 1, delay_s: float = 0.0
+        self,
+        database: Database,
+        forkserver: ForkServer,
+        goals: Sequence[str],
+        *,
+        sessions: int = 1,
+        delay_s: float = 0.0,
     ) -> None:
-        self.place = place
+        self.database = database
         self.service = Service(goals, sessions=sessions, delay_s=delay_s)
         self.sent: list[tuple[str, str, bytes]] = []
         self.storage: Storage
@@ -135,7 +142,7 @@ class Stage:
 
     async def _sit_down(self) -> None:
         clock = MovedClock(self._moved_s)
-        storage = self.storage = await open_at(self.place, clock)
+        storage = self.storage = await open_at(self.database, clock)
         self.now = clock.now
         self.pauses = Coordinator(store=storage.state, on_settled=partial(wake_run, storage.store), clock=clock)
         sending = cast("Store", _Sending(storage.store, self.sent))
@@ -151,7 +158,7 @@ class Stage:
 
     def start(self, name: str, **orders: Any) -> Process:
         """Start a process; the rest is as `Orders` has it."""
-        wanted = Orders(place=self.place, port=self._port, name=name, moved_s=self._moved_s)
+        wanted = Orders(database=self.database, port=self._port, name=name, moved_s=self._moved_s)
         process = Process(name, self._forkserver.start(replace(wanted, **orders)))
         self._processes.add(process)
         return process
