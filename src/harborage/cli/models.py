@@ -65,8 +65,8 @@ def _row(weights: Weights) -> str:
 
 
 def _pull(name: str) -> int:
-    from harborage.llm.local.errors import PullFailedError, UnknownWeightsError
     from harborage.llm.local.pulling import pull
+    from harborage.llm.local.weights import PullFailedError, UnknownWeightsError
 
     try:
         pulled = pull(name, report=_tell)

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from harborage.llm.local import pulling
-from harborage.llm.local.errors import PullFailedError
 from harborage.llm.local.pulling import pull
-from harborage.llm.local.weights import Weights
+from harborage.llm.local.weights import PullFailedError, Weights
 
 BODY = b"GGUF" + bytes(range(256)) * 64
 

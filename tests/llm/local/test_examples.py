@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage.llm import ToolDeclaration
-from harborage.llm.local.examples import MOST_EXAMPLES, example_of, worked_examples
-from harborage.llm.local.schemas import simplified
+from harborage.llm.local.decisions import simplify_schema
+from harborage.llm.local.examples import MOST_EXAMPLES, make_example, make_examples
 from harborage.tools.standard import standard_tools
 from tests.kit.tables import each_row
 
@@ -70,7 +70,7 @@ TEXT = {"type": "string"}
 )
 def test_an_example_shows_a_likely_call(tool: ToolDeclaration, request_text: str, arguments: dict[str, Any]) -> None:
     """The request is the description with the values; they come from the schema, its descriptions or its names."""
-    asked, reply = example_of(tool)
+    asked, reply = make_example(tool)
     assert asked == request_text
     assert json.loads(reply) == {"name": tool.name, "arguments": arguments}
 
@@ -79,7 +79,7 @@ def test_examples_of_the_standard_tools_fit_their_schemas(tmp_path: Any) -> None
     """What the model is shown is a call that the tool would take."""
     for descriptor in standard_tools(tmp_path):
         tool = descriptor.tool
-        _, reply = example_of(ToolDeclaration(tool.name, tool.description, tool.args_schema))
+        _, reply = make_example(ToolDeclaration(tool.name, tool.description, tool.args_schema))
         jsonschema_rs.validate(tool.args_schema, json.loads(reply)["arguments"])
 
 
@@ -98,17 +98,17 @@ _NODES = st.recursive(
 def test_every_tool_has_an_example_that_fits(properties: dict[str, Any], description: str) -> None:
     """Whatever the arguments, the example's are allowed."""
     schema = one(**properties)
-    asked, reply = example_of(ToolDeclaration("tool", description, schema))
+    asked, reply = make_example(ToolDeclaration("tool", description, schema))
     assert asked
-    jsonschema_rs.validate(simplified(schema), json.loads(reply)["arguments"])
+    jsonschema_rs.validate(simplify_schema(schema), json.loads(reply)["arguments"])
 
 
 def test_a_few_tools_have_examples_and_the_answer_comes_first() -> None:
     """More examples would only blur the picture; what stands last is what a small model repeats."""
     tools = [ToolDeclaration(f"tool{number}") for number in range(20)]
-    shown = worked_examples(tools, "final_answer")
+    shown = make_examples(tools, "final_answer")
     assert [json.loads(reply)["name"] for _, reply in shown] == [
         "final_answer",
         *(tool.name for tool in tools[:MOST_EXAMPLES]),
     ]
-    assert len(worked_examples(tools)) == MOST_EXAMPLES
+    assert len(make_examples(tools)) == MOST_EXAMPLES

@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from harborage.llm.local import pulling
-from harborage.llm.local.errors import PullFailedError, UnknownWeightsError
 from harborage.llm.local.pulling import pull
-from harborage.llm.local.weights import place_of
+from harborage.llm.local.weights import PullFailedError, UnknownWeightsError, place_of
 
 
 def test_weights_are_fetched_checked_and_put_in_place(shelf, lines) -> None:
@@ -130,7 +129,7 @@ def test_a_disk_that_fills_up_is_told(shelf, monkeypatch) -> None:
     def full(source, copy) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pulling, "_copied", full)
+    monkeypatch.setattr(pulling, "_copy", full)
     fails(shelf, "no room left for")
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harborage.llm.local.errors import UnknownWeightsError, WeightsMissingError
 from harborage.llm.local.weights import (
     KNOWN_WEIGHTS,
+    UnknownWeightsError,
+    WeightsMissingError,
     data_folder,
-    find,
+    find_file,
+    find_weights,
     is_intact,
     is_ready,
     models_folder,
     place_of,
-    weights_named,
 )
 from tests.kit.tables import each_row
 
@@ -56,14 +57,14 @@ def test_a_known_name_means_its_file(model: str, tmp_path: Path) -> None:
     environ = {"HARBORAGE_DATA": str(tmp_path / "data")}
     assert not is_ready(model, environ)
     place = have(environ)
-    assert find(model, environ) == place
+    assert find_file(model, environ) == place
     assert is_ready(model, environ)
 
 
 def test_missing_weights_say_how_to_get_them(tmp_path: Path) -> None:
     """The error names the command."""
     with pytest.raises(WeightsMissingError, match="harborage models pull smollm2") as caught:
-        find("local:", {"HARBORAGE_DATA": str(tmp_path)})
+        find_file("local:", {"HARBORAGE_DATA": str(tmp_path)})
     assert caught.value.path == str(tmp_path / "models" / "smollm2.gguf")
 
 
@@ -72,16 +73,16 @@ def test_damaged_weights_are_not_used(tmp_path: Path) -> None:
     environ = {"HARBORAGE_DATA": str(tmp_path)}
     have(environ, 99)
     with pytest.raises(WeightsMissingError, match=r"damaged.*harborage models pull smollm2"):
-        find("smollm2", environ)
+        find_file("smollm2", environ)
 
 
 def test_an_unknown_name_lists_the_known() -> None:
     """A typo is met with what there is, and with the way to use a file."""
     with pytest.raises(UnknownWeightsError, match=r"'smollm3'.*smollm2.*local:/path") as caught:
-        find("local:smollm3", {})
+        find_file("local:smollm3", {})
     assert caught.value.known == ("smollm2",)
     with pytest.raises(UnknownWeightsError):
-        weights_named("")
+        find_weights("")
 
 
 @pytest.mark.parametrize("prefix", ["", "local:"])
@@ -89,7 +90,7 @@ def test_any_gguf_file_can_be_named(prefix: str, tmp_path: Path) -> None:
     """A path needs no pull."""
     own = tmp_path / "own.gguf"
     own.write_bytes(b"GGUF and more")
-    assert find(f"{prefix}{own}", {}) == own
+    assert find_file(f"{prefix}{own}", {}) == own
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
@@ -97,11 +98,11 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK\x03\x04")
     with pytest.raises(WeightsMissingError, match="is no gguf file"):
-        find(str(other))
+        find_file(str(other))
     with pytest.raises(WeightsMissingError, match="is a folder"):
-        find(str(tmp_path))
+        find_file(str(tmp_path))
     with pytest.raises(WeightsMissingError, match="is not there"):
-        find(str(tmp_path / "none.gguf"))
+        find_file(str(tmp_path / "none.gguf"))
 
 
 def test_weights_are_whole_when_their_hash_is_right(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.llm.local.errors import LocalServerError, PullFailedError, UnknownWeightsError, WeightsMissingError
+from harborage.llm.local.weights import LocalServerError, PullFailedError, UnknownWeightsError, WeightsMissingError
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
@@ -17,17 +17,17 @@ __all__ = ["LocalServerError", "PullFailedError", "UnknownWeightsError", "Weight
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> LocalDriver:
-    """A driver for the configured model; its server starts with the first call.
+    """Return a driver for the configured model; its server starts with the first call.
 
     Raises:
         MissingExtraError: the server is not installed.
         UnknownWeightsError: the model is neither a known name nor a file.
-        WeightsMissingError: the weights are not on this machine; the text says how they come here.
+        WeightsMissingError: the weights are not on this machine; the text says how to fetch them.
     """
-    # Whoever only lists or fetches weights needs no driver.
+    # Listing and fetching weights needs no driver.
     from harborage.llm.local.driver import LocalDriver
     from harborage.llm.local.server import check_installed
-    from harborage.llm.local.weights import find
+    from harborage.llm.local.weights import find_file
 
     check_installed()
-    return LocalDriver(find(cfg.model), cfg, deps)
+    return LocalDriver(find_file(cfg.model), cfg, deps)

@@ -1,7 +1,7 @@
-"""The driver of the embedded model: starts the server with the first call, and makes tools of what it writes.
+"""The driver of the embedded model: starts the server with the first call, and turns its replies into tool calls.
 
-The server speaks Chat Completions, so the way there is the driver for those. What is done here is everything that a
-small model cannot do by itself: a turn with tools becomes one constrained reply, and the reply a native call again.
+The server speaks Chat Completions, so the driver for those makes the call. Everything that a small model cannot do by
+itself is done here: a turn with tools becomes one constrained reply, and the reply a native call again.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,11 +25,19 @@ from harborage.llm.client import (
     Usage,
 )
 from harborage.llm.errors import ClientClosedError, ContextOverflowError, MalformedAnswerError
-from harborage.llm.local.constrained import Turn, answering, constrained, is_constrained, unconstrained
-from harborage.llm.local.conversation import is_answerable, is_repeat
 from harborage.llm.local.decisions import Answer, AnswerStream, Call, CutOff, Decision
+from harborage.llm.local.prompt import (
+    Turn,
+    answer_request,
+    decision_turn,
+    is_answerable,
+    is_repeat,
+    may_call_tools,
+    plain_request,
+)
 from harborage.llm.local.server import LocalServer
 from harborage.llm.openai_compat import make as make_compatible
+from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
@@ -43,16 +50,16 @@ PROVIDER: Final = "local"
 # Below this many parameters a model that has seen a result calls the next tool at random.
 _TINY: Final = 300_000_000
 
-# A long prompt may take minutes on a slow machine before the first word of the answer; the caller's deadline holds.
+# A long prompt may take minutes on a slow machine before the first word; the caller's deadline still holds.
 _PATIENCE_S: Final = 900.0
 
 _log = logging.getLogger(__name__)
 
 
 class LocalDriver:
-    """One model on this machine. It works on one call at a time; the others wait for their turn, and may be cancelled.
+    """One model on this machine. It works on one call at a time; the others wait, and may be cancelled.
 
-    The window is the one that the model's profile names, so that what the guard lets pass has room here.
+    The window is that of the model's profile, so that a prompt that passes the chain's check has room here.
     """
 
     def __init__(self, path: Path, cfg: ConfigSnapshot, deps: Deps) -> None:
@@ -73,11 +80,11 @@ class LocalDriver:
         return f"LocalDriver({self._server!r})"
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The model's answer. The listeners hear `done` exactly once, whatever happens.
+        """Return the model's answer. The callbacks get `done` exactly once, on errors and cancellation too.
 
         A turn with tools is answered by at most one call. A call that was made before, with the same arguments and
-        since the user last spoke, is not made again: the model is asked for its answer instead. One with fewer than
-        300 million parameters is asked for it as soon as a call has succeeded, and is shown no system prompt.
+        since the user's last message, is not made again: the model is asked for its answer instead. One with fewer
+        than 300 million parameters is asked for it as soon as a call has succeeded, and gets no system prompt.
 
         Raises:
             ClientClosedError: the driver is closed, or was closed while it worked on this call.
@@ -86,7 +93,7 @@ class LocalDriver:
             ContextOverflowError: the prompt does not fit the window.
             MalformedAnswerError: a call was demanded, and the model did not finish one.
         """
-        with _Listening(request) as heard:
+        with AnswerBuilder(request, provider=PROVIDER) as answer:
             self._check()
             scope = CancelScope()
             self._calls.add(scope)
@@ -94,7 +101,7 @@ class LocalDriver:
             try:
                 with scope:
                     async with self._turn:
-                        return await self._answered(await self._opened(), heard)
+                        return await self._answer(await self._opened(), request, answer)
             finally:
                 self._calls.discard(scope)
                 if not self._calls:
@@ -110,7 +117,7 @@ class LocalDriver:
         starting, self._starting = self._starting, None
         if starting is not None:
             await asyncio.wait([starting])
-            self._has_failed(starting)  # whoever waited for it has heard of it
+            self._has_failed(starting)  # retrieves its exception, which the waiting call has raised
         inner, self._inner = self._inner, None
         if inner is not None:
             await inner.close()
@@ -123,20 +130,20 @@ class LocalDriver:
             raise IdentityMissingError()
 
     async def _opened(self) -> LLMClient:
-        """The way to the server, which runs from here on. Only the holder of the turn asks."""
+        """Return the client of the server, which runs from here on. Only the call at work asks."""
         if self._inner is not None:
             return self._inner
         if self._starting is None or self._has_failed(self._starting):
             self._starting = asyncio.get_running_loop().run_in_executor(None, self._server.start)
-        # Somebody who stops waiting must not leave a server behind that nobody knows of.
+        # A caller that stops waiting must not leave a server behind that is never stopped.
         await asyncio.shield(self._starting)
-        self._inner = make_compatible(self._reachable(), self._deps)
+        self._inner = make_compatible(self._client_config(), self._deps)
         return self._inner
 
     def _has_failed(self, starting: asyncio.Future[None]) -> bool:
         return starting.done() and (starting.cancelled() or starting.exception() is not None)
 
-    def _reachable(self) -> ConfigSnapshot:
+    def _client_config(self) -> ConfigSnapshot:
         transport = msgspec.structs.replace(
             self._cfg.transport,
             first_byte_timeout_s=max(_PATIENCE_S, self._cfg.transport.first_byte_timeout_s),
@@ -153,24 +160,28 @@ class LocalDriver:
             transport=transport,
         )
 
-    async def _answered(self, inner: LLMClient, heard: _Listening) -> CompleteResponse:
+    async def _answer(self, inner: LLMClient, request: CompleteRequest, answer: AnswerBuilder) -> CompleteResponse:
         window = self._server.context_tokens
-        if not is_constrained(heard.request):
-            return await inner.complete(heard.passing(unconstrained(heard.request, window)))
+        if not may_call_tools(request):
+            return await inner.complete(_streamed(plain_request(request, window), answer))
         is_tiny = self._server.parameters < _TINY
-        may_answer = heard.request.tool_choice is not ToolChoice.REQUIRED
-        if may_answer and is_tiny and is_answerable(heard.request.messages):
-            return await inner.complete(heard.passing(answering(heard.request, window, is_tiny=True)))
-        turn = constrained(heard.request, window, is_tiny=is_tiny)
-        response = await inner.complete(heard.extracting(turn))
+        may_answer = request.tool_choice is not ToolChoice.REQUIRED
+        if may_answer and is_tiny and is_answerable(request.messages):
+            return await inner.complete(_streamed(answer_request(request, window, is_tiny=True), answer))
+        turn = decision_turn(request, window, is_tiny=is_tiny)
+        response = await inner.complete(_streamed_words(turn, answer))
         decision = turn.read(response.content)
-        if self._is_done(decision, heard.request):
-            return heard.told(_native(decision, response), turn)
+        if self._is_done(decision, request):
+            response = _native(decision, response)
+            if turn.is_object:
+                # An answer that is an object is streamed in one piece.
+                answer.content(response.content)
+            return response
         _log.debug("the model repeated a call or did not finish one; it is asked for its answer")
         if not may_answer:
             return self._demanded(decision, response)
-        last = msgspec.structs.replace(answering(heard.request, window, is_tiny=is_tiny), on_reasoning=None)
-        again = await inner.complete(heard.passing(last))
+        last = msgspec.structs.replace(answer_request(request, window, is_tiny=is_tiny), on_reasoning=None)
+        again = await inner.complete(_streamed(last, answer))
         return msgspec.structs.replace(again, usage=_sum(response.usage, again.usage))
 
     def _is_done(self, decision: Decision, request: CompleteRequest) -> bool:
@@ -183,7 +194,11 @@ class LocalDriver:
                 return bool(text)
 
     def _demanded(self, decision: Decision, response: CompleteResponse) -> CompleteResponse:
-        """What is left to say where no answer is allowed: the call once more, if there is one."""
+        """Return the repeated call where no answer is allowed.
+
+        Raises:
+            ContextOverflowError, MalformedAnswerError: there is no call.
+        """
         if isinstance(decision, Call):
             return _native(decision, response)
         if response.usage.total_tokens >= self._server.context_tokens:
@@ -200,51 +215,24 @@ class LocalDriver:
         )
 
 
-class _Listening:
-    """Who listens to one answer: they hear what is theirs of it, and at the end, once, that it is over."""
+def _streamed(request: CompleteRequest, answer: AnswerBuilder) -> CompleteRequest:
+    """Return the request with its deltas passed on; its `done` is not, as another reply may follow."""
+    if request.on_content is None:
+        return request
+    return msgspec.structs.replace(request, on_content=lambda delta, done: answer.content(delta))
 
-    __slots__ = ("_is_told", "request")
 
-    def __init__(self, request: CompleteRequest) -> None:
-        self.request = request
-        self._is_told = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.request.stream and self.request.on_content is not None and not self._is_told:
-            self._is_told = True
-            self.request.on_content("", True)
-
-    def passing(self, request: CompleteRequest) -> CompleteRequest:
-        """A request whose deltas are passed on as they are."""
-        return msgspec.structs.replace(request, on_content=self._pass if request.on_content is not None else None)
-
-    def extracting(self, turn: Turn) -> CompleteRequest:
-        """A request of whose deltas only the words of an answer are passed on."""
-        request = turn.request
-        if not request.stream or request.on_content is None or not turn.answer or turn.is_object:
-            return msgspec.structs.replace(request, on_content=None)
-        words = AnswerStream(turn.answer)
-        return msgspec.structs.replace(request, on_content=lambda delta, done: self._pass(words.feed(delta), done))
-
-    def told(self, response: CompleteResponse, turn: Turn) -> CompleteResponse:
-        """The response, of which an answer that is an object is passed on only now, in one piece."""
-        if turn.is_object and self.request.stream:
-            self._pass(response.content, False)
-        return response
-
-    def _pass(self, delta: str, done: bool) -> None:
-        # That one reply is over says nothing yet: another may be asked for.
-        if delta and self.request.on_content is not None:
-            self.request.on_content(delta, False)
+def _streamed_words(turn: Turn, answer: AnswerBuilder) -> CompleteRequest:
+    """Return the request of a turn with only the words of an answer passed on."""
+    request = turn.request
+    if not request.stream or request.on_content is None or not turn.answer or turn.is_object:
+        return msgspec.structs.replace(request, on_content=None)
+    words = AnswerStream(turn.answer)
+    return msgspec.structs.replace(request, on_content=lambda delta, done: answer.content(words.feed(delta)))
 
 
 def _native(decision: Decision, response: CompleteResponse) -> CompleteResponse:
-    """The decision as a provider of native tool calls would answer it."""
+    """Return the decision as a provider of native tool calls would answer it."""
     match decision:
         case Call(name, args):
             call = ToolCallStructured(f"call_{new_id()}", name, args)

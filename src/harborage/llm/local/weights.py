@@ -1,7 +1,7 @@
-"""The weights of the embedded model: which are known, where they are kept, and how they come there.
+"""The weights of the embedded model: which are known, where they are kept, and whether they are whole.
 
-Weights are fetched by the person's own pip, with their settings, checked against the SHA-256 that is written down here
-and moved into place whole; a pull that fails leaves what was there. Nothing here loads a model.
+`pulling` fetches weights with pip, checks them against the SHA-256 written down here, and moves them into place whole.
+Nothing here loads a model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,36 @@ from typing import Final
 
 import msgspec
 
-from harborage.llm.local.errors import UnknownWeightsError, WeightsMissingError
+from harborage.llm.errors import InvalidConfigError, LLMError
+
+
+class UnknownWeightsError(InvalidConfigError):
+    """No weights have this name. `name` is what was asked for, `known` what there is, sorted."""
+
+    def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(
+            f"no weights are named {name!r}; known are {', '.join(known) or '<none>'}, "
+            "and any file of one's own: local:/path/to/model.gguf"
+        )
+
+
+class WeightsMissingError(InvalidConfigError):
+    """The weights are not on this machine, or not whole. `path` is where they should be."""
+
+    def __init__(self, message: str = "", path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class PullFailedError(LLMError):
+    """The weights could not be fetched; what was there before is as it was."""
+
+
+class LocalServerError(LLMError):
+    """The embedded server does not start with these weights."""
+
 
 _CHUNK: Final = 1 << 20
 
@@ -52,30 +81,30 @@ KNOWN_WEIGHTS: Final[Mapping[str, Weights]] = {
         author="Hugging Face; packaged by Simon Willison",
     )
 }
-"""The weights that a name stands for."""
+"""The known weights, by name."""
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where this person's data is kept: `HARBORAGE_DATA`, else `harborage` in the data folder of the XDG rules."""
+    """Return the folder of this person's data: `HARBORAGE_DATA`, else `harborage` in the XDG data folder."""
     own = environ.get("HARBORAGE_DATA", "").strip()
     if own:
         return Path(own).expanduser()
     shared = environ.get("XDG_DATA_HOME", "").strip()
-    # A relative path is to be ignored, by the rules.
+    # The rules say to ignore a relative path.
     base = Path(shared) if shared and Path(shared).is_absolute() else Path.home() / ".local" / "share"
     return base / "harborage"
 
 
 def models_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where weights are kept."""
+    """Return the folder of weights."""
     return data_folder(environ) / "models"
 
 
-def weights_named(name: str, known: Mapping[str, Weights] = KNOWN_WEIGHTS) -> Weights:
-    """The weights of that name.
+def find_weights(name: str, known: Mapping[str, Weights] = KNOWN_WEIGHTS) -> Weights:
+    """Return the weights of that name.
 
     Raises:
-        UnknownWeightsError: there are none.
+        UnknownWeightsError: no weights have this name.
     """
     weights = known.get(name.strip().lower())
     if weights is None:
@@ -84,21 +113,21 @@ def weights_named(name: str, known: Mapping[str, Weights] = KNOWN_WEIGHTS) -> We
 
 
 def place_of(weights: Weights, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where these weights are, or would be."""
+    """Return the file of these weights, whether it is there or not."""
     return models_folder(environ) / f"{weights.name}.gguf"
 
 
-def find(model: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """The file of a model: `smollm2`, empty for the default, or the path of any gguf file; `local:` may stand before.
+def find_file(model: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of a model: `smollm2`, empty for the default, or a path of a gguf file; `local:` may come before.
 
     Raises:
         UnknownWeightsError: it is neither a known name nor looks like a file.
-        WeightsMissingError: there is no such file, or it is no whole gguf file; the text says how to come by it.
+        WeightsMissingError: there is no such file, or it is no whole gguf file; the text says how to get it.
     """
     named = model.strip().removeprefix("local:").strip()
     if named.endswith(".gguf") or "/" in named or named.startswith("~"):
         return _own_file(named)
-    weights = weights_named(named or DEFAULT_WEIGHTS)
+    weights = find_weights(named or DEFAULT_WEIGHTS)
     place = place_of(weights, environ)
     if not place.is_file():
         text = f"the model {weights.name} is not on this machine; fetch it with: harborage models pull {weights.name}"
@@ -110,16 +139,16 @@ def find(model: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def is_ready(model: str = DEFAULT_WEIGHTS, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the weights of `model` are in place."""
+    """Return whether the weights of `model` are in place."""
     try:
-        find(model, environ)
+        find_file(model, environ)
     except (UnknownWeightsError, WeightsMissingError):
         return False
     return True
 
 
 def is_intact(weights: Weights, place: Path) -> bool:
-    """Whether `place` holds exactly these weights; reads the whole file.
+    """Return whether `place` is a file with exactly these weights; reads the whole file.
 
     Raises:
         OSError: the file cannot be read.
