@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import logging
 import os
 import threading
@@ -24,11 +25,11 @@ from harborage.artifacts import (
     StorageError,
     UnsafePathError,
     atomic,
-    digest,
     files,
     folder,
+    values,
 )
-from harborage.artifacts.paths import META_SUFFIX, TEMP_FOLDER
+from harborage.artifacts.folder import META_SUFFIX, TEMP_FOLDER
 from harborage.artifacts.values import candidate_ids
 from harborage.ids import new_id
 from harborage.testing.conformance.artifacts import SCENARIOS, Scenario, check, check_durability
@@ -247,7 +248,7 @@ async def test_a_write_cut_short_between_bytes_and_entry_is_invisible(
             await store.put_bytes(SCOPE, b"x")
     assert len(files_below(root)) == 1
     assert await store.list(SCOPE) == []
-    assert await store.get(SCOPE, f"default_{digest.sha256_hex(b'x')[:12]}") is None
+    assert await store.get(SCOPE, f"default_{values.sha256_hex(b'x')[:12]}") is None
     ref = await store.put_bytes(SCOPE, b"x")
     assert await store.get(SCOPE, ref.id) == b"x"
     await store.aclose()
@@ -340,7 +341,7 @@ async def test_changed_bytes_are_never_returned(root: Path) -> None:
 
 def share_short_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all content have the same first twelve digits of its hash."""
-    fake = lambda data: "a" * 12 + digest.hashlib.sha256(data).hexdigest()[:52]  # noqa: E731
+    fake = lambda data: "a" * 12 + hashlib.sha256(data).hexdigest()[:52]  # noqa: E731
     monkeypatch.setattr(files, "sha256_hex", fake)
     monkeypatch.setattr(folder, "sha256_hex", fake)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore, StoreClosedError, digest, memory
+from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore, StoreClosedError, memory, values
 from harborage.testing.conformance.artifacts import SCENARIOS, Scenario, check, run_conformance
 
 SCOPE = ArtifactScope("tenant", "user", "session")
@@ -65,7 +65,7 @@ async def test_a_store_closed_while_content_is_hashed_takes_nothing(monkeypatch:
 
     async def close_first(data: bytes) -> str:
         await store.aclose()
-        return digest.sha256_hex(data)
+        return values.sha256_hex(data)
 
     monkeypatch.setattr(memory, "sha256_of", close_first)
     with pytest.raises(StoreClosedError):
@@ -95,11 +95,11 @@ async def test_small_content_is_hashed_at_once_and_large_content_in_a_thread(mon
 
     async def to_thread(work: object, data: bytes) -> str:
         hops.append(len(data))
-        return digest.sha256_hex(data)
+        return values.sha256_hex(data)
 
-    monkeypatch.setattr(digest.asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(values.asyncio, "to_thread", to_thread)
     small, large = b"x" * 1000, b"x" * 1_000_000
-    assert await digest.sha256_of(small) == digest.sha256_hex(small)
+    assert await values.sha256_of(small) == values.sha256_hex(small)
     assert hops == []
-    assert await digest.sha256_of(large) == digest.sha256_hex(large)
+    assert await values.sha256_of(large) == values.sha256_hex(large)
     assert hops == [len(large)]

@@ -1,16 +1,20 @@
-"""How a session's memory changes: no turn is lost, doubled or summarised twice, whatever fails when."""
+"""The stored memory of a session, and how it changes."""
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harborage import codec
-from harborage.memory import Memory, MemoryHealth, MemoryStrategy, Turn
+from harborage.memory import Memory, MemoryHealth, MemoryHealthError, MemoryStrategy, Turn
 from harborage.memory.state import (
     MemoryState,
     added,
     attempted,
+    check_edge,
     failed,
     patch_of,
     recovered,
@@ -88,3 +92,28 @@ def test_a_stored_memory_comes_back_as_it_was() -> None:
         "turns": [{"user_message": "u", "assistant_response": "a"}],
     }
     assert patch_of(state).summary == ""
+
+
+_LEGAL = {
+    ("healthy", "healthy"),
+    ("healthy", "retry"),
+    ("retry", "retry"),
+    ("retry", "healthy"),
+    ("retry", "degraded"),
+    ("degraded", "degraded"),
+    ("degraded", "recovering"),
+    ("recovering", "recovering"),
+    ("recovering", "healthy"),
+    ("recovering", "degraded"),
+}
+
+
+def test_every_edge_is_legal_or_refused() -> None:
+    """The ten edges of the health machine pass, and the six others are refused by name; blank stands for healthy."""
+    for prior, new in product(MemoryHealth, repeat=2):
+        if (prior, new) in _LEGAL:
+            check_edge(prior, new)
+            continue
+        with pytest.raises(MemoryHealthError, match=f"from {prior} to {new}"):
+            check_edge(prior, new)
+    check_edge("", "retry")

@@ -17,9 +17,9 @@ from harborage.runtime.built_ins import (
     register_built_ins,
 )
 from harborage.tools import CallContext, CatalogFilter, Invoker, Loading, ToolCatalog, tool
-from harborage.tools.builtin import BUILT_IN_TOOL_NAMES
-from harborage.tools.builtin import names as built_in
-from harborage.tools.index import MemoryToolSearch
+from harborage.tools import enums as built_in
+from harborage.tools.catalog import MemoryToolSearch
+from harborage.tools.enums import BUILT_IN_TOOL_NAMES
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

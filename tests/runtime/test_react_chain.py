@@ -28,7 +28,7 @@ from harborage.planner.react import ReActPlanner
 from harborage.runtime.host import Runtime
 from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.tools import SideEffect, tool
-from harborage.tools.builtin.artifacts import artifact_fetch
+from harborage.tools.builtin import artifact_fetch
 from tests.kit.provider_rules import check_request
 from tests.kit.tables import each_row
 

@@ -1,11 +1,11 @@
-"""Any arguments at all either arrive exactly as declared or are refused at their place, as the schema says."""
+"""Argument bytes become typed values, or errors that name the place."""
 
 from __future__ import annotations
 
 import inspect
 import types
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
 import jsonschema_rs
 import msgspec
@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from harborage.identity import Quadruple
 from harborage.tools import CallContext, ToolDescriptor, ToolInvalidArgsError, UnsupportedTypeError, tool
-from harborage.tools.arguments import REQUIRED, Argument, argument_decoder, invalid_args, result_checker
+from harborage.tools.arguments import (
+    REQUIRED,
+    Argument,
+    argument_decoder,
+    invalid_args,
+    result_checker,
+    unknown_field_finder,
+)
+from harborage.tools.schema import type_info
 from tests.kit.tables import each_row
 
 
@@ -261,3 +269,103 @@ def test_a_result_that_contains_itself_is_refused() -> None:
     cycle.append(cycle)
     with pytest.raises(ToolInvalidArgsError):
         result_checker(list[list[list[int]]])(cycle)
+
+
+@dataclass
+class OpenRecord:
+    """A dataclass, whose decoder drops what it does not know."""
+
+    x: Any = None
+
+
+class ClosedRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A struct that forbids unknown fields by itself."""
+
+    x: int = 0
+
+
+class Holder(msgspec.Struct, forbid_unknown_fields=True):
+    """A closed struct around an open one."""
+
+    inner: OpenRecord
+
+
+class Loose(TypedDict):
+    """A typed dict."""
+
+    x: int
+
+
+class Pair(NamedTuple):
+    """A named tuple with an open part."""
+
+    a: int
+    b: OpenRecord
+
+
+class Row(msgspec.Struct, array_like=True):
+    """A struct that travels as an array, with an open part."""
+
+    a: OpenRecord
+
+
+class Cat(msgspec.Struct, tag="cat"):
+    """One side of a tagged union."""
+
+    x: int = 0
+
+
+class Dog(msgspec.Struct, tag="dog", forbid_unknown_fields=True):
+    """The other side, which is closed."""
+
+    y: int = 0
+
+
+BAD = {"x": 1, "z": 2}
+
+
+@each_row(
+    "annotation, value, path",
+    [
+        (OpenRecord, BAD, "$.z"),
+        (OpenRecord, {"x": {"z": 1}}, None),
+        (Loose, BAD, "$.z"),
+        (Holder, {"inner": BAD}, "$.inner.z"),
+        (list[OpenRecord], [{}, BAD], "$[1].z"),
+        (tuple[OpenRecord, ...], [BAD], "$[0].z"),
+        (tuple[int, OpenRecord], [1, BAD], "$[1].z"),
+        (tuple[int, OpenRecord], [1], None),
+        (Pair, [1, BAD], "$[1].z"),
+        (Row, [BAD], "$[0].z"),
+        (dict[str, OpenRecord], {"k": BAD}, "$.k.z"),
+        (dict[str, list[OpenRecord]], {"k": [BAD]}, "$.k[0].z"),
+        (OpenRecord | None, BAD, "$.z"),
+        (OpenRecord | None, None, None),
+        (Annotated[OpenRecord, msgspec.Meta(title="T")] | None, BAD, "$.z"),
+        (list[OpenRecord] | OpenRecord, [BAD], "$[0].z"),
+        (list[OpenRecord] | OpenRecord, BAD, "$.z"),
+        (Cat | Dog, {"type": "cat", "z": 1}, "$.z"),
+        (Cat | Dog, {"type": "cat", "x": 1}, None),
+        (Cat | Dog, {"type": "dog", "z": 1}, None),
+        (Cat | Dog, {"type": ["cat"], "z": 1}, None),
+        (list[OpenRecord] | Cat | Dog, [BAD], "$[0].z"),
+        (OpenRecord, "no record", None),
+        (list[OpenRecord], {"z": 1}, None),
+        (tuple[int, OpenRecord], {"z": 1}, None),
+        (dict[str, OpenRecord], [BAD], None),
+    ],
+)
+def test_an_unknown_field_is_found_at_its_place(annotation: Any, value: Any, path: str | None) -> None:
+    """The first field that a record does not have is named; a value of another shape is the decoder's business."""
+    finder = unknown_field_finder(type_info(annotation, "t"))
+    assert finder is not None
+    assert finder(value, "$") == path
+
+
+@each_row(
+    "annotation",
+    [int, Any, ClosedRecord, list[ClosedRecord], dict[str, int], tuple[int, str], int | None, Dog, list[Any]],
+)
+def test_nothing_is_looked_for_where_nothing_is_dropped(annotation: Any) -> None:
+    """Types without records, and records that forbid unknown fields by themselves, need no second look."""
+    assert unknown_field_finder(type_info(annotation, "t")) is None

@@ -49,7 +49,7 @@ def file_preview(root: Path) -> Preview:
 
 def _text_of(root: Path, path: str) -> str | None:
     from harborage.tools.standard import StandardToolError
-    from harborage.tools.standard.rooted import Root
+    from harborage.tools.standard.root import Root
 
     try:
         with Root(root).file(path) as (handle, size):

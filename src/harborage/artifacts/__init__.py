@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.artifacts.drivers import ARTIFACT_DRIVERS as ARTIFACT_DRIVERS
-    from harborage.artifacts.drivers import ArtifactConfig as ArtifactConfig
-    from harborage.artifacts.drivers import ArtifactFactory as ArtifactFactory
-    from harborage.artifacts.drivers import open_artifacts as open_artifacts
     from harborage.artifacts.errors import ArtifactCorruptError as ArtifactCorruptError
     from harborage.artifacts.errors import ArtifactError as ArtifactError
     from harborage.artifacts.errors import IdentityRequiredError as IdentityRequiredError
@@ -22,25 +18,30 @@ if TYPE_CHECKING:
     from harborage.artifacts.errors import UnsafePathError as UnsafePathError
     from harborage.artifacts.files import FileArtifactStore as FileArtifactStore
     from harborage.artifacts.memory import MemoryArtifactStore as MemoryArtifactStore
-    from harborage.artifacts.scoped import ScopedArtifacts as ScopedArtifacts
+    from harborage.artifacts.store import ARTIFACT_DRIVERS as ARTIFACT_DRIVERS
+    from harborage.artifacts.store import ArtifactConfig as ArtifactConfig
+    from harborage.artifacts.store import ArtifactFactory as ArtifactFactory
     from harborage.artifacts.store import ArtifactStore as ArtifactStore
     from harborage.artifacts.store import ChangeCounts as ChangeCounts
+    from harborage.artifacts.store import ScopedArtifacts as ScopedArtifacts
     from harborage.artifacts.store import TracksChanges as TracksChanges
+    from harborage.artifacts.store import open_artifacts as open_artifacts
     from harborage.artifacts.values import ArtifactRef as ArtifactRef
     from harborage.artifacts.values import ArtifactScope as ArtifactScope
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.artifacts.drivers": "ARTIFACT_DRIVERS ArtifactConfig ArtifactFactory open_artifacts",
             "harborage.artifacts.errors": (
                 "ArtifactCorruptError ArtifactError IdentityRequiredError InvalidConfigError NotFoundError "
                 "ScopeMismatchError StorageError StoreClosedError UnsafePathError"
             ),
             "harborage.artifacts.files": "FileArtifactStore",
             "harborage.artifacts.memory": "MemoryArtifactStore",
-            "harborage.artifacts.scoped": "ScopedArtifacts",
-            "harborage.artifacts.store": "ArtifactStore ChangeCounts TracksChanges",
+            "harborage.artifacts.store": (
+                "ARTIFACT_DRIVERS ArtifactConfig ArtifactFactory ArtifactStore ChangeCounts ScopedArtifacts "
+                "TracksChanges open_artifacts"
+            ),
             "harborage.artifacts.values": "ArtifactRef ArtifactScope",
         },
     )

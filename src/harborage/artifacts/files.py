@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.artifacts.digest import sha256_hex
 from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
-from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope
+from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope, sha256_hex
 
 if TYPE_CHECKING:
-    from harborage.artifacts.drivers import ArtifactConfig
+    from harborage.artifacts.store import ArtifactConfig
 
 __all__ = ["FileArtifactStore", "make"]
 

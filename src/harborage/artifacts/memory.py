@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.artifacts.digest import sha256_of
 from harborage.artifacts.errors import StoreClosedError
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import (
@@ -21,11 +20,12 @@ from harborage.artifacts.values import (
     is_session,
     plain_source,
     require_scope,
+    sha256_of,
     sort_key,
 )
 
 if TYPE_CHECKING:
-    from harborage.artifacts.drivers import ArtifactConfig
+    from harborage.artifacts.store import ArtifactConfig
     from harborage.identity import Identity
 
 __all__ = ["MemoryArtifactStore", "make"]

@@ -1,17 +1,31 @@
-"""The artifact store's port: bytes named after their content, inside the scope of whoever put them.
+"""The artifact store: its port, its view of one scope, and the way from a configured driver's name to an open store.
 
-Heavy content goes here and travels by reference everywhere else. Absence is an answer, not an error.
+Heavy content goes here and travels by reference everywhere else. Bytes are named after their content, inside the scope
+of the caller that put them. Absence is an answer, not an error.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
-from typing import Any, Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope
+import msgspec
 
-__all__ = ["ArtifactStore", "ChangeCounts", "TracksChanges"]
+from harborage.artifacts.errors import ArtifactError, InvalidConfigError, ScopeMismatchError
+from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, covers, require_scope
+from harborage.drivers import DriverTable
+
+__all__ = [
+    "ARTIFACT_DRIVERS",
+    "ArtifactConfig",
+    "ArtifactFactory",
+    "ArtifactStore",
+    "ChangeCounts",
+    "ScopedArtifacts",
+    "TracksChanges",
+    "open_artifacts",
+]
 
 _STRIPES: Final = 1024
 
@@ -136,3 +150,117 @@ class ChangeCounts:
 def _stripe(scope: ArtifactScope) -> int:
     """The place of a session's count."""
     return hash((scope.tenant_id, scope.user_id, scope.session_id)) % _STRIPES
+
+
+class ScopedArtifacts:
+    """The artifacts of one scope. Where an id is asked for, a reference will do.
+
+    Raises, from every method that meets a reference:
+        ScopeMismatchError: the reference belongs to another scope.
+    """
+
+    def __init__(self, store: ArtifactStore | None, scope: ArtifactScope) -> None:
+        if store is None:
+            raise ArtifactError("ScopedArtifacts needs a store; none was given")
+        require_scope(scope, "ScopedArtifacts")
+        self._store = store
+        self.scope = scope
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        """The reference under which `data` is stored in this scope."""
+        return self._checked(
+            await self._store.put_bytes(
+                self.scope, data, mime_type=mime_type, filename=filename, namespace=namespace, source=source
+            )
+        )
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "",
+        filename: str = "",
+        namespace: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> ArtifactRef:
+        """The reference under which `text` is stored in this scope."""
+        return self._checked(
+            await self._store.put_text(
+                self.scope, text, mime_type=mime_type, filename=filename, namespace=namespace, source=source
+            )
+        )
+
+    async def get(self, artifact: ArtifactRef | str) -> bytes | None:
+        """The bytes, or None."""
+        return await self._store.get(self.scope, self._id(artifact))
+
+    async def get_ref(self, artifact: ArtifactRef | str) -> ArtifactRef | None:
+        """What is known of the artifact, or None."""
+        ref = await self._store.get_ref(self.scope, self._id(artifact))
+        return None if ref is None else self._checked(ref)
+
+    async def exists(self, artifact: ArtifactRef | str) -> bool:
+        """Whether this scope holds the artifact."""
+        return await self._store.exists(self.scope, self._id(artifact))
+
+    async def delete(self, artifact: ArtifactRef | str) -> bool:
+        """Remove the artifact; True when there was one."""
+        return await self._store.delete(self.scope, self._id(artifact))
+
+    async def list(self) -> builtins.list[ArtifactRef]:
+        """The references of this scope; a scope without a task lists the artifacts of the session's tasks too."""
+        refs = await self._store.list(self.scope)
+        for ref in refs:
+            if not covers(self.scope, ref.scope):
+                raise ScopeMismatchError(ref.id)
+        return refs
+
+    def _id(self, artifact: ArtifactRef | str) -> str:
+        return artifact if isinstance(artifact, str) else self._checked(artifact).id
+
+    def _checked(self, ref: ArtifactRef) -> ArtifactRef:
+        if ref.scope != self.scope:
+            raise ScopeMismatchError(ref.id)
+        return ref
+
+
+DEFAULT_HEAVY_OUTPUT_THRESHOLD_BYTES = 32768
+
+
+class ArtifactConfig(msgspec.Struct, frozen=True):
+    """Which driver to open, where its data is, and from what size on a tool's result becomes an artifact."""
+
+    driver: str = "inmem"
+    fs_root: str = ""
+    heavy_output_threshold_bytes: int = DEFAULT_HEAVY_OUTPUT_THRESHOLD_BYTES
+
+
+ArtifactFactory: TypeAlias = Callable[[ArtifactConfig], Awaitable[ArtifactStore]]
+
+ARTIFACT_DRIVERS: DriverTable[ArtifactFactory] = DriverTable(
+    "artifacts", {"inmem": "harborage.artifacts.memory:make", "fs": "harborage.artifacts.files:make"}
+)
+
+
+async def open_artifacts(
+    config: ArtifactConfig, *, drivers: DriverTable[ArtifactFactory] = ARTIFACT_DRIVERS
+) -> ArtifactStore:
+    """The store that `config` asks for, ready for use; a blank driver name means `inmem`.
+
+    Raises:
+        InvalidConfigError: the threshold is negative, or the driver misses a setting it needs.
+        DriverUnknownError: no such driver; the text lists those there are.
+    """
+    if config.heavy_output_threshold_bytes < 0:
+        raise InvalidConfigError(
+            f"artifacts.heavy_output_threshold_bytes is {config.heavy_output_threshold_bytes}; it must not be negative"
+        )
+    return await drivers.factory(config.driver or "inmem")(config)

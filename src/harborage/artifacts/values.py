@@ -1,10 +1,12 @@
-"""What an artifact is: whose it is, how it is named after its content, and what is known of it.
+"""The values of artifacts: scope, id, reference and content hash, with the rules that every driver shares.
 
-Pure values and rules that every driver shares; no driver decides for itself what an id or a default looks like.
+Pure, but for hashing large content in a thread. No driver decides for itself what an id or a default looks like.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -26,6 +28,8 @@ __all__ = [
     "is_session",
     "plain_source",
     "require_scope",
+    "sha256_hex",
+    "sha256_of",
     "sort_key",
 ]
 
@@ -151,3 +155,19 @@ def require_scope(scope: ArtifactScope, what: str) -> None:
         IdentityRequiredError: one of them is empty; the message names it.
     """
     require_triple(scope.identity, what)
+
+
+# About a quarter of a millisecond of hashing; a thread hop costs a good part of that.
+_INLINE_BYTES = 256 * 1024
+
+
+def sha256_hex(data: bytes) -> str:
+    """The 64 hex digits of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+async def sha256_of(data: bytes) -> str:
+    """The 64 hex digits of `data`; large data is hashed in a thread."""
+    if len(data) <= _INLINE_BYTES:
+        return sha256_hex(data)
+    return await asyncio.to_thread(sha256_hex, data)

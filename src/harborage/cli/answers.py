@@ -9,7 +9,7 @@ import msgspec
 
 from harborage.cli.text import hidden_places
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
-from harborage.tools.validators import schema_validator
+from harborage.tools.schema import schema_validator
 
 __all__ = [
     "HELP",

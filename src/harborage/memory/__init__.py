@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harborage.memory.errors import MemoryHealthError as MemoryHealthError
     from harborage.memory.errors import MemoryIdentityError as MemoryIdentityError
     from harborage.memory.errors import SessionMemoryError as SessionMemoryError
-    from harborage.memory.health import HealthReason as HealthReason
+    from harborage.memory.state import HealthReason as HealthReason
     from harborage.memory.store import STATE_KIND as STATE_KIND
     from harborage.memory.store import ConversationSummariser as ConversationSummariser
     from harborage.memory.store import SessionMemory as SessionMemory
@@ -34,7 +34,7 @@ else:
                 "InvalidSnapshotError MemoryClosedError MemoryConfigError MemoryCorruptError MemoryHealthError "
                 "MemoryIdentityError SessionMemoryError"
             ),
-            "harborage.memory.health": "HealthReason",
+            "harborage.memory.state": "HealthReason",
             "harborage.memory.store": "STATE_KIND ConversationSummariser SessionMemory",
             "harborage.memory.values": (
                 "VERBATIM_TURNS Memory MemoryHealth MemoryPatch MemorySnapshot MemoryStrategy Turn TurnDigest"

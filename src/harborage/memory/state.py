@@ -1,11 +1,14 @@
-"""What is stored of a session's memory, and how it changes: pure functions from one state to the next.
+"""The stored memory of a session, and how it changes: pure functions from one state to the next.
 
-The JSON is `{strategy, turns?, summary?}`, and for a rolling summary what it still owes: turns that wait for a summary,
-batches that wait for the model to come back, failures in a row and health. Nothing of that is lost with the process.
+The JSON is `{strategy, turns?, summary?}`, and for a rolling summary its unfinished work: turns that wait for a
+summary, batches that wait for the model to recover, failures in a row and health. Nothing of that is lost with the
+process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -13,8 +16,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import error_text
-from harborage.memory.errors import InvalidSnapshotError
-from harborage.memory.health import RETRIES, HealthReason, check_edge
+from harborage.memory.errors import InvalidSnapshotError, MemoryHealthError
 from harborage.memory.values import (
     VERBATIM_TURNS,
     Memory,
@@ -27,10 +29,13 @@ from harborage.memory.values import (
 )
 
 __all__ = [
+    "RETRIES",
     "Change",
+    "HealthReason",
     "MemoryState",
     "added",
     "attempted",
+    "check_edge",
     "failed",
     "patch_of",
     "read_state",
@@ -39,6 +44,42 @@ __all__ = [
     "restored",
     "summarised",
 ]
+
+RETRIES: Final = 3
+"""After so many failures in a row no summary is asked for when a turn is added."""
+
+
+class HealthReason(StrEnum):
+    """Why the health changed; the wire strings of `memory.health_changed`."""
+
+    SUMMARIZER_SUCCEEDED = "summarizer_succeeded"
+    SUMMARIZER_FAILED = "summarizer_failed"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    RECOVERY_LOOP_ATTEMPT = "recovery_loop_attempt"
+    RECOVERY_BATCH_FAILED = "recovery_batch_failed"
+    RECOVERY_LOOP_DRAINED = "recovery_loop_drained"
+    RECOVERY_BATCH_DRAINED = "recovery_batch_drained"
+
+
+_H = MemoryHealth
+_EDGES: Final[Mapping[MemoryHealth, frozenset[MemoryHealth]]] = {
+    _H.HEALTHY: frozenset({_H.HEALTHY, _H.RETRY}),
+    _H.RETRY: frozenset({_H.RETRY, _H.HEALTHY, _H.DEGRADED}),
+    _H.DEGRADED: frozenset({_H.DEGRADED, _H.RECOVERING}),
+    _H.RECOVERING: frozenset({_H.RECOVERING, _H.HEALTHY, _H.DEGRADED}),
+}
+
+
+def check_edge(prior: MemoryHealth | str, new: MemoryHealth | str) -> None:
+    """Accept a change of health that may happen; blank stands for healthy.
+
+    Raises:
+        MemoryHealthError: it may not.
+    """
+    before, after = (MemoryHealth(one or MemoryHealth.HEALTHY) for one in (prior, new))
+    if after not in _EDGES[before]:
+        raise MemoryHealthError(before, after)
+
 
 _KEYS: Final = 64
 

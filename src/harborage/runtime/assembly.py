@@ -52,7 +52,7 @@ from harborage.state.storage import Storage, open_storage
 from harborage.store import LIVE, RunQuery
 from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
-from harborage.tools.builtin.names import ARTIFACT_FETCH
+from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
     from harborage.runtime.steering.controls import ControlEvent

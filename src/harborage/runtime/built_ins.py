@@ -13,14 +13,7 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError, names_of
 from harborage.tools import CatalogView, Invoker, Loading, ToolCatalog, ToolDescriptor, ToolError
 from harborage.tools.builtin import artifact_fetch, clock_now, text_echo, tool_get, tool_search
-from harborage.tools.builtin.names import (
-    ARTIFACT_FETCH,
-    CLOCK_NOW,
-    DECLARATIVE_ACTION,
-    TEXT_ECHO,
-    TOOL_GET,
-    TOOL_SEARCH,
-)
+from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION, TEXT_ECHO, TOOL_GET, TOOL_SEARCH
 
 __all__ = ["BUILT_INS", "BuiltInDeps", "RegisterFailedError", "UnknownBuiltInError", "register_built_ins"]
 

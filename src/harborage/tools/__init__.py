@@ -9,6 +9,7 @@ from harborage.exports import lazy_exports
 if TYPE_CHECKING:
     from harborage.tools.catalog import CatalogFilter as CatalogFilter
     from harborage.tools.catalog import CatalogView as CatalogView
+    from harborage.tools.catalog import MemoryToolSearch as MemoryToolSearch
     from harborage.tools.catalog import ToolCatalog as ToolCatalog
     from harborage.tools.catalog import ToolSearch as ToolSearch
     from harborage.tools.enums import ErrorClass as ErrorClass
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from harborage.tools.function import ToolOptions as ToolOptions
     from harborage.tools.function import register_function as register_function
     from harborage.tools.function import tool as tool
-    from harborage.tools.index import MemoryToolSearch as MemoryToolSearch
     from harborage.tools.invoke import BetweenAttempts as BetweenAttempts
     from harborage.tools.invoke import Invoker as Invoker
     from harborage.tools.invoke import OnAttempt as OnAttempt
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from harborage.tools.policy import EffectivePolicy as EffectivePolicy
     from harborage.tools.policy import ToolPolicy as ToolPolicy
     from harborage.tools.policy import classify as classify
-    from harborage.tools.validators import describe_tool as describe_tool
-    from harborage.tools.validators import schema_validator as schema_validator
+    from harborage.tools.schema import describe_tool as describe_tool
+    from harborage.tools.schema import schema_validator as schema_validator
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.tools.catalog": "CatalogFilter CatalogView ToolCatalog ToolSearch",
+            "harborage.tools.catalog": "CatalogFilter CatalogView MemoryToolSearch ToolCatalog ToolSearch",
             "harborage.tools.enums": "ErrorClass Loading OnUnknown SideEffect Transport ValidateMode",
             "harborage.tools.errors": (
                 "HandleUnknownError ToolCrashedError ToolDuplicateNameError ToolError ToolExampleInvalidError "
@@ -67,12 +67,11 @@ else:
                 "UnsupportedTypeError"
             ),
             "harborage.tools.function": "ToolOptions register_function tool",
-            "harborage.tools.index": "MemoryToolSearch",
             "harborage.tools.invoke": "BetweenAttempts Invoker OnAttempt run_with_policy",
             "harborage.tools.model": (
                 "CallContext Probed Tool ToolBody ToolDescriptor ToolExample ToolProbe ToolResult mime_matches"
             ),
             "harborage.tools.policy": "EffectivePolicy ToolPolicy classify",
-            "harborage.tools.validators": "describe_tool schema_validator",
+            "harborage.tools.schema": "describe_tool schema_validator",
         },
     )

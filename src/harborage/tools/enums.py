@@ -1,10 +1,25 @@
-"""The closed vocabularies of the tools room; the values are what travels on the wire."""
+"""The closed vocabularies of tools, with their wire strings, and the names of the built-in tools."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["ErrorClass", "Loading", "OnUnknown", "SideEffect", "Transport", "ValidateMode"]
+__all__ = [
+    "ARTIFACT_FETCH",
+    "BUILT_IN_TOOL_NAMES",
+    "CLOCK_NOW",
+    "DECLARATIVE_ACTION",
+    "TEXT_ECHO",
+    "TOOL_GET",
+    "TOOL_SEARCH",
+    "ErrorClass",
+    "Loading",
+    "OnUnknown",
+    "SideEffect",
+    "Transport",
+    "ValidateMode",
+]
 
 
 class Transport(StrEnum):
@@ -63,3 +78,14 @@ class ValidateMode(StrEnum):
     IN = "in"
     OUT = "out"
     NONE = ""
+
+
+ARTIFACT_FETCH: Final = "artifact_fetch"
+CLOCK_NOW: Final = "clock.now"
+DECLARATIVE_ACTION: Final = "declarative_action"
+TEXT_ECHO: Final = "text.echo"
+TOOL_GET: Final = "tool_get"
+TOOL_SEARCH: Final = "tool_search"
+
+BUILT_IN_TOOL_NAMES: Final = (ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION, TEXT_ECHO, TOOL_GET, TOOL_SEARCH)
+"""Every built-in tool, sorted."""

@@ -1,11 +1,13 @@
-"""Read a Python function as a tool: its arguments, its schemas, and where it wants the call's context.
+"""Read a Python function as a tool: its arguments, its schemas, its documentation, and its context parameter.
 
-Runs once, at registration, and refuses there what could not work later.
+Runs once, at registration, and refuses there what could not work later. A docstring is read in Google, NumPy or Sphinx
+style; one in none of these styles is all description.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable
 from functools import partial
@@ -14,14 +16,125 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import inspect as kinds
 
-from harborage.tools.arguments import REQUIRED, Argument
-from harborage.tools.docstrings import parse_docstring
+from harborage.tools.arguments import REQUIRED, Argument, Finder, unknown_field_finder
 from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.model import CallContext, ToolResult
 from harborage.tools.schema import SchemaBuilder, default_of, object_schema, optional_part, type_info
-from harborage.tools.strict import Finder, unknown_field_finder
 
-__all__ = ["Signature", "read_signature"]
+__all__ = [
+    "Docstring",
+    "Signature",
+    "parse_docstring",
+    "read_signature",
+]
+
+_PARAMETER_HEADINGS = frozenset({"args", "arguments", "params", "parameters", "other parameters", "keyword args"})
+_OTHER_HEADINGS = frozenset({"returns", "return", "yields", "yield", "raises", "raise", "attributes", "warns"})
+_GOOGLE_HEADING = re.compile(r"^([A-Za-z ]+):$")
+_GOOGLE_ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_NUMPY_ENTRY = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+_SPHINX_FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*))?:\s*(.*)$")
+
+
+class Docstring(msgspec.Struct, frozen=True):
+    """The description, and the meaning of each parameter that is documented, each as one line of text."""
+
+    description: str = ""
+    parameters: dict[str, str] = {}
+
+
+def parse_docstring(text: str | None) -> Docstring:
+    """What `text` says of the function and of its parameters; the sections on results and errors are left out."""
+    lines = inspect.cleandoc(text or "").splitlines()
+    start = next((at for at in range(len(lines)) if _opens_section(lines, at)), len(lines))
+    parameters: dict[str, str] = {}
+    at = start
+    while at < len(lines):
+        at = _read_section(lines, at, parameters)
+    return Docstring("\n".join(lines[:start]).strip(), parameters)
+
+
+def _opens_section(lines: list[str], at: int) -> bool:
+    return bool(_SPHINX_FIELD.match(lines[at])) or _heading(lines, at) in _PARAMETER_HEADINGS | _OTHER_HEADINGS
+
+
+def _heading(lines: list[str], at: int) -> str:
+    """The section name that begins here, lower-cased, or nothing."""
+    if _is_underlined(lines, at):
+        return lines[at].strip().lower()
+    google = _GOOGLE_HEADING.match(lines[at])
+    return google.group(1).lower() if google else ""
+
+
+def _is_underlined(lines: list[str], at: int) -> bool:
+    return bool(lines[at].strip()) and at + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[at + 1]) is not None
+
+
+def _read_section(lines: list[str], at: int, parameters: dict[str, str]) -> int:
+    """Read the section that begins at line `at` into `parameters`; the line where the next one may begin."""
+    sphinx = _SPHINX_FIELD.match(lines[at])
+    end = at + 1
+    while end < len(lines) and not _opens_section(lines, end):
+        end += 1
+    body = lines[at + 1 : end]
+    if sphinx:
+        if sphinx.group(1) in ("param", "parameter", "arg", "argument", "key", "keyword") and sphinx.group(2):
+            name = sphinx.group(2).split()[-1].lstrip("*")
+            parameters[name] = _one_line([sphinx.group(3), *_until_unindented(body)])
+    elif _heading(lines, at) in _PARAMETER_HEADINGS:
+        is_numpy = _is_underlined(lines, at)
+        parameters.update(_numpy_entries(body[1:]) if is_numpy else _google_entries(body))
+    return end
+
+
+def _google_entries(body: list[str]) -> dict[str, str]:
+    """`name (type): meaning`, all at one indent; what is indented deeper goes on with the meaning."""
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    indent = next((_indent(line) for line in body if line.strip()), 0)
+    for line in body:
+        if line.strip() and _indent(line) < max(indent, 1):
+            break  # free text after the section
+        entry = _GOOGLE_ENTRY.match(line.strip()) if _indent(line) == indent else None
+        if entry:
+            current = found.setdefault(entry.group(1), [])
+            current.append(entry.group(2))
+        elif current is not None:
+            current.append(line)
+    return {name: _one_line(text) for name, text in found.items()}
+
+
+def _numpy_entries(body: list[str]) -> dict[str, str]:
+    """`name : type` without indent, its meaning indented below; one entry may name several parameters."""
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in body:
+        entry = _NUMPY_ENTRY.match(line) if line.strip() and not _indent(line) else None
+        if entry:
+            names = [name.strip().lstrip("*") for name in entry.group(1).split(",")]
+            found.update({name: [] for name in names})
+            continue
+        for name in names:
+            found[name].append(line)
+    return {name: _one_line(text) for name, text in found.items()}
+
+
+def _until_unindented(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        if line.strip() and not _indent(line):
+            break
+        kept.append(line)
+    return kept
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _one_line(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -28,7 +28,7 @@ from harborage.tools import (
     ToolResult,
     tool,
 )
-from harborage.tools.builtin.names import DECLARATIVE_ACTION as LISTED_NAME
+from harborage.tools.enums import DECLARATIVE_ACTION as LISTED_NAME
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.standard import FileLimits, FileRefusedError, PathRefusedError, file_tools
-from harborage.tools.standard import rooted as rooted_module
-from harborage.tools.standard.rooted import may_hold_secrets, parts_of
+from harborage.tools.standard import root as root_module
+from harborage.tools.standard.root import may_hold_secrets, parts_of
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -127,7 +127,7 @@ class TestPaths:
 
     def test_a_system_without_folder_handles_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where paths cannot be opened step by step, there are no file tools rather than unsafe ones."""
-        monkeypatch.setattr(rooted_module.os, "supports_dir_fd", set())
+        monkeypatch.setattr(root_module.os, "supports_dir_fd", set())
         with pytest.raises(PathRefusedError, match="folder handles"):
             file_tools(tmp_path)
 
@@ -172,7 +172,7 @@ class TestLinksAndDevices:
     ) -> None:
         """Between looking at a file and opening it, the file is swapped for a link: the open itself refuses."""
         (files.root / "a.txt").write_text("a")
-        looked = rooted_module._require_regular
+        looked = root_module._require_regular
 
         def swap(found: os.stat_result, path: str) -> None:
             looked(found, path)
@@ -180,7 +180,7 @@ class TestLinksAndDevices:
                 (files.root / "a.txt").unlink()
                 (files.root / "a.txt").symlink_to(files.outside / "secret.txt")
 
-        monkeypatch.setattr(rooted_module, "_require_regular", swap)
+        monkeypatch.setattr(root_module, "_require_regular", swap)
         with pytest.raises(PathRefusedError, match="link"):
             await files.read("a.txt")
 
@@ -197,7 +197,7 @@ class TestLinksAndDevices:
                 (files.root / "sub").symlink_to(files.outside)
             return opened(path, flags, *rest, **named)
 
-        monkeypatch.setattr(rooted_module.os, "open", swap)
+        monkeypatch.setattr(root_module.os, "open", swap)
         with pytest.raises(PathRefusedError, match="link"):
             await files.write("sub/new.txt", "x")
         with pytest.raises(PathRefusedError, match="link"):
@@ -402,7 +402,7 @@ class TestWriting:
         def full(_handle: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(rooted_module.os, "fsync", full)
+        monkeypatch.setattr(root_module.os, "fsync", full)
         for path in ("a.txt", "b.txt"):
             with pytest.raises(FileRefusedError, match="disk is full"):
                 await files.write(path, "new", overwrite=path == "a.txt")

@@ -79,8 +79,8 @@ from harborage.tools import (
     ToolResult,
     run_with_policy,
 )
-from harborage.tools.builtin.artifacts import MAX_FETCH_BYTES
-from harborage.tools.builtin.names import ARTIFACT_FETCH
+from harborage.tools.builtin import MAX_FETCH_BYTES
+from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore

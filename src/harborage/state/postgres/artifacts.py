@@ -17,12 +17,12 @@ from harborage.artifacts import (
     ChangeCounts,
     StoreClosedError,
 )
-from harborage.artifacts.digest import sha256_of
 from harborage.artifacts.values import (
     candidate_ids,
     describe,
     plain_source,
     require_scope,
+    sha256_of,
     sort_key,
 )
 from harborage.state.postgres.database import PACKAGE, Database

@@ -9,8 +9,7 @@ from __future__ import annotations
 from os import PathLike
 
 from harborage.tools.model import ToolDescriptor
-from harborage.tools.standard.calculator import calculator
-from harborage.tools.standard.clock import clock
+from harborage.tools.standard.basic import calculator, clock
 from harborage.tools.standard.errors import (
     AddressRefusedError,
     ExpressionRefusedError,
@@ -20,7 +19,7 @@ from harborage.tools.standard.errors import (
     StandardToolError,
 )
 from harborage.tools.standard.files import FileLimits, file_tools
-from harborage.tools.standard.rooted import may_hold_secrets
+from harborage.tools.standard.root import may_hold_secrets
 from harborage.tools.standard.web import WebLimits, http_get
 
 __all__ = [

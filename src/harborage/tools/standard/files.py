@@ -18,8 +18,8 @@ from harborage.tools.function import tool
 from harborage.tools.model import ToolDescriptor
 from harborage.tools.policy import ToolPolicy
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
-from harborage.tools.standard.rooted import Entry, Root, entries, may_hold_secrets
-from harborage.tools.windows import text_window
+from harborage.tools.standard.root import Entry, Root, entries, may_hold_secrets
+from harborage.tools.text import text_window
 
 __all__ = ["FileLimits", "file_tools"]
 

@@ -23,8 +23,8 @@ from harborage.tools.model import ToolDescriptor
 from harborage.tools.policy import ToolPolicy
 from harborage.tools.standard.addresses import is_literal, refused_address, refused_host
 from harborage.tools.standard.errors import AddressRefusedError, FetchFailedError
-from harborage.tools.standard.readable import readable
-from harborage.tools.windows import is_text_type, trimmed
+from harborage.tools.standard.html_text import readable
+from harborage.tools.text import is_text_type, trimmed
 
 if TYPE_CHECKING:
     import httpx2

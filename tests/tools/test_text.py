@@ -1,11 +1,11 @@
-"""Ranges of texts that never cut a character, and which bytes are text."""
+"""Ranges of texts that never cut a character."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.windows import character_start, is_text, text_window, trimmed
+from harborage.tools.text import character_start, is_text, text_window, trimmed
 from tests.kit.tables import each_row
 
 

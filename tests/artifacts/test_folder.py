@@ -1,4 +1,4 @@
-"""Names become path components that never meet, never climb and always fit."""
+"""Where artifacts lie below the store's folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harborage.artifacts import ArtifactScope, UnsafePathError
-from harborage.artifacts.paths import META_SUFFIX, TEMP_FOLDER, namespace_of, scope_parts, segment
+from harborage.artifacts.folder import META_SUFFIX, TEMP_FOLDER, namespace_of, scope_parts, segment
 from tests.kit.tables import each_row
 
 names = st.one_of(

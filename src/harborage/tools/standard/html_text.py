@@ -14,7 +14,10 @@ from urllib.parse import urljoin
 
 import msgspec
 
-__all__ = ["Page", "readable"]
+__all__ = [
+    "Page",
+    "readable",
+]
 
 _TAG: Final = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9-]*)")
 _HREF: Final = re.compile(r"""\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)

@@ -1,11 +1,11 @@
-"""HTML as text: what is kept, what is dropped, and that no page takes long."""
+"""HTML becomes text to read."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.standard.readable import readable
+from harborage.tools.standard.html_text import readable
 from tests.kit.tables import each_row
 
 BASE = "https://example.com/docs/page.html"

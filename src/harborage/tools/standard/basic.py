@@ -1,6 +1,7 @@
-"""A calculator: arithmetic written as in Python, walked as a tree of a few known kinds of node. Nothing is executed.
+"""The calculator and the clock.
 
-Every operation is bounded before it is made, so no expression takes noticeable time or memory.
+The calculator takes arithmetic written as in Python and walks it as a tree of a few known kinds of node. Nothing is
+executed, and every operation is bounded before it is made, so no expression takes noticeable time or memory.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ import ast
 import math
 import operator
 from collections.abc import Callable
+from datetime import UTC, tzinfo
 from typing import Final, TypeAlias, TypedDict
 
 from harborage.tools.enums import SideEffect
 from harborage.tools.function import tool
-from harborage.tools.model import ToolDescriptor
-from harborage.tools.standard.errors import ExpressionRefusedError
+from harborage.tools.model import CallContext, ToolDescriptor
+from harborage.tools.standard.errors import ExpressionRefusedError, StandardToolError
 
-__all__ = ["Calculation", "calculate", "calculator"]
+__all__ = [
+    "Calculation",
+    "LocalTime",
+    "calculate",
+    "calculator",
+    "clock",
+]
 
 Number: TypeAlias = int | float
 
@@ -196,3 +204,51 @@ _FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
     "sum": _sum,
     "tan": math.tan,
 }
+
+
+_MAX_NAME_CHARS = 64
+
+
+class LocalTime(TypedDict):
+    """A moment in a time zone."""
+
+    time: str
+    weekday: str
+    timezone: str
+    utc_offset: str
+
+
+def clock() -> ToolDescriptor:
+    """The tool that tells the time of the call's clock."""
+
+    async def tell(call: CallContext, timezone: str = "UTC") -> LocalTime:
+        """Tell the current date, time and day of the week.
+
+        Args:
+            timezone: an IANA name such as Europe/Vienna
+        """
+        now = call.clock.now().astimezone(_zone(timezone))
+        offset = now.strftime("%z")
+        return LocalTime(
+            time=now.isoformat(timespec="seconds"),
+            weekday=now.strftime("%A"),
+            timezone=timezone,
+            utc_offset=f"{offset[:3]}:{offset[3:5]}",
+        )
+
+    return tool(tell, name="clock", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
+
+
+def _zone(name: str) -> tzinfo:
+    if name.upper() == "UTC":
+        return UTC
+    # Costs a few milliseconds, and most clocks are asked for UTC.
+    from zoneinfo import ZoneInfo
+
+    try:
+        if len(name) > _MAX_NAME_CHARS:
+            raise ValueError("too long")
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError) as error:
+        shown = name[:_MAX_NAME_CHARS]
+        raise StandardToolError(f"there is no time zone {shown!r}; use an IANA name such as Europe/Vienna") from error

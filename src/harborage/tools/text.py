@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Window", "character_start", "is_text", "is_text_type", "text_window", "trimmed"]
+__all__ = [
+    "Window",
+    "character_start",
+    "is_text",
+    "is_text_type",
+    "text_window",
+    "trimmed",
+]
 
 _TEXT_TYPES = frozenset(
     {

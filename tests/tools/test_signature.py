@@ -1,11 +1,11 @@
-"""What a docstring says of a function and its parameters, in three styles."""
+"""Reading a function's docstring."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.docstrings import Docstring, parse_docstring
+from harborage.tools.signature import Docstring, parse_docstring
 from tests.kit.tables import each_row
 
 GOOGLE = """Find flights.

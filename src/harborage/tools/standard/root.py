@@ -20,7 +20,13 @@ import msgspec
 
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
 
-__all__ = ["Entry", "Root", "entries", "may_hold_secrets", "parts_of"]
+__all__ = [
+    "Entry",
+    "Root",
+    "entries",
+    "may_hold_secrets",
+    "parts_of",
+]
 
 _MAX_PATH_CHARS = 1024
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
