@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 
@@ -12,6 +13,17 @@ _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 def new_id() -> str:
     """A fresh ULID. Ids made in one process sort in the order they were made, to the millisecond."""
     return ulid(*_time_and_chance())
+
+
+def named_id(*parts: str) -> str:
+    """The id that stands for these parts, in this order: always the same, and another for any others."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big"))  # so that no two lists of parts run together into the same bytes
+        digest.update(data)
+    found = digest.digest()
+    return ulid(int.from_bytes(found[:6]), found[6:16])
 
 
 def ulid(at_ms: int, chance: bytes) -> str:

@@ -159,8 +159,8 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
         assert "bring back a copy that is whole" in told, what
 
 
-async def test_a_pause_that_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
-    """One whose record was deleted, or cannot be read, and a part of the list that cannot."""
+async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path) -> None:
+    """Whatever of it is damaged: what it asks, how it stands, or when it ends."""
     whole = tmp_path / "whole.db"
     async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
         run = await runtime.start("child", who=WHO.identity)
@@ -168,19 +168,15 @@ async def test_a_pause_that_is_gone_is_named_with_its_run(tmp_path: Path) -> Non
             await settle()
         await runtime.aclose()
     assert all(one.is_well for one in await check_storage(str(whole), whole))
-    for sql, named in (
-        ("DELETE FROM harborage_records WHERE kind LIKE 'pauseresume.checkpoint%'", f"run {run.id}: its pause "),
-        ("UPDATE harborage_records SET data = x'00' WHERE kind LIKE 'pauseresume.checkpoint%'", f"run {run.id}: "),
-        ("UPDATE harborage_records SET data = x'00' WHERE kind LIKE 'pauseresume.index%'", "its list of open pauses"),
-    ):
+    for damage in ("data = x'00'", "status = 'postponed'", "deadline = -1", "reason = 'bored'"):
         path = tmp_path / "damaged.db"
         shutil.copyfile(whole, path)
         connection = apsw.Connection(str(path))
-        connection.execute(sql)
-        assert connection.changes() > 0, sql
+        connection.execute(f"UPDATE harborage_pauses SET {damage}")
+        assert connection.changes() > 0, damage
         connection.close()
         (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
-        assert named in flawed.told, flawed.told
+        assert f"run {run.id}: " in flawed.told, flawed.told
 
 
 async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
@@ -207,7 +203,6 @@ KINDS = {
     "task.lifecycle": "session s, task ",
     "session.lifecycle": "session s: ",
     "session.catalog/0": "tenant t, user u: the list of sessions",
-    "pauseresume.index%": "its list of open pauses cannot be read",
 }
 """Records that may be damaged, and how doctor names each."""
 
@@ -222,7 +217,7 @@ class Hangs:
 
 
 async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: Path) -> None:
-    """Of tasks, sessions and pauses; what waits beside it is listed all the same."""
+    """Of tasks and sessions; what waits beside it is listed all the same."""
     whole = tmp_path / "whole.db"
     async with await open_storage(str(whole)) as storage, Runtime(planner=Hangs(), storage=storage) as runtime:
         run = await runtime.start("parent", who=WHO.identity)

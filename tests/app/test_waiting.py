@@ -149,6 +149,9 @@ class Counted:
         self.read += len(found.rows)
         return found
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
 
 async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock: FakeClock) -> None:
     """However many runs have ended: only those are read that go on, and those that something which waits names."""
@@ -166,11 +169,11 @@ async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock:
 async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: FakeClock) -> None:
     """Nobody answers in vain."""
     await kept(storage, "r", Change(status=Status.FAILED))
-    pauses = Coordinator(store=storage.state, clock=clock)
+    pauses = Coordinator(store=storage.store, clock=clock)
     pause = await pauses.request(PauseRequest(identity=ME.with_run("r"), reason=PauseReason.AWAIT_INPUT))
     (settled,) = await settle_orphans(storage, clock=clock)
     assert (settled.wait.id, settled.done) == (pause.token, "rejected")
-    assert (await Coordinator(store=storage.state).status(pause.token, who=ME)).decision is PauseDecision.REJECT
+    assert (await Coordinator(store=storage.store).status(pause.token, who=ME)).decision is PauseDecision.REJECT
     assert await settle_orphans(storage, clock=clock) == []
 
 
@@ -183,7 +186,7 @@ async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(stora
         deadline=clock.now() + timedelta(minutes=1),
         default=PauseDecision.APPROVE,
     )
-    pause = await Coordinator(store=storage.state, clock=clock).request(request)
+    pause = await Coordinator(store=storage.store, clock=clock).request(request)
     assert await settle_orphans(storage, clock=clock) == []
     clock.advance(60)
     (overdue,) = [wait for wait in await waiting(storage, clock=clock) if wait.kind is WaitKind.PAUSE]

@@ -101,6 +101,8 @@ PUT_TOGETHER = frozenset(
         # A storage puts the store of record beside the others, and its file and threads serve those, too.
         *((f"harborage.state.{one}", f"harborage.store.{one}") for one in ("postgres", "sqlite")),
         ("harborage.state.memory_storage", "harborage.store.memory"),
+        # A loop that is embedded without a storage keeps its pauses in memory.
+        ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
         *(
             ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
             for part in ("connection", "database", "stations")

@@ -158,7 +158,7 @@ def test_of_two_answers_the_second_is_told_so(project: Path, typed: Typed) -> No
         assert 'publish(title="it") was already answered' in err
     assert carried_on(project, run_id) == (Status.COMPLETE, "published it")
     code, _, err = typed("reject", token)
-    assert (code, "was already answered: approve at " in err) == (1, True)
+    assert (code, "was already answered: approve by me at " in err) == (1, True)
 
 
 def test_an_approval_can_change_the_arguments(project: Path, typed: Typed) -> None:

@@ -31,7 +31,7 @@ def orphan(folder: Path) -> str:
                 run = await runtime.start("go", who=ME)
                 await run.result()
             bus = DurableEventBus(storage.store)
-            pauses = Coordinator(bus=bus, store=storage.state)
+            pauses = Coordinator(bus=bus, store=storage.store)
             wanted = PauseRequest(identity=run.who, reason=PauseReason.APPROVAL_REQUIRED, payload={"tool": "publish"})
             pause = await pauses.request(wanted)
             await bus.aclose()
@@ -47,7 +47,7 @@ def decision(folder: Path, token: str) -> PauseDecision | None:
     async def look() -> PauseDecision | None:
         async with await open_storage(f"sqlite:{folder / '.harborage' / 'harborage.db'}") as storage:
             bus = DurableEventBus(storage.store)
-            pause = await Coordinator(bus=bus, store=storage.state).status(token, who=ME)
+            pause = await Coordinator(bus=bus, store=storage.store).status(token, who=ME)
             await bus.aclose()
             return pause.decision
 

@@ -79,6 +79,10 @@ PAUSES = (
     PauseQuery(tenant=ME.tenant_id, user=ME.user_id),
     PauseQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id, run_ids=("r10",)),
     PauseQuery(tenant=ME.tenant_id, statuses=(PauseStatus.OPEN,)),
+    PauseQuery(tenant=ME.tenant_id, session=ME.session_id, statuses=(PauseStatus.OPEN,)),
+    PauseQuery(statuses=(PauseStatus.OPEN,)),
+    PauseQuery(due=2_000_000),
+    PauseQuery(due=2_000_000, tokens=("p1",)),
     PauseQuery(tenant=ME.tenant_id, reasons=("await_input",), since=1, until=2_000_000),
     PauseQuery(statuses=(PauseStatus.OPEN, PauseStatus.APPROVED), after=(1_000_000, 1_000)),
 )
@@ -116,6 +120,8 @@ async def _read(store: Store) -> None:
     await store.unread("one")
     for pauses in PAUSES:
         await store.pauses(pauses)
+        if pauses.after is None:
+            await store.count_pauses(pauses)
     for events in EVENTS:
         await store.events(events)
     for sessions in SESSIONS:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,7 @@ from harborage import (
 from harborage.planner import CallParallel
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.options import RuntimeOptions
-from harborage.runtime.pauses import Pause
-from harborage.runtime.pauses.checkpoints import Checkpoints
+from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.run import Run
 from harborage.tools import OnUnknown, ToolDescriptor, ToolPolicy
 
@@ -91,16 +91,17 @@ async def controls_of(run: Run) -> list[tuple[str, str, str]]:
 def began(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Lets the process take its time over what follows an answer: the call begins meanwhile, if anything lets it."""
     began = asyncio.Event()
-    retire = Checkpoints.retire
+    resume = Coordinator.resume
 
-    async def late(self: Checkpoints, settled: Pause) -> None:
+    async def late(self: Coordinator, *args: Any, **options: Any) -> Pause:
+        settled = await resume(self, *args, **options)
         for _ in range(5000):
             if began.is_set():
                 break
             await asyncio.sleep(0)
-        await retire(self, settled)
+        return settled
 
-    monkeypatch.setattr(Checkpoints, "retire", late)
+    monkeypatch.setattr(Coordinator, "resume", late)
     return began
 
 

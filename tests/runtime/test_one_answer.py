@@ -154,7 +154,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
             storage = await opened.enter_async_context(await open_storage(f"sqlite:{tmp_path / 'runs.db'}"))
             bus = DurableEventBus(storage.store)
             opened.push_async_callback(bus.aclose)
-            pauses = Coordinator(bus=bus, store=storage.state)
+            pauses = Coordinator(bus=bus, store=storage.store)
             engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
             opened.push_async_callback(engine.aclose)
             return Run(run.who, engine, bus, pauses)

@@ -98,7 +98,7 @@ async def test_a_pause_takes_its_default_although_nobody_carries_its_run(house: 
     async with house.runtime(script, agent="b") as other:
 
         async def settled() -> bool:
-            return not (await other.pauses.status(pause.token, who=ME, fresh=True)).is_paused
+            return not (await other.pauses.status(pause.token, who=ME)).is_paused
 
         await house.until(settled)
         assert (await other.pauses.status(pause.token, who=ME)).decision is PauseDecision.TIMEOUT

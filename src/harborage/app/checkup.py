@@ -21,7 +21,7 @@ from harborage.events.stored import decode_event
 from harborage.runtime.durable import ControlUnreadableError, RunRequest
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import JournalCorruptError, Started, decode_entry
-from harborage.runtime.pauses.checkpoints import Checkpoints
+from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.sessions.rows import Rows
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
@@ -103,7 +103,7 @@ async def _records(storage: Storage) -> list[Finding]:
             flaws.append(str(error))
     flaws += [flaw for who in sessions for flaw in await _event_flaws(storage, who)]
     flaws += [*await _task_flaws(storage), *await _session_flaws(storage)]
-    flaws += await _tried(flaws, "the list of pauses", Checkpoints(storage.state).flaws()) or []
+    flaws += await _tried(flaws, "the list of pauses", Coordinator(store=storage.store).flaws()) or []
     return _flawed(flaws)
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import DurableEventBus
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.survey import Places, Settled, settle, survey
-from harborage.runtime.task_ends import wake_run
 from harborage.runtime.waits import Party, Wait, WaitKind
 from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.tasks import InProcessTaskRegistry
@@ -65,7 +63,7 @@ async def _places(storage: Storage, clock: Timers, policy: SessionPolicy) -> Asy
     try:
         yield Places(
             store=storage.store,
-            pauses=Coordinator(bus=bus, store=storage.state, clock=clock, on_settled=partial(wake_run, storage.store)),
+            pauses=Coordinator(bus=bus, store=storage.store, clock=clock),
             tasks=tasks,
             sessions=sessions,
             clock=clock,

@@ -25,7 +25,14 @@ from harborage.events import DurableEventBus
 from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import RunUnknownError, all_runs, find_run
-from harborage.runtime.pauses import Coordinator, Pause, PauseDecision
+from harborage.runtime.pauses import (
+    MAX_PAGE_SIZE,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseFilter,
+    PauseNotFoundError,
+)
 from harborage.runtime.run import Run
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery, RunRow
@@ -141,7 +148,7 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
         """The question once it is settled; None when that does not happen within two seconds."""
         ends_at = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
         while True:
-            now = await self.pauses.status(question.token, who=question.identity, fresh=True)
+            now = await self.pauses.status(question.token, who=question.identity)
             if not now.is_paused:
                 return now
             if not self.record.owner or SYSTEM_CLOCK.monotonic() >= ends_at:
@@ -160,7 +167,7 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
     async with kept_runs(url, writes=True) as storage:
         await free_orphans(storage)
         bus = DurableEventBus(storage.store)
-        pauses = Coordinator(bus=bus, store=storage.state)
+        pauses = Coordinator(bus=bus, store=storage.store)
         engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
         try:
             record, questions = await _named(storage, wanted, pauses, url)
@@ -173,39 +180,41 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
             await bus.aclose()
 
 
-async def _check_open(pauses: Coordinator, token: str) -> None:
-    """Accept a word that is no token of a question which was answered before.
-
-    Raises:
-        AnsweredAlreadyError: it is.
-    """
-    try:
-        settled = await pauses.status(token)
-    except HarborageError:
-        return
-    raise AnsweredAlreadyError(_already(settled))
-
-
 def _already(settled: Pause) -> str:
-    at = "" if settled.resumed_at is None else f" at {settled.resumed_at:%H:%M:%S} UTC"
-    return f"{asked(settled)} was already answered: {settled.decision}{at}"
+    at = "" if settled.resumed_at is None else f" at {settled.resumed_at:%Y-%m-%d %H:%M:%S} UTC"
+    by = f" by {printable(settled.settled_by, keep='')}" if settled.settled_by else ""
+    return f"{asked(settled)} was already answered: {settled.decision}{by}{at}"
 
 
-async def _named(storage: Storage, wanted: str, coordinator: Coordinator, url: str) -> tuple[RunRow, list[Pause]]:
-    pauses = await coordinator.every_open()
-    by_token = [one for one in pauses if wanted and one.token == wanted]
-    if by_token:
-        return await find_run(storage.store, by_token[0].identity.run_id, where=url), by_token
+async def _named(storage: Storage, wanted: str, pauses: Coordinator, url: str) -> tuple[RunRow, list[Pause]]:
+    question = await _question(pauses, wanted)
+    if question is not None:
+        return await find_run(storage.store, question.identity.run_id, where=url), [question]
     try:
         record = await find_open(storage.store, wanted, where=url)
     except RunUnknownError:
-        begins = [one for one in pauses if wanted and one.token.upper().startswith(wanted.upper())]
+        begins = [one for one in await pauses.every_open() if wanted and one.token.upper().startswith(wanted.upper())]
         if len(begins) != 1:
-            await _check_open(coordinator, wanted)
             raise
         return await find_run(storage.store, begins[0].identity.run_id, where=url), begins
-    family = await _family(storage, record)
-    return record, [one for one in pauses if one.identity.run_id in family and not is_held(one)]
+    theirs = PauseFilter(runs=tuple(await _family(storage, record)))
+    found = (await pauses.list(theirs, page_size=MAX_PAGE_SIZE, who=record.quadruple)).rows
+    return record, [one for one in reversed(found) if not is_held(one)]
+
+
+async def _question(pauses: Coordinator, token: str) -> Pause | None:
+    """The open question with this token; None when it is no token.
+
+    Raises:
+        AnsweredAlreadyError: it was answered before.
+    """
+    try:
+        found = await pauses.status(token)
+    except PauseNotFoundError:
+        return None
+    if not found.is_paused:
+        raise AnsweredAlreadyError(_already(found))
+    return found
 
 
 async def _family(storage: Storage, record: RunRow) -> set[str]:

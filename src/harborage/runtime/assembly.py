@@ -44,7 +44,6 @@ from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.runtime.survey import KeptTasks, Places
-from harborage.runtime.task_ends import wake_run
 from harborage.runtime.upkeep import Upkeep
 from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
@@ -159,9 +158,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     if isinstance(mind.planner, RegistryAware):
         mind.planner.attach_registry(tasks)
         closers.append(partial(_detach, mind.planner))
-    wake = None if storage is None else partial(wake_run, storage.store)
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
-    pauses = Coordinator(bus=bus, store=state, handles=handles, clock=clock, on_settled=wake)
+    store = None if storage is None else storage.store
+    pauses = Coordinator(bus=bus, store=store, handles=handles, clock=clock)
     gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
     _register_built_ins(setup, catalog, mind, artifacts, gates)
     gates.check_names()

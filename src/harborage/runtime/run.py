@@ -209,12 +209,12 @@ class Run:
             check_scope(type, self.scope, self.who.tenant_id, self.who)
             if not token:
                 return await self._only_pause(type)
-            pause = await self._pauses.status(token, who=self.who, fresh=True)
+            pause = await self._pauses.status(token, who=self.who)
             if pause.identity != self.who:
                 raise PauseNotFoundError(token)
             if not pause.is_paused:
                 await self._check_going_on()
-                raise AlreadyResumedError(token, str(pause.decision or ""))
+                raise AlreadyResumedError.of(pause)
         except (SteeringError, PauseError) as error:
             await emit_rejection(self._bus, self.who, type, self.scope, error)
             raise

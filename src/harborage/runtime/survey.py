@@ -18,13 +18,7 @@ from harborage.clock import Clock
 from harborage.errors import HarborageError
 from harborage.runtime.durable import RunPhase
 from harborage.runtime.engines.reader import RunReader, phase_of
-from harborage.runtime.pauses import (
-    AlreadyResumedError,
-    Coordinator,
-    Pause,
-    PauseDecision,
-    PauseNotFoundError,
-)
+from harborage.runtime.pauses import Coordinator, Pause, PauseNotFoundError
 from harborage.runtime.waits import Wait, WaitKind, circles, of_group, of_pause, of_run, of_session, of_task
 from harborage.sessions import SessionRegistry
 from harborage.state.errors import DatabaseError
@@ -173,12 +167,10 @@ async def _withdraw(places: Places, wait: Wait) -> str:
     row = await _row(places.store, wait.who.run_id)
     if row is not None and not row.status.is_final:
         return ""
-    payload = {"rejected": True, "reason": "run ended"}
     try:
-        await places.pauses.resume(wait.id, PauseDecision.REJECT, payload, who=wait.who)
-    except (AlreadyResumedError, PauseNotFoundError):
+        return "rejected" if await places.pauses.withdraw(wait.id, who=wait.who) else ""
+    except PauseNotFoundError:
         return ""
-    return "rejected"
 
 
 async def _end_task(places: Places, wait: Wait) -> str:

@@ -1,4 +1,4 @@
-"""What follows for runs and sessions when a task ends, a pause is settled, or the runtime closes meanwhile."""
+"""What follows for runs and sessions when a task ends, or the runtime closes meanwhile."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from harborage.tasks import NotFoundError, Task, TaskFailure, TaskRegistry, Task
 
 if TYPE_CHECKING:
     from harborage.runtime.assembly import Assembly
-    from harborage.runtime.pauses import Pause
     from harborage.state.storage import Storage
-    from harborage.store import Store
 
-__all__ = ["abandon", "cancel_run", "see_again", "wake_parent", "wake_run"]
+__all__ = ["abandon", "cancel_run", "see_again", "wake_parent"]
 
 
 async def cancel_run(parts: Assembly, task: Task) -> None:
@@ -34,12 +32,6 @@ async def wake_parent(storage: Storage, task: Task) -> None:
     """Let a run go on that may wait for a task without a run, and is not in memory; the end of a run is told by it."""
     if task.parent_task_id and not (await storage.store.runs(RunQuery(run_ids=(task.id,), limit=1))).rows:
         await storage.store.commit(Commit(wakes=(task.parent_task_id,)))
-
-
-async def wake_run(store: Store, settled: Pause) -> None:
-    """Let the run of a settled pause go on: whoever carried it may have let it leave memory, or be another process."""
-    if settled.identity.run_id:
-        await store.commit(Commit(wakes=(settled.identity.run_id,)))
 
 
 async def see_again(parts: Assembly, task: Task) -> None:

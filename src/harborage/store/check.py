@@ -169,7 +169,7 @@ def _pauses(pauses: Sequence[PauseRow], runs: Mapping[str, RunRow]) -> Iterator[
         if is_open == (pause.settled_at is not None):
             says = f"it is {pause.status}, and was settled at {pause.settled_at}"
             yield Disagreement("pause_settled", pause.token, says)
-        if is_open and pause.run_id not in runs:
+        if is_open and pause.run_id and pause.run_id not in runs:
             yield Disagreement("pause_of_nobody", pause.token, f"there is no run {pause.run_id} to be answered")
 
 

@@ -142,7 +142,10 @@ class ChangeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class NewPause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pause to open; one with this token is left as it is. `data` is the question."""
+    """A pause to open; one with this token is left as it is. `data` is the question.
+
+    `at` is when it was asked, and the moment of the commit where that is 0.
+    """
 
     token: str
     run_id: str
@@ -150,15 +153,20 @@ class NewPause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     deadline: int | None = None
     data: bytes = b""
+    at: int = 0
 
 
 class SettlePause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to a pause, true only while it is open; it wakes the pause's run."""
+    """The answer to a pause, true only while it is open; it wakes the pause's run.
+
+    `at` is when it was given, and the moment of the commit where that is 0.
+    """
 
     token: str
     status: PauseStatus
     by: str = ""
     answer: bytes = b""
+    at: int = 0
 
 
 class SendControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -222,13 +230,14 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     """What a store made of a commit.
 
     `first` is the sequence number of its first event, `place` the place of that event in its session; 0 without events.
-    `sent` says of each control whether it is new. `taken` are the leases that `take` brought. `is_again` says that the
-    very same commit was applied before, so that nothing was written this time.
+    `sent` says of each control, `opened` of each pause, whether it is new. `taken` are the leases that `take` brought.
+    `is_again` says that the very same commit was applied before, so that nothing was written this time.
     """
 
     first: int = 0
     place: int = 0
     sent: tuple[bool, ...] = ()
+    opened: tuple[bool, ...] = ()
     taken: tuple[Lease, ...] = ()
     is_again: bool = False
 

@@ -145,6 +145,10 @@ class Views(Protocol):
         """The pauses of a query."""
         ...
 
+    async def count_pauses(self, query: PauseQuery) -> int:
+        """How many pauses a query finds, whatever its page."""
+        ...
+
     async def events(self, query: EventQuery) -> list[EventRow]:
         """The events of a query."""
         ...

@@ -67,7 +67,10 @@ class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PauseQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which pauses, newest first. `since` and `until` bound when they were opened, both included."""
+    """Which pauses, newest first. `since` and `until` bound when they were opened, both included.
+
+    `due` finds the open ones whose deadline is then or earlier.
+    """
 
     tenant: str = ""
     user: str = ""
@@ -78,6 +81,7 @@ class PauseQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
+    due: int | None = None
     after: tuple[int, int] | None = None
     limit: int = 100
 

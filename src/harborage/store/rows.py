@@ -177,7 +177,10 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that waits for an answer. `data` is the question; `answer` and who gave it are there once settled."""
+    """Something that waits for an answer. `data` is the question; `answer` and who gave it are there once settled.
+
+    A row that cannot be read is shown as far as it can, as one that `is_damaged`.
+    """
 
     number: int
     token: str
@@ -191,6 +194,7 @@ class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settled_by: str = ""
     data: bytes = b""
     answer: bytes = b""
+    is_damaged: bool = False
 
 
 class ControlRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -196,7 +196,7 @@ async def _pause(tenants: Tenants, me: Identity) -> Any:
 
 
 async def _status(tenants: Tenants, me: Identity) -> Any:
-    return await tenants.runtime.pauses.status(tenants.any_id("pause"), who=me, fresh=tenants.luck.random() < 0.5)
+    return await tenants.runtime.pauses.status(tenants.any_id("pause"), who=me)
 
 
 async def _answer(tenants: Tenants, me: Identity) -> Any:

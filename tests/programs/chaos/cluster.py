@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -23,7 +22,6 @@ from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import all_runs
 from harborage.runtime.pauses import Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.task_ends import wake_run
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, Commit, RunQuery, RunRow
 from tests.programs.chaos.databases import Database, open_at
@@ -144,7 +142,7 @@ class Cluster:
         clock = MovedClock(self._moved_s)
         storage = self.storage = await open_at(self.database, clock)
         self.now = clock.now
-        self.pauses = Coordinator(store=storage.state, on_settled=partial(wake_run, storage.store), clock=clock)
+        self.pauses = Coordinator(store=storage.store, clock=clock)
         sending = cast("Store", _Sending(storage.store, self.sent))
         self.desk = StoredEngine(sending, self.pauses, answers=Answers(storage.state), clock=clock)
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -33,7 +32,6 @@ from harborage.runtime.pauses import (
     PauseReason,
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.task_ends import wake_run
 from harborage.store import RunQuery, RunRow
 from harborage.testing.simulation.checks import Seen
 from harborage.testing.simulation.loop import StuckError
@@ -79,8 +77,7 @@ class Scenario:
         self._chance = simulation.chance("town")  # the name of a stream of chances: another one is another story
         self._crew = Crew(simulation.fail)
         self._open: list[tuple[Process, Runtime]] = []
-        store = self.server.store
-        self.pauses = Coordinator(store=self.server.state, clock=simulation.clock, on_settled=partial(wake_run, store))
+        self.pauses = Coordinator(store=self.server.store, clock=simulation.clock)
         self.marks: set[str] = set()
         self.killed = 0
         self._forks_left = traits.forks

@@ -30,7 +30,7 @@ from harborage.runtime.pauses import (
     PauseState,
     ScopeMismatchError,
 )
-from harborage.state import MemoryStateStore
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 
 APPROVE, REJECT = ApprovalDecision.APPROVE, ApprovalDecision.REJECT
@@ -42,13 +42,13 @@ Answering = Callable[..., Any]
 
 
 @pytest.fixture
-def store() -> MemoryStateStore:
+def store() -> MemoryStore:
     """What outlives every process of a test."""
-    return MemoryStateStore()
+    return MemoryStore()
 
 
 @pytest.fixture
-def starting(store: MemoryStateStore, clock: FakeClock) -> Callable[[], Coordinator]:
+def starting(store: MemoryStore, clock: FakeClock) -> Callable[[], Coordinator]:
     """Makes the coordinator of another process."""
     return lambda: Coordinator(store=store, clock=clock)
 

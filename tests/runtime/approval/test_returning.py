@@ -32,7 +32,7 @@ from harborage.runtime.pauses import (
     PauseReason,
     PauseRequest,
 )
-from harborage.state import MemoryStateStore
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 
@@ -51,7 +51,7 @@ async def test_a_call_that_comes_back_waits_on_the_pause_it_had(
     gating: Gating, calling: Calling, owner: Quadruple, bus: MemoryEventBus, clock: FakeClock, waiting: Waiting
 ) -> None:
     """All processes stop, seven days pass, one starts: the call re-enters, is approved and gets its very bytes."""
-    store = MemoryStateStore()
+    store = MemoryStore()
     call = calling(key="r1/7")
     timeout = timedelta(days=30)
     async with waiting(gating(coordinator=Coordinator(store=store, clock=clock), timeout=timeout), call) as (_, token):
@@ -70,7 +70,7 @@ async def test_a_deadline_that_passed_meanwhile_decides_when_the_call_comes_back
     gating: Gating, calling: Calling, clock: FakeClock, waiting: Waiting
 ) -> None:
     """It is not asked again and does not wait."""
-    store, call = MemoryStateStore(), calling(key="r1/7")
+    store, call = MemoryStore(), calling(key="r1/7")
     async with waiting(gating(coordinator=Coordinator(store=store, clock=clock)), call):
         pass
     clock.advance(8 * 24 * 3600)
@@ -149,7 +149,7 @@ async def test_an_answer_given_in_another_process_is_found(
     bus: MemoryEventBus, calling: Calling, clock: FakeClock, waiting: Waiting, args: bytes | None
 ) -> None:
     """Nobody told this process, but the waiting call looks now and then; edited arguments come along."""
-    store = MemoryStateStore()
+    store = MemoryStore()
     gate = ApprovalGate(
         AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock, recheck_s=5.0
     )
@@ -169,7 +169,7 @@ async def test_an_answer_given_while_nothing_was_up_is_taken_when_the_call_comes
     gating: Gating, calling: Calling, bus: MemoryEventBus, clock: FakeClock, waiting: Waiting, decision: Any
 ) -> None:
     """The process that asked is gone, another one answers and goes too, a third carries on: nobody asks again."""
-    store, call = MemoryStateStore(), calling(key="r1/7")
+    store, call = MemoryStore(), calling(key="r1/7")
     async with waiting(gating(coordinator=Coordinator(store=store, clock=clock)), call) as (_, token):
         pass
     clock.advance(24 * 3600)
@@ -203,7 +203,7 @@ async def test_a_batch_answered_in_part_survives(
     gating: Gating, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
 ) -> None:
     """Three calls wait, two are answered, the process dies: of the three that come back only one asks still."""
-    store = MemoryStateStore()
+    store = MemoryStore()
     calls = [calling(key=f"r1/7/{index}", args=b'{"amount": %d}' % index) for index in range(3)]
     first = gating(coordinator=Coordinator(store=store, clock=clock))
     tasks = [asyncio.create_task(first.run_guarded(call)) for call in calls]

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,9 @@ from harborage.runtime.pauses import (
     Coordinator,
     PauseDecision,
 )
-from harborage.state import MemoryStateStore, StateError, StateRecord
+from harborage.state.errors import DatabaseError
+from harborage.store import Commit, Committed
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 
@@ -131,13 +132,13 @@ async def test_a_default_that_cannot_be_kept_fails_the_call(
 ) -> None:
     """The store refused, so nothing was decided and nothing runs."""
 
-    class Refusing(MemoryStateStore):
+    class Refusing(MemoryStore):
         is_refusing = False
 
-        async def save(self, record: Any) -> None:
+        async def commit(self, commit: Commit) -> Committed:
             if self.is_refusing:
-                raise StateError("save refused")
-            await super().save(record)
+                raise DatabaseError("memory", "refused")
+            return await super().commit(commit)
 
     store = Refusing()
     pauses = Coordinator(store=store, clock=clock)
@@ -145,7 +146,7 @@ async def test_a_default_that_cannot_be_kept_fails_the_call(
     async with waiting(gate, calling()) as (task, _):
         store.is_refusing = True
         await clock.run_for(DEFAULT_TIMEOUT.total_seconds())
-        with pytest.raises(StateError):
+        with pytest.raises(DatabaseError):
             await task
     assert len(gate.tokens) == 0
 
@@ -185,7 +186,7 @@ async def test_25_cancelled_calls_leave_nothing(
             task.cancel()
     assert len(gate.tokens) == 0
     assert clock.armed == 0
-    assert gate._coordinator._ledger._wakers == {}  # type: ignore[attr-defined]
+    assert gate._coordinator._waiters._wakers == {}  # type: ignore[attr-defined]
     assert asyncio.all_tasks() == tasks_before
 
 
@@ -194,13 +195,13 @@ async def test_an_approval_that_was_cancelled_by_its_approver_can_be_repeated(
 ) -> None:
     """An answer that never reached the store is no answer."""
 
-    class Stopping(MemoryStateStore):
+    class Stopping(MemoryStore):
         stop: asyncio.Event | None = None
 
-        async def save(self, record: Any) -> None:
+        async def commit(self, commit: Commit) -> Committed:
             if self.stop is not None:
                 await self.stop.wait()
-            await super().save(record)
+            return await super().commit(commit)
 
     store = Stopping()
     gate = ApprovalGate(AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock)
@@ -216,28 +217,6 @@ async def test_an_approval_that_was_cancelled_by_its_approver_can_be_repeated(
         await gate.resolve_approval(token, REJECT, "no", who=owner, scopes=ADMIN)
         with pytest.raises(ToolRejectedError, match="no"):
             await task
-
-
-async def test_an_approval_counts_even_if_the_list_cannot_be_cleaned(
-    bus: MemoryEventBus, calling: Calling, clock: FakeClock, owner: Quadruple, waiting: Waiting
-) -> None:
-    """The answer is kept, so the call goes on, and nobody can answer again."""
-    store = MemoryStateStore()
-    coordinator = Coordinator(store=store, clock=clock)
-    gate = ApprovalGate(AlwaysDeny(), coordinator, bus, PatternRedactor(), clock=clock)
-    async with waiting(gate, calling()) as (task, token):
-        save = store.save
-
-        async def refusing(record: StateRecord) -> None:
-            if not record.kind.startswith("pauseresume.checkpoint"):
-                raise StateError("save refused")
-            await save(record)
-
-        store.save = refusing  # type: ignore[method-assign]
-        await gate.resolve_approval(token, APPROVE, who=owner, scopes=ADMIN)
-        with pytest.raises(ApprovalNotFoundError):
-            await gate.resolve_approval(token, REJECT, who=owner, scopes=ADMIN)
-        assert await task == b'{"amount": 7}'
 
 
 async def test_a_closed_gate_lets_nothing_through(
@@ -262,12 +241,12 @@ async def test_a_gate_that_closes_while_a_call_is_on_its_way_turns_it_away(
 ) -> None:
     """The pause was being written down; nobody could have answered it here."""
 
-    class Stopping(MemoryStateStore):
+    class Stopping(MemoryStore):
         stop = asyncio.Event()
 
-        async def save(self, record: Any) -> None:
+        async def commit(self, commit: Commit) -> Committed:
             await self.stop.wait()
-            await super().save(record)
+            return await super().commit(commit)
 
     store = Stopping()
     gate = ApprovalGate(AlwaysDeny(), Coordinator(store=store, clock=clock), bus, PatternRedactor(), clock=clock)

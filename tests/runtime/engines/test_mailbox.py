@@ -305,7 +305,7 @@ async def test_a_cancelled_wait_leaves_nothing_armed(mailbox: Mailbox, pauses: C
     task.cancel()
     await asyncio.wait({task})
     assert clock.armed == 0
-    assert not pauses._ledger._wakers
+    assert not pauses._waiters._wakers
 
 
 async def test_a_deadline_that_has_passed_counts_at_once(

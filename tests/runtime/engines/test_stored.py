@@ -15,10 +15,10 @@ from harborage.planner import Finish, FinishReason, PauseReason
 from harborage.runtime.durable import Durable, Engine, HistoryMismatchError, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.pauses import Coordinator, Pause, PauseRequest
+from harborage.runtime.pauses import Coordinator, PauseRequest
 from harborage.runtime.steering.arrivals import Hold
 from harborage.state.storage import Storage, open_storage
-from harborage.store import Claimed, Commit
+from harborage.store import Claimed
 from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
@@ -37,7 +37,7 @@ class Hosts:
         self._storage = storage
         self._linger = linger
         self._opened: list[StoredEngine] = []
-        self.pauses = Coordinator(store=storage.state, clock=clock, on_settled=self._settled)
+        self.pauses = Coordinator(store=storage.store, clock=clock)
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -49,10 +49,6 @@ class Hosts:
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.run_for(seconds)
-
-    async def _settled(self, pause: Pause) -> None:
-        """A run that waits for a pause may have left memory: then nobody else tells it."""
-        await self._storage.store.commit(Commit(wakes=(pause.identity.run_id,)))
 
     async def aclose(self) -> None:
         for engine in self._opened:

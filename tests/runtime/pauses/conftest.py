@@ -1,4 +1,4 @@
-"""What the tests of pauses share: a clock that stands still, a bus that is listened to, a store."""
+"""What the tests of pauses share: a clock that stands still, a bus that is listened to, a store that can fail."""
 
 from __future__ import annotations
 
@@ -8,47 +8,43 @@ from typing import Any
 
 import pytest
 
+from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import MemoryEventBus
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import Coordinator, PauseReason, PauseRequest
-from harborage.state import MemoryStateStore, StateError, StateRecord
+from harborage.state.errors import DatabaseError
+from harborage.store import Commit, Committed, Page, PauseQuery, PauseRow
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
 OWNER = Quadruple("acme", "ann", "s1", "r1")
 
 
-class FaultyStore(MemoryStateStore):
-    """A store that refuses, or stops before, the operations it is told to: `save pauseresume.index` and the like."""
+class FaultyStore(MemoryStore):
+    """A store that refuses what is written, or stops before it, when it is told to; it counts what it is asked."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.refuses: set[str] = set()
-        self.stops: dict[str, asyncio.Event] = {}
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, **options: Any) -> None:
+        super().__init__(clock=clock, **options)
+        self.is_refusing = False
+        self.stop: asyncio.Event | None = None
+        self.commits = self.reads = 0
 
-    async def save(self, record: StateRecord) -> None:
-        await self._check("save", record.kind)
-        await super().save(record)
+    async def commit(self, commit: Commit) -> Committed:
+        self.commits += 1
+        if self.stop is not None:
+            await self.stop.wait()
+        if self.is_refusing:
+            raise DatabaseError("memory", "refused")
+        return await super().commit(commit)
 
-    async def delete(self, identity: Quadruple, kind: str) -> None:
-        await self._check("delete", kind)
-        await super().delete(identity, kind)
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
+        self.reads += 1
+        return await super().pauses(query)
 
-    async def _check(self, verb: str, kind: str) -> None:
-        name = f"{verb} {_bare(kind)}"
-        if name in self.stops:
-            await self.stops.pop(name).wait()
-        if name in self.refuses:
-            raise StateError(f"{name} refused")
-
-    @property
-    def contents(self) -> set[str]:
-        """The kinds of records that are there, tokens and numbers left out."""
-        return {_bare(kind) for _, kind in self._records}
-
-
-def _bare(kind: str) -> str:
-    return kind.partition(":")[0].partition("/")[0]
+    async def rows(self) -> list[PauseRow]:
+        """Every pause that is there."""
+        return (await super().pauses(PauseQuery(limit=10_000))).rows
 
 
 @pytest.fixture
@@ -76,14 +72,14 @@ def told(bus: MemoryEventBus) -> EventRecorder:
 
 
 @pytest.fixture
-def store() -> FaultyStore:
-    """A record store that outlives the coordinators of one test, and can be made to fail."""
-    return FaultyStore()
+def store(clock: FakeClock) -> FaultyStore:
+    """A store of record that outlives the coordinators of one test, and can be made to fail."""
+    return FaultyStore(clock)
 
 
 @pytest.fixture
 def coordinator(bus: MemoryEventBus, told: EventRecorder, clock: FakeClock) -> Coordinator:
-    """A coordinator without a store."""
+    """A coordinator that was given no store."""
     return Coordinator(bus=bus, clock=clock)
 
 

@@ -15,7 +15,6 @@ from harborage.events import MemoryEventBus, PauseRequestedPayload, PauseResumed
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext, Trajectory
 from harborage.runtime.pauses import (
-    RESOLVED_PER_TENANT,
     AlreadyResumedError,
     Coordinator,
     InvalidDeadlineError,
@@ -32,6 +31,7 @@ from harborage.runtime.pauses import (
     ScopeMismatchError,
     ToolContextLostError,
 )
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
@@ -189,6 +189,45 @@ async def test_a_second_resume_is_refused(coordinator: Coordinator, asking: Aski
         await coordinator.resume(pause.token, PauseDecision.REJECT, who=owner)
     assert caught.value.token == pause.token
     assert (await coordinator.status(pause.token)).decision is PauseDecision.RESUME
+
+
+async def test_whoever_comes_second_learns_how_it_was_settled(
+    coordinator: Coordinator, asking: Asking, owner: Quadruple, clock: FakeClock
+) -> None:
+    """The decision, the moment and the user; a stranger only that it was."""
+    pause = await coordinator.request(asking())
+    clock.advance(7)
+    await coordinator.resume(pause.token, PauseDecision.REJECT, who=COLLEAGUE, scopes=ADMIN)
+    with pytest.raises(AlreadyResumedError) as caught:
+        await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+    told = caught.value
+    assert (told.decision, told.at, told.by) == ("reject", clock.now(), "bob")
+    assert f"settled before (reject by bob at {clock.now():%Y-%m-%d %H:%M:%S} UTC)" in str(told)
+    with pytest.raises(AlreadyResumedError) as caught:
+        await coordinator.resume(pause.token, PauseDecision.RESUME, who=INTRUDER)
+    assert (caught.value.decision, caught.value.at, caught.value.by) == ("", None, "")
+    assert "bob" not in str(caught.value)
+
+
+async def test_a_pause_that_nobody_waits_for_is_withdrawn(
+    coordinator: Coordinator, asking: Asking, owner: Quadruple, told: EventRecorder
+) -> None:
+    """It reads as rejected because its run ended, by nobody; what was settled before stays as it was."""
+    pause = await coordinator.request(asking(payload={"ask": "city?"}, trajectory=with_handle()))
+    with pytest.raises(ScopeMismatchError):
+        await coordinator.withdraw(pause.token, who=INTRUDER)
+    assert await coordinator.withdraw(pause.token, who=owner)
+    found = await coordinator.status(pause.token)
+    assert (found.decision, found.settled_by) == (PauseDecision.REJECT, "")
+    assert found.payload == {"ask": "city?", "rejected": True, "reason": "run ended"}
+    assert told.types == ["pause.requested", "pause.resumed"]
+    assert not await coordinator.withdraw(pause.token, who=owner)
+    with pytest.raises(PauseNotFoundError):
+        await coordinator.withdraw("no-such-token", who=owner)
+    answered = await coordinator.request(asking())
+    settled = await coordinator.resume(answered.token, PauseDecision.RESUME, who=owner)
+    assert not await coordinator.withdraw(answered.token, who=owner)
+    assert await coordinator.status(answered.token) == settled
 
 
 async def test_of_many_concurrent_resumes_exactly_one_wins(
@@ -349,16 +388,18 @@ async def test_the_status_of_an_unknown_token_is_not_found(coordinator: Coordina
         await coordinator.status("no-such-token")
 
 
-async def test_settled_pauses_are_forgotten_in_time(asking: Asking, owner: Quadruple) -> None:
+async def test_settled_pauses_of_no_run_are_forgotten_in_time(asking: Asking, owner: Quadruple) -> None:
     """Only the last ones of a tenant stay; memory does not grow with every pause there ever was."""
-    coordinator = Coordinator(retained=2)
+    coordinator = Coordinator(store=MemoryStore(keep_strays=2))
+    foreign = await coordinator.request(asking(identity=INTRUDER))
+    await coordinator.resume(foreign.token, PauseDecision.RESUME, who=INTRUDER)
     tokens = [(await coordinator.request(asking())).token for _ in range(3)]
     for token in tokens:
         await coordinator.resume(token, PauseDecision.RESUME, who=owner)
     with pytest.raises(PauseNotFoundError):
         await coordinator.status(tokens[0])
-    assert [(await coordinator.status(token)).state for token in tokens[1:]] == ["resumed", "resumed"]
-    assert RESOLVED_PER_TENANT == 1_000
+    kept = [*tokens[1:], foreign.token]
+    assert [(await coordinator.status(token)).state for token in kept] == ["resumed"] * 3
 
 
 async def test_a_bus_that_refuses_stops_no_pause(

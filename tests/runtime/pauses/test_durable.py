@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError, Quadruple, bound
@@ -30,9 +29,8 @@ from harborage.runtime.pauses import (
     ToolContextLostError,
     UnsupportedFormatVersionError,
 )
-from harborage.runtime.pauses.coordinator import SETTLED_FOR
-from harborage.runtime.pauses.index import PauseIndex, part_of
-from harborage.state import IdempotencyConflictError, MemoryStateStore, StateRecord
+from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 
@@ -45,9 +43,10 @@ ADMIN = frozenset({"admin"})
 IN_AN_HOUR = timedelta(hours=1)
 
 
-def kind_of(pause: Pause) -> str:
-    """Where a pause's checkpoint lies among its owner's records."""
-    return f"pauseresume.checkpoint:{pause.token}"
+def edit(store: MemoryStore, pause: Pause, data: bytes) -> None:
+    """Change what is kept behind everybody's back."""
+    rows = store._tables.pauses._rows
+    rows[pause.token] = replace(rows[pause.token], data=data)
 
 
 async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -64,39 +63,51 @@ async def test_a_pause_survives_its_coordinator(durable: Starting, asking: Askin
         await third.resume(pause.token, PauseDecision.RESUME, who=owner)
 
 
-async def test_the_checkpoint_lies_with_its_owner(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple
-) -> None:
-    """Kind and event id are made of the token."""
-    pause = await durable().request(asking())
-    record = await store.load(owner, kind_of(pause))
-    assert record.event_id == pause.token
-    assert json.loads(record.data)["format_version"] == 1
-
-
-async def test_a_settled_pause_is_dropped_in_the_end(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple, clock: FakeClock
-) -> None:
-    """It stays for whoever comes for its answer; long afterwards only empty lists are left."""
-    coordinator = durable()
-    pauses = [await coordinator.request(asking(key=f"k{n}")) for n in range(70)]
-    for pause in pauses:
-        await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    clock.advance(SETTLED_FOR.total_seconds())
-    later = durable()
-    await later.expire_due()
-    assert (await later.request(asking(key="k0"))).state is PauseState.RESUMED
-    clock.advance(1)
-    await durable().expire_due()
-    assert store.contents == {
-        "pauseresume.index",
-        "pauseresume.parts",
-        "pauseresume.settled",
-        "pauseresume.tenants",
-    }
+async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
+    """As long as the run is kept its settled pauses are, for whoever comes for an answer; then they go together."""
+    store = MemoryStore(keep_ended=1)
+    coordinator = durable(store=store)
+    await store.join("one")
+    pauses: dict[str, Pause] = {}
+    for run_id in ("r1", "r2"):
+        await store.commit(Commit(starts=(NewRun(run_id=run_id, who=owner.identity, worker="one"),)))
+        pause = await coordinator.request(asking(identity=owner.identity.with_run(run_id), key="k"))
+        pauses[run_id] = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+        assert await durable(store=store).status(pause.token) == pauses[run_id]
+        guard = Guard(lease=Lease(run_id, "one", 1), position=0)
+        await store.commit(Commit(guard=guard, change=Change(status=Status.COMPLETE)))
     with pytest.raises(PauseNotFoundError):
-        await durable().status(pauses[0].token)
-    assert (await durable().request(asking(key="k0"))).is_paused
+        await coordinator.status(pauses["r1"].token)
+    assert await coordinator.status(pauses["r2"].token) == pauses["r2"]
+
+
+async def test_the_end_of_a_run_cancels_what_it_asked(durable: Starting, asking: Asking, owner: Quadruple) -> None:
+    """Nobody answers in vain; whoever comes too late learns that nobody decided."""
+    store = MemoryStore()
+    coordinator = durable(store=store)
+    await store.join("one")
+    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, worker="one"),)))
+    pause = await coordinator.request(asking(payload={"ask": "city?"}))
+    guard = Guard(lease=Lease("r1", "one", 1), position=0)
+    await store.commit(Commit(guard=guard, change=Change(status=Status.FAILED)))
+    with pytest.raises(AlreadyResumedError) as caught:
+        await coordinator.resume(pause.token, PauseDecision.APPROVE, who=owner)
+    assert (caught.value.decision, caught.value.by) == ("reject", "")
+    assert (await coordinator.status(pause.token)).payload == {"ask": "city?", "rejected": True, "reason": "run ended"}
+    assert (await coordinator.list(who=owner)).total == 0
+
+
+async def test_a_settled_pause_wakes_its_run(durable: Starting, asking: Asking, owner: Quadruple) -> None:
+    """In the same commit, so that the run goes on though the process that settled it dies right after."""
+    store = MemoryStore()
+    await store.join("one")
+    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, worker="one"),)))
+    pause = await durable(store=store).request(asking())
+    guard = Guard(lease=Lease("r1", "one", 1), position=0)
+    await store.commit(Commit(guard=guard, change=Change(status=Status.PAUSED, release=True)))
+    assert await store.claim("one") == []
+    await durable(store=store).resume(pause.token, PauseDecision.RESUME, who=owner)
+    assert [claimed.row.run_id for claimed in await store.claim("one")] == ["r1"]
 
 
 async def test_who_may_do_what_survives_too(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -105,7 +116,7 @@ async def test_who_may_do_what_survives_too(durable: Starting, asking: Asking, o
     coordinator = durable()
     for verb in (coordinator.status, lambda token, who: coordinator.resume(token, PauseDecision.RESUME, who=who)):
         with pytest.raises(ScopeMismatchError):
-            await verb(pause.token, who=INTRUDER)  # type: ignore[operator]
+            await verb(pause.token, who=INTRUDER)
     with bound(Quadruple("acme", "ann", "s1", "another-run")):
         assert (await coordinator.resume(pause.token, PauseDecision.RESUME)).identity == owner
 
@@ -117,33 +128,36 @@ async def test_a_live_object_is_refused_and_nothing_is_stored(durable: Starting,
         await coordinator.request(asking(payload={"lock": asyncio.Lock()}))
     with pytest.raises(IdentityRequiredError):
         await coordinator.request(asking(identity=Quadruple("acme", "", "s1")))
-    assert store.contents == set()
+    assert await store.rows() == []
     assert (await coordinator.request(asking())).is_paused
 
 
-async def test_an_edited_checkpoint_is_refused(durable: Starting, asking: Asking, store: Any, owner: Quadruple) -> None:
+async def test_an_edited_pause_is_refused(durable: Starting, asking: Asking, store: Any, owner: Quadruple) -> None:
     """Another format version, or bytes that are none: reading says which, in every verb."""
     pause = await durable().request(asking())
-    record = await store.load(owner, kind_of(pause))
-    found = {**json.loads(record.data), "format_version": 999}
-    await store.save(StateRecord("edit-1", owner, kind_of(pause), json.dumps(found).encode()))
+    edit(store, pause, b'{"format_version":999}')
     with pytest.raises(UnsupportedFormatVersionError):
         await durable().status(pause.token)
-    await store.save(StateRecord("edit-2", owner, kind_of(pause), b"{"))
+    edit(store, pause, b"{")
     with pytest.raises(CheckpointCorruptError):
         await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
 
 
 async def test_one_unreadable_pause_does_not_hide_the_others(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple, caplog: pytest.LogCaptureFixture
+    durable: Starting, asking: Asking, store: Any, owner: Quadruple, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged and left out of the list."""
+    """It is logged and left out of every list, and named where somebody asks what cannot be read."""
     coordinator = durable()
-    broken, sound = await coordinator.request(asking()), await coordinator.request(asking())
-    await store.save(StateRecord("edit", owner, kind_of(broken), b"{"))
+    broken, sound = [await coordinator.request(asking(deadline=clock.now())) for _ in range(2)]
+    edit(store, broken, b"{")
     with caplog.at_level(logging.WARNING):
         assert (await durable().list(who=owner)).rows == (sound,)
-    assert broken.token in caplog.text
+        assert await durable().every_open() == (sound,)
+        assert [pause.token for pause in await durable().expire_due()] == [sound.token]
+    assert caplog.text.count(broken.token) == 3
+    (flaw,) = await durable().flaws()
+    assert flaw.startswith(f"run {owner.run_id}: ")
+    assert broken.token in flaw
 
 
 async def test_the_trajectory_survives(durable: Starting, asking: Asking, owner: Quadruple) -> None:
@@ -189,11 +203,11 @@ async def test_one_that_cannot_be_settled_does_not_keep_the_others_waiting(
     first = durable()
     for _ in range(2):
         await first.request(asking(deadline=clock.now()))
-    store.refuses.add("save pauseresume.checkpoint")
+    store.is_refusing = True
     with caplog.at_level(logging.WARNING):
         assert await durable().expire_due() == ()
     assert caplog.text.count("was not settled") == 2
-    store.refuses.clear()
+    store.is_refusing = False
     assert len(await durable().expire_due()) == 2
 
 
@@ -217,72 +231,22 @@ async def test_a_new_coordinator_lists_what_an_earlier_one_left(
 async def test_a_pause_settled_by_the_new_process_leaves_the_list(
     durable: Starting, asking: Asking, owner: Quadruple
 ) -> None:
-    """It shows among the settled ones of the process that settled it."""
+    """It shows among the settled ones, in every process."""
     pause = await durable().request(asking())
     second = durable()
     settled = await second.resume(pause.token, PauseDecision.RESUME, who=owner)
     assert (await second.list(who=owner)).total == 0
     assert (await second.list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)).rows == (settled,)
-    assert (await durable().list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)).truncated
+    page = await durable().list(PauseFilter(states=(PauseState.RESUMED,)), who=owner)
+    assert (page.rows, page.truncated) == ((settled,), False)
 
 
-async def test_two_processes_keep_one_index(durable: Starting, asking: Asking, owner: Quadruple) -> None:
+async def test_two_processes_keep_one_list(durable: Starting, asking: Asking, owner: Quadruple) -> None:
     """Concurrent requests of two coordinators over one store are all listed by a third."""
     first, second = durable(), durable()
     pauses = await asyncio.gather(*((first, second)[n % 2].request(asking()) for n in range(20)))
     listed = (await durable().list(who=owner, page_size=200)).rows
     assert {pause.token for pause in listed} == {pause.token for pause in pauses}
-
-
-class SlowStore(MemoryStateStore):
-    """A store whose answers take a turn of the loop, so that two writers can meet."""
-
-    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
-        found = await super().load(identity, kind)
-        await asyncio.sleep(0)
-        return found
-
-
-async def test_writers_that_meet_at_the_index_both_succeed(owner: Quadruple) -> None:
-    """Of two that read the same record, the second to write reads again."""
-    store = SlowStore()
-    one, other = PauseIndex(store), PauseIndex(store)
-    part, names = part_of("first"), []
-    for number in count():
-        if part_of(name := f"n{number}") == part:
-            names.append(name)
-        if len(names) == 2:
-            break
-    await one.add("first", owner)
-    await asyncio.gather(one.add(names[0], owner), other.add(names[1], owner), one.remove("acme", ["first"]))
-    assert (await PauseIndex(store).entries("acme")).keys() == set(names)
-
-
-async def test_a_writer_that_always_loses_gives_up_loudly(owner: Quadruple) -> None:
-    """A store that reports a conflict for ever is not asked for ever."""
-
-    class Conflicting(MemoryStateStore):
-        async def save(self, record: StateRecord) -> None:
-            if record.kind.startswith("pauseresume.index"):
-                raise IdempotencyConflictError(record.event_id)
-            await super().save(record)
-
-    with pytest.raises(IdempotencyConflictError):
-        await PauseIndex(Conflicting()).add("a", owner)
-
-
-async def test_a_broken_index_is_named(store: Any, owner: Quadruple) -> None:
-    """Neither the list nor the place of a pause is guessed."""
-    index = PauseIndex(store)
-    await index.add("a", owner)
-    await index.locate("a", owner)
-    for identity, kind in [*store._records]:
-        if not kind.startswith("pauseresume.parts"):
-            await store.save(StateRecord(f"edit {kind}", identity, kind, b"["))
-    with pytest.raises(CheckpointCorruptError, match=r"pauseresume\.index:.. of tenant acme"):
-        await index.entries("acme")
-    with pytest.raises(CheckpointCorruptError, match="'a'"):
-        await index.owner("a")
 
 
 async def test_a_key_finds_its_pause_after_a_restart(
@@ -307,41 +271,7 @@ async def test_whoever_comes_for_an_answer_hears_of_it_at_once(
     """A listener for a pause that was settled in an earlier process is called when it asks by its key."""
     pause = await durable().request(asking(key="k"))
     await durable().resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, sealed=b"for you", who=owner)
-    third, seen = durable(), []
+    third, seen = durable(), list[Pause]()
     await third.request(asking(key="k"))
     third.on_resolved(pause.token, seen.append)
     assert [(settled.decision, settled.sealed) for settled in seen] == [(PauseDecision.APPROVE, b"for you")]
-
-
-async def test_a_key_that_points_nowhere_is_asked_anew(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple
-) -> None:
-    """A crash between the key and the checkpoint leaves nothing to wait for; the key keeps its token."""
-    pause = await durable().request(asking(key="k"))
-    await store.delete(owner, kind_of(pause))
-    again = await durable().request(asking(key="k", payload={"n": 2}))
-    assert (again.token, again.payload) == (pause.token, {"n": 2})
-    assert await durable().request(asking(key="k")) == again
-
-
-async def test_an_entry_that_was_lost_is_put_back_by_its_owner(durable: Starting, asking: Asking, store: Any) -> None:
-    """A late writer of another process undid it; whoever opened the pause restores it when it next looks."""
-    first = durable()
-    pause = await first.request(asking())
-    for identity, kind in [*store._records]:
-        if kind.startswith("pauseresume.index"):
-            await store.delete(identity, kind)
-    assert (await durable().list(who=pause.identity)).total == 0
-    assert (await first.list(who=pause.identity)).rows == (pause,)
-    assert (await durable().list(who=pause.identity)).rows == (pause,)
-
-
-async def test_an_entry_that_leads_nowhere_is_taken_out(
-    durable: Starting, asking: Asking, store: Any, owner: Quadruple
-) -> None:
-    """What a crash left in the index does not stay there for ever."""
-    pause = await durable().request(asking())
-    await store.delete(owner, kind_of(pause))
-    assert (await durable().list(who=owner)).total == 0
-    assert await PauseIndex(store).entries("acme") == {}
-    assert await PauseIndex(store).owner(pause.token) is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,26 +22,32 @@ from harborage.runtime.pauses import (
     PauseState,
 )
 from harborage.runtime.pauses.listing import (
+    every,
     is_same_triple,
     may_act,
     page_bounds,
     page_of,
-    pause_matches,
+    queries_of,
     tenants_of,
     wants_resumed,
     within_reach,
 )
+from harborage.runtime.pauses.rows import opening, settling
+from harborage.store import Commit, PauseQuery, PauseStatus, SettlePause
+from harborage.store.memory import MemoryStore
 from tests.kit.tables import each_row
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANN = Quadruple("acme", "ann", "s1", "r1")
-NO_SCOPES: frozenset[str] = frozenset()
-ADMIN = frozenset({"admin"})
 
 
 def a_pause(token: str = "T", *, at: datetime = NOON, owner: Quadruple = ANN) -> Pause:
     """An open pause."""
     return Pause(token=token, reason=PauseReason.AWAIT_INPUT, state=PauseState.PAUSED, identity=owner, paused_at=at)
+
+
+NO_SCOPES: frozenset[str] = frozenset()
+ADMIN = frozenset({"admin"})
 
 
 @each_row(
@@ -109,17 +117,30 @@ def test_a_filter_is_narrowed_to_the_callers_own() -> None:
         within_reach(PauseFilter(users=("bob",)), ANN, frozenset({"console:fleet"}))
 
 
-def test_an_empty_filter_matches_every_open_pause() -> None:
-    """Whose they are is looked at before; settled pauses must be asked for."""
+async def found(filter: PauseFilter, *pauses: Pause) -> list[str]:
+    """The tokens that the queries of a filter find among these pauses of Ann's tenant."""
+    store = MemoryStore()
+    await store.commit(Commit(opens=tuple(opening(pause) for pause in pauses)))
+    settles = [settling(pause, PauseStatus.ANSWERED, None) for pause in pauses if not pause.is_paused]
+    await store.commit(Commit(settles=tuple(settles)))
+    rows, total = await page_of(store, queries_of(filter, ("acme",)), 1, 200)
+    assert total == len(rows)
+    return [row.token for row in rows]
+
+
+async def test_an_empty_filter_finds_every_open_pause() -> None:
+    """Whoever's it is; settled pauses must be asked for."""
     bobs = a_pause(owner=Quadruple("acme", "bob", "s7"))
-    assert pause_matches(bobs, PauseFilter())
-    assert not pause_matches(bobs.settled(PauseDecision.RESUME, None, NOON), PauseFilter())
+    assert await found(PauseFilter(), bobs) == ["T"]
+    assert await found(PauseFilter(), bobs.settled(PauseDecision.RESUME, None, NOON)) == []
+    assert await found(PauseFilter(), a_pause(owner=Quadruple("evil", "ann", "s1"))) == []
 
 
-@each_row(
-    "filter, matches",
+@pytest.mark.parametrize(
+    ("filter", "matches"),
     [
         (PauseFilter(users=("ann", "bob")), True),
+        (PauseFilter(users=("ann", "ann"), sessions=("s1", "s1")), True),
         (PauseFilter(users=("bob",)), False),
         (PauseFilter(sessions=("s1",)), True),
         (PauseFilter(sessions=("s2",)), False),
@@ -134,9 +155,17 @@ def test_an_empty_filter_matches_every_open_pause() -> None:
         (PauseFilter(until=NOON - timedelta(microseconds=1)), False),
     ],
 )
-def test_every_part_of_a_filter_narrows(filter: PauseFilter, matches: bool) -> None:
-    """Bounds on time are inclusive on both sides."""
-    assert pause_matches(a_pause(), filter) is matches
+async def test_every_part_of_a_filter_narrows(filter: PauseFilter, matches: bool) -> None:
+    """Bounds on time are inclusive on both sides, and no pause is found twice."""
+    assert await found(filter, a_pause()) == (["T"] if matches else [])
+
+
+async def test_both_states_find_open_and_settled_pauses() -> None:
+    """Each state alone finds its own."""
+    pauses = a_pause("open"), a_pause("done").settled(PauseDecision.RESUME, None, NOON)
+    assert await found(PauseFilter(states=(PauseState.PAUSED,)), *pauses) == ["open"]
+    assert await found(PauseFilter(states=(PauseState.RESUMED,)), *pauses) == ["done"]
+    assert sorted(await found(PauseFilter(states=tuple(PauseState)), *pauses)) == ["done", "open"]
 
 
 def test_settled_pauses_are_wanted_only_when_named() -> None:
@@ -145,29 +174,48 @@ def test_settled_pauses_are_wanted_only_when_named() -> None:
     assert wants_resumed(PauseFilter(states=(PauseState.PAUSED, PauseState.RESUMED)))
 
 
-def test_the_newest_comes_first_and_ties_go_by_token() -> None:
+async def test_the_newest_comes_first_and_of_equally_old_ones_the_last() -> None:
     """The order is total, so pages never overlap."""
-    old, first, second = a_pause("Z", at=NOON - timedelta(hours=1)), a_pause("A"), a_pause("B")
-    assert [row.token for row in page_of([old, second, first], 1, 50).rows] == ["A", "B", "Z"]
+    pauses = a_pause("Z", at=NOON - timedelta(hours=1)), a_pause("B"), a_pause("A")
+    assert await found(PauseFilter(), *pauses) == ["A", "B", "Z"]
 
 
-def test_a_page_past_the_end_is_empty() -> None:
-    """It still says how much there is."""
-    page = page_of([a_pause("A"), a_pause("B"), a_pause("C")], 9, 2)
-    assert (page.rows, page.page, page.page_size, page.page_count, page.total) == ((), 9, 2, 2, 3)
-
-
-def test_nothing_to_list_has_no_pages() -> None:
-    """Zero rows are zero pages."""
-    assert page_of([], 1, 50).page_count == 0
+async def test_a_page_past_the_end_is_empty() -> None:
+    """It still says how many there are."""
+    store = MemoryStore()
+    await store.commit(Commit(opens=tuple(opening(a_pause(token)) for token in "ABC")))
+    queries = queries_of(PauseFilter(), ("acme",))
+    assert await page_of(store, queries, 9, 2) == ([], 3)
+    assert await page_of(store, queries_of(PauseFilter(), ("other",)), 1, 50) == ([], 0)
 
 
 @given(st.integers(0, 30), st.integers(1, 7), st.randoms())
-def test_the_pages_together_are_the_whole_list(count: int, size: int, random: object) -> None:
-    """Nothing is left out and nothing comes twice, in whatever order the rows arrive."""
-    rows = [a_pause(f"{n:02}", at=NOON + timedelta(seconds=n // 3)) for n in range(count)]
-    random.shuffle(rows)  # type: ignore[attr-defined]
-    first = page_of(rows, 1, size)
-    paged = [row.token for number in range(1, first.page_count + 1) for row in page_of(rows, number, size).rows]
-    assert paged == [row.token for row in page_of(rows, 1, 200).rows]
-    assert len(paged) == count
+def test_the_pages_together_are_the_whole_list(count: int, size: int, random: Any) -> None:
+    """Nothing is left out and nothing comes twice, whoever's they are and in whatever order they were opened."""
+    whose = [Quadruple("acme", user, "s1") for user in ("ann", "bob")] + [Quadruple("other", "cy", "s2")]
+    pauses = [a_pause(f"{n:02}", at=NOON + timedelta(seconds=n // 3), owner=whose[n % 3]) for n in range(count)]
+    random.shuffle(pauses)
+
+    async def look() -> tuple[list[str], list[str], int]:
+        store = MemoryStore()
+        await store.commit(Commit(opens=tuple(map(opening, pauses))))
+        queries = queries_of(PauseFilter(users=("ann", "bob", "cy")), ("acme", "other"))
+        whole, total = await page_of(store, queries, 1, 200)
+        pages = [(await page_of(store, queries, number, size))[0] for number in range(1, count + 2)]
+        return [row.token for row in whole], [row.token for page in pages for row in page], total
+
+    whole, paged, total = asyncio.run(look())
+    assert (paged, total, sorted(whole)) == (whole, count, sorted(pause.token for pause in pauses))
+    opened = {pause.token: pause.paused_at for pause in pauses}
+    assert [opened[token] for token in whole] == sorted(opened.values(), reverse=True)
+
+
+async def test_every_pause_is_found_though_some_are_settled_meanwhile() -> None:
+    """Of more than one page of the store none is left out, and none comes twice."""
+    store = MemoryStore()
+    await store.commit(Commit(opens=tuple(opening(a_pause(f"{n:04}")) for n in range(1_200))))
+    seen: list[str] = []
+    async for row in every(store, PauseQuery(statuses=(PauseStatus.OPEN,))):
+        seen.append(row.token)
+        await store.commit(Commit(settles=(SettlePause(token=row.token, status=PauseStatus.EXPIRED),)))
+    assert sorted(seen) == [f"{n:04}" for n in range(1_200)]

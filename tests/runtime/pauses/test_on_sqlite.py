@@ -33,7 +33,7 @@ async def test_of_two_processes_one_settles(
     storages: list[Storage], asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """Each pause by one of them, whichever was first; both then know how."""
-    processes = [Coordinator(store=storage.state, clock=clock) for storage in storages]
+    processes = [Coordinator(store=storage.store, clock=clock) for storage in storages]
     pauses = await asyncio.gather(*(processes[n % 2].request(asking(key=f"k{n}")) for n in range(20)))
     tries: list[Any] = [
         process.resume(pause.token, PauseDecision.APPROVE, {"n": index}, who=owner)
@@ -44,7 +44,7 @@ async def test_of_two_processes_one_settles(
     assert sum(isinstance(result, Pause) for result in results) == 20
     assert sum(isinstance(result, AlreadyResumedError) for result in results) == 20
     for pause in pauses:
-        first, second = [await process.status(pause.token, fresh=True) for process in processes]
+        first, second = [await process.status(pause.token) for process in processes]
         assert first == second
     for process in processes:
         assert (await process.list(who=owner)).total == 0
@@ -54,7 +54,7 @@ async def test_one_key_is_one_pause(
     storages: list[Storage], asking: Asking, owner: Quadruple, clock: FakeClock
 ) -> None:
     """Asked by both processes at once, ten times over."""
-    processes = [Coordinator(store=storage.state, clock=clock) for storage in storages]
+    processes = [Coordinator(store=storage.store, clock=clock) for storage in storages]
     for turn in range(10):
         pauses = await asyncio.gather(*(process.request(asking(key=f"k{turn}")) for process in processes * 2))
         assert len({pause.token for pause in pauses}) == 1
@@ -63,7 +63,7 @@ async def test_one_key_is_one_pause(
 
 async def test_a_start_settles_what_fell_due(storages: list[Storage], asking: Asking, clock: FakeClock) -> None:
     """A week later another process takes the defaults of all that nobody answered."""
-    first, second = [Coordinator(store=storage.state, clock=clock) for storage in storages]
+    first, second = [Coordinator(store=storage.store, clock=clock) for storage in storages]
     for number in range(30):
         who = Quadruple(f"t{number % 3}", "u", f"s{number}", "r")
         await first.request(asking(identity=who, deadline=clock.now() + timedelta(days=number % 10)))

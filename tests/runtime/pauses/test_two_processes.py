@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from harborage.events import MemoryEventBus
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Coordinator,
     Pause,
     PauseDecision,
+    PauseFilter,
     PauseRequest,
     PauseState,
 )
-from harborage.state import MemoryStateStore, StateRecord
-from harborage.testing.clock import FakeClock, settle
+from harborage.store import Commit, Committed, Page, PauseQuery, PauseRow
+from harborage.store.memory import MemoryStore
+from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from tests.kit.tables import each_row
 
@@ -30,25 +34,22 @@ Starting = Callable[..., Coordinator]
 seeds = each_row("seed", range(40))
 
 
-class WanderingStore(MemoryStateStore):
+class WanderingStore(MemoryStore):
     """A store whose every operation takes a few turns of the loop, before and after it takes effect."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__()
+    def __init__(self, seed: int, clock: FakeClock | None = None) -> None:
+        super().__init__(clock=FakeClock() if clock is None else clock)
         self._random = random.Random(seed)
-        self.saved: list[int] = []
-        self.loads = 0
 
-    async def save(self, record: StateRecord) -> None:
-        self.saved.append(len(record.data))
+    async def commit(self, commit: Commit) -> Committed:
         await self._wander()
-        await super().save(record)
+        done = await super().commit(commit)
         await self._wander()
+        return done
 
-    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
-        self.loads += 1
+    async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         await self._wander()
-        found = await super().load(identity, kind)
+        found = await super().pauses(query)
         await self._wander()
         return found
 
@@ -59,10 +60,11 @@ class WanderingStore(MemoryStateStore):
 
 @seeds
 async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, seed: int) -> None:
-    """Answers and the deadline come in three processes at once: one decision stands, all read it, one hears of it."""
-    store, clock = WanderingStore(seed), FakeClock()
-    heard: list[Pause] = []
-    coordinators = [Coordinator(store=store, clock=clock, on_settled=heard.append) for _ in range(3)]
+    """Answers and the deadline come in three processes at once: one decision stands, all read it, one tells of it."""
+    clock = FakeClock()
+    store, bus = WanderingStore(seed, clock), MemoryEventBus()
+    told = EventRecorder(bus)
+    coordinators = [Coordinator(store=store, clock=clock, bus=bus) for _ in range(3)]
     pause = await coordinators[0].request(asking(deadline=clock.now() + timedelta(seconds=1)))
     seen: list[Pause] = []
     for coordinator in coordinators:
@@ -80,14 +82,17 @@ async def test_of_all_processes_one_settles(asking: Asking, owner: Quadruple, se
     ]
     results = await asyncio.gather(*tries, late(coordinators[seed % 3]), return_exceptions=True)
     won = [result for result in results[:-1] if isinstance(result, Pause)]
-    assert sum(isinstance(result, AlreadyResumedError) for result in results[:-1]) == 6 - len(won)
-    outcomes = [await coordinator.status(pause.token, fresh=True) for coordinator in coordinators]
-    assert {(outcome.decision, outcome.settled_by) for outcome in outcomes} == {
-        (outcomes[0].decision, outcomes[0].settled_by)
+    lost = [result for result in results[:-1] if isinstance(result, AlreadyResumedError)]
+    assert len(lost) == 6 - len(won)
+    outcomes = [await coordinator.status(pause.token) for coordinator in coordinators]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert {(one.decision, one.at, one.by) for one in lost} == {
+        (str(outcomes[0].decision), outcomes[0].resumed_at, outcomes[0].settled_by)
     }
     assert [result.payload for result in won] == ([outcomes[0].payload] if won else [])
     assert outcomes[0].decision is (PauseDecision.APPROVE if won else PauseDecision.TIMEOUT)
-    assert [settled.token for settled in heard] == [pause.token]
+    assert [settled.decision for settled in seen] == [outcomes[0].decision] * 3
+    assert told.types == ["pause.requested", "pause.resumed"]
 
 
 @seeds
@@ -104,40 +109,38 @@ async def test_one_key_is_one_pause_for_all_processes(asking: Asking, owner: Qua
         assert (await coordinator.list(who=owner)).total == 1
 
 
-@pytest.mark.parametrize("look", ["status", "expire", "list", "request"])
+@pytest.mark.parametrize("look", ["status", "expire", "list", "request", "resume", "every_open"])
 async def test_whoever_waits_learns_of_an_answer_given_elsewhere(
     durable: Starting, asking: Asking, owner: Quadruple, look: str
 ) -> None:
-    """Asking the store again wakes whoever waits here, once, with the very answer."""
-    first, second, seen = durable(), durable(), []
+    """Whatever the process asks of the store next wakes whoever waits here, once, with the very answer."""
+    first, second, seen = durable(), durable(), list[Pause]()
     pause = await first.request(asking(key="k"))
     first.on_resolved(pause.token, seen.append)
     await second.resume(pause.token, PauseDecision.APPROVE, {"by": "ann"}, sealed=b"for you", who=owner)
-    assert (await first.status(pause.token)).is_paused
-    assert (await first.expire(pause.token)).is_paused
     assert not seen
     looks: dict[str, Callable[[], Any]] = {
-        "status": lambda: first.status(pause.token, fresh=True),
-        "expire": lambda: first.expire(pause.token, fresh=True),
-        "list": lambda: first.list(who=owner),
+        "status": lambda: first.status(pause.token),
+        "expire": lambda: first.expire(pause.token),
+        "list": lambda: first.list(PauseFilter(states=tuple(PauseState)), who=owner),
         "request": lambda: first.request(asking(key="k")),
+        "resume": lambda: first.resume(pause.token, PauseDecision.REJECT, who=owner),
+        "every_open": lambda: first.every_open(),
     }
-    await looks[look]()
-    await looks[look]()
-    assert [(settled.decision, settled.payload, settled.sealed) for settled in seen] == [
-        (PauseDecision.APPROVE, {"by": "ann"}, b"for you")
-    ]
+    for _ in range(2):
+        with suppress(AlreadyResumedError):
+            await looks[look]()
+    wanted = [] if look == "every_open" else [(PauseDecision.APPROVE, {"by": "ann"}, b"for you")]
+    assert [(settled.decision, settled.payload, settled.sealed) for settled in seen] == wanted
     assert (await first.status(pause.token)).state is PauseState.RESUMED
 
 
-async def test_a_fresh_look_settles_what_is_due(durable: Starting, asking: Asking, clock: FakeClock) -> None:
+async def test_another_process_settles_what_is_due(durable: Starting, asking: Asking, clock: FakeClock) -> None:
     """The deadline passed while the process that asked was gone; the next one to look takes the default."""
     pause = await durable().request(asking(deadline=clock.now() + timedelta(hours=1), default=PauseDecision.REJECT))
     clock.advance(7 * 24 * 3600)
-    heard: list[Pause] = []
-    settled = await durable(on_settled=heard.append).expire(pause.token, fresh=True)
-    assert (settled.decision, settled.resumed_at) == (PauseDecision.REJECT, clock.now())
-    assert heard == [settled]
+    settled = await durable().expire(pause.token)
+    assert (settled.decision, settled.resumed_at, settled.settled_by) == (PauseDecision.REJECT, clock.now(), "")
 
 
 async def test_a_start_settles_what_fell_due_meanwhile(
@@ -152,55 +155,47 @@ async def test_a_start_settles_what_fell_due_meanwhile(
     later = await first.request(asking(deadline=clock.now() + timedelta(days=2)))
     clock.advance(3600)
     told.clear()
-    heard: list[Pause] = []
-    second = durable(on_settled=heard.append)
+    second = durable()
     settled = await second.expire_due()
-    assert {pause.token for pause in settled} == {pause.token for pause in due} == {pause.token for pause in heard}
+    assert {pause.token for pause in settled} == {pause.token for pause in due}
     assert told.types == ["pause.resumed"] * 9
     assert await second.expire_due() == ()
     assert (await second.status(later.token)).is_paused
 
 
-async def test_a_listener_that_fails_undoes_nothing(
-    durable: Starting, asking: Asking, owner: Quadruple, caplog: pytest.LogCaptureFixture
+@seeds
+async def test_a_list_shows_each_pause_once(asking: Asking, owner: Quadruple, seed: int) -> None:
+    """While pauses are opened and settled, no page holds one twice, and in the end all are accounted for."""
+    store = WanderingStore(seed)
+    coordinator = Coordinator(store=store)
+    earlier = await Coordinator(store=store).request(asking())
+
+    async def live() -> None:
+        pause = await coordinator.request(asking())
+        await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
+
+    async def look() -> None:
+        for _ in range(4):
+            rows = (await coordinator.list(PauseFilter(states=tuple(PauseState)), who=owner)).rows
+            tokens = [row.token for row in rows]
+            assert len(tokens) == len(set(tokens))
+            assert earlier.token in tokens
+
+    await asyncio.gather(*(live() for _ in range(6)), look())
+    assert (await coordinator.list(who=owner)).rows == (earlier,)
+
+
+async def test_one_more_pause_costs_the_same_however_many_are_open(
+    asking: Asking, owner: Quadruple, store: Any
 ) -> None:
-    """It is logged; the pause is settled."""
-
-    def fail(settled: Pause) -> None:
-        raise RuntimeError("listener")
-
-    coordinator = durable(on_settled=fail)
-    pause = await coordinator.request(asking())
-    assert (await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)).decision is PauseDecision.RESUME
-    assert "the listener for settled pauses failed" in caplog.text
-
-
-async def test_a_listener_needs_no_store(asking: Asking, owner: Quadruple) -> None:
-    """It hears of pauses in memory too, after their waiters."""
-    order: list[str] = []
-    coordinator = Coordinator(on_settled=lambda settled: order.append("listener"))
-    pause = await coordinator.request(asking())
-    coordinator.on_resolved(pause.token, lambda settled: order.append("waiter"))
-    await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert order == ["waiter", "listener"]
-
-
-async def test_one_more_pause_costs_the_same_however_many_are_open(asking: Asking, owner: Quadruple) -> None:
-    """Records stay small and few with a thousand open pauses, and all of them are found."""
-    store = WanderingStore(0)
-    store._random = random.Random()
-    store._random.randrange = lambda stop: 0  # type: ignore[assignment]
+    """Asking is one commit, answering one look and one commit, and a list of one's own one look."""
     coordinator = Coordinator(store=store)
     for number in range(1_000):
-        await coordinator.request(asking(identity=Quadruple("acme", "ann", f"s{number}", "r")))
-    store.saved, store.loads = [], 0
-    pause = await coordinator.request(asking())
-    assert len(store.saved) <= 5
-    assert max(store.saved) < 4_000
-    assert store.loads <= 2
-    store.saved, store.loads = [], 0
+        await coordinator.request(asking(identity=Quadruple("acme", f"u{number}", "s", "r")))
+    store.commits = store.reads = 0
+    pause = await coordinator.request(asking(key="k"))
+    assert (store.commits, store.reads) == (1, 0)
+    await coordinator.list(who=owner)
+    assert (store.commits, store.reads) == (1, 1)
     await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
-    assert len(store.saved) <= 4
-    assert store.loads <= 6
-    assert (await Coordinator(store=store).list(who=owner)).total == 1_000
-    await settle()
+    assert (store.commits, store.reads) == (2, 2)

@@ -9,10 +9,9 @@ import pytest
 
 from harborage.runtime.durable import Engine
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import Coordinator
 from harborage.state.postgres import open_postgres
 from harborage.state.storage import Storage
-from harborage.store import Commit
 from harborage.testing.clock import FakeClock
 from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
 
@@ -26,7 +25,7 @@ class Hosts:
         self._storage = storage
         self._clock = clock
         self._opened: list[StoredEngine] = []
-        self.pauses = Coordinator(store=storage.state, clock=clock, on_settled=self._settled)
+        self.pauses = Coordinator(store=storage.store, clock=clock)
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -39,10 +38,6 @@ class Hosts:
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.run_for(seconds)
-
-    async def _settled(self, pause: Pause) -> None:
-        """A run that waits for a pause may have left memory: then nobody else tells it."""
-        await self._storage.store.commit(Commit(wakes=(pause.identity.run_id,)))
 
     async def aclose(self) -> None:
         for engine in self._opened:

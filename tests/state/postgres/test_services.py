@@ -57,7 +57,7 @@ async def test_of_two_processes_one_settles_a_pause(new_place: Callable[[], Any]
     """Asked under one key by both, answered by both: one pause, one answer, and both know it."""
     owner = Quadruple("acme", "ann", "s1", "r1")
     async with new_place() as place:
-        processes = [Coordinator(store=(await place.open()).state) for _ in range(2)]
+        processes = [Coordinator(store=(await place.open()).store) for _ in range(2)]
         for turn in range(10):
             request = PauseRequest(identity=owner, reason=PauseReason.AWAIT_INPUT, key=f"k{turn}")
             pauses = await asyncio.gather(*(process.request(request) for process in processes * 2))
@@ -69,6 +69,6 @@ async def test_of_two_processes_one_settles_a_pause(new_place: Callable[[], Any]
             results = await asyncio.gather(*tries, return_exceptions=True)
             assert sum(isinstance(result, Pause) for result in results) == 1
             assert sum(isinstance(result, AlreadyResumedError) for result in results) == 3
-            first, second = [await process.status(pauses[0].token, fresh=True) for process in processes]
+            first, second = [await process.status(pauses[0].token) for process in processes]
             assert first == second
         assert (await processes[0].list(who=owner)).total == 0

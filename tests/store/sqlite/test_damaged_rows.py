@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from harborage.state.errors import DatabaseCorruptError
-from harborage.store import Move, RunQuery, Status
-from harborage.store.commit import Commit
+from harborage.store import Commit, Move, NewPause, PauseQuery, PauseRow, RunQuery, Status
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.store_bench import ME, claim, row, send, start, step
@@ -197,3 +196,37 @@ async def test_a_sign_from_before_the_machine_was_started_grows_old_here(open_da
         started.advance(seconds)
         await later.beat("other")
         await claim(later, "other", *expected)
+
+
+DAMAGED_PAUSES = {
+    "its token": f"token = {NO_TEXT}",
+    "its user": f"user = {NO_TEXT}",
+    "its reason": f"reason = {NO_TEXT}",
+    "who answered": f"settled_by = {NO_TEXT}",
+    "its session": "session = 99",
+    "its status": "status = 'postponed'",
+    "its deadline": "deadline = 9223372036854775807",
+    "its time": "settled_at = -1",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED_PAUSES)
+async def test_a_list_shows_a_damaged_pause_beside_the_others(open_database: OpenDatabase, what: str) -> None:
+    """Pages of every size hold each pause once, and the one that cannot be read as that, with its run."""
+    database = await open_database()
+    store = SQLiteStore(database)
+    for token in "abc":
+        pause = NewPause(token=token, run_id=f"run {token}", who=ME, reason="await_input", at=ord(token))
+        await store.commit(Commit(opens=(pause,)))
+    await damage(database, f"UPDATE harborage_pauses SET {DAMAGED_PAUSES[what]} WHERE token = 'b'")
+    for limit in (1, 2, 100):
+        query, found = PauseQuery(limit=limit), list[PauseRow]()
+        while True:
+            page = await store.pauses(query)
+            found += page.rows
+            if page.cursor is None:
+                break
+            query = PauseQuery(limit=limit, after=page.cursor)
+        assert [one.run_id for one in found] == ["run c", "run b", "run a"]
+        assert [one.token for one in found] == ["c", "unreadable-2" if what == "its token" else "b", "a"]
+        assert [one.is_damaged for one in found] == [False, True, False]

@@ -16,7 +16,19 @@ from harborage.store.sqlite.stations import Transaction
 from tests.kit.store_questions import RUNS, TENANTS, USERS, ask_everything
 
 FILES = ("commits", "queue", "upkeep", "views")
-OF_DAMAGE = frozenset({"block", "inboxes_raw", "run_keys", "salvage", "unread_raw", "event_rows_raw"})
+OF_DAMAGE = frozenset(
+    {
+        "block",
+        "event_rows_raw",
+        "inboxes_raw",
+        "pause_by_num",
+        "pause_keys",
+        "run_keys",
+        "salvage",
+        "salvaged_pause",
+        "unread_raw",
+    }
+)
 """What is only asked once a row could not be read."""
 LARGE = re.compile(
     r"(SCAN|SEARCH) "

@@ -5,6 +5,7 @@ What still waits for an answer when its run is over is settled here, and control
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from harborage import codec
@@ -23,8 +24,6 @@ from harborage.runtime.agent.background import end_children, pending
 from harborage.runtime.dispatch.heavy import is_kept_summary
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
-    AlreadyResumedError,
-    PauseDecision,
     PauseFilter,
     PauseNotFoundError,
 )
@@ -124,11 +123,8 @@ async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> byt
 
 async def withdraw(services: AgentServices, who: Quadruple, token: str) -> None:
     """Settle a pause that its run no longer waits for, so that nobody answers in vain."""
-    payload = {"rejected": True, "reason": "run ended"}
-    try:
-        await services.pauses.resume(token, PauseDecision.REJECT, payload, who=who)
-    except (AlreadyResumedError, PauseNotFoundError):
-        return
+    with suppress(PauseNotFoundError):
+        await services.pauses.withdraw(token, who=who)
 
 
 def refuse(services: AgentServices, control: ControlEvent) -> None:

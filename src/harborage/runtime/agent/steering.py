@@ -241,7 +241,7 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
     try:
         settled: Pause = await services.pauses.resume(pause.token, RESUMES[control.type], payload, who=who)
     except AlreadyResumedError:
-        settled = await services.pauses.status(pause.token, who=who, fresh=True)
+        settled = await services.pauses.status(pause.token, who=who)
         if not _has_settled(control, settled):
             raise
     return Steered(
@@ -274,11 +274,11 @@ async def _answered_late(
     known: Pause | None = None
     if token:
         with suppress(PauseNotFoundError, PauseScopeMismatchError):
-            known = await services.pauses.status(token, who=who, fresh=True)
+            known = await services.pauses.status(token, who=who)
     if known is not None and known.identity == who and not known.is_paused:
         if _has_settled(control, known):
             return Steered(control=control)
-        raise AlreadyResumedError(token, str(known.decision or ""))
+        raise AlreadyResumedError.of(known)
     if pause is None:
         raise NoOutstandingPauseError(f"run {who.run_id} is not paused; there is nothing to {control.type.lower()}")
     raise PauseNotFoundError(token)

@@ -56,7 +56,7 @@ async def answer_approval(
     chosen, held = check_answer(decision, args, scopes)
     said = str(redactor.redact(reason))
     try:
-        pause = await pauses.status(token, who=who, scopes=held, fresh=True)
+        pause = await pauses.status(token, who=who, scopes=held)
     except PauseNotFoundError as error:
         raise ApprovalNotFoundError(token) from error
     asked: dict[str, Any] = pause.payload or {}

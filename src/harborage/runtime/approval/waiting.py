@@ -93,7 +93,7 @@ class WaitingCall:
                     raise GateClosedError()
                 case _Signal.DUE:
                     self._signal = asyncio.get_running_loop().create_future()
-                    pause = await self._coordinator.expire(self.token, fresh=True)
+                    pause = await self._coordinator.expire(self.token)
                     if not pause.is_paused:
                         return pause
                     self._arm(_LOOK_AGAIN)

@@ -277,7 +277,7 @@ class Mailbox:
             while True:
                 if self._is_past_deadline:
                     return Woken(is_past_deadline=True, at=self._clock.now())
-                pause = await self._pauses.expire(hold.token, fresh=True)
+                pause = await self._pauses.expire(hold.token)
                 if pause.state is PauseState.RESUMED:
                     return woken_by(pause)
                 self._held = held = Hold(hold.token, earliest(hold.until, pause.deadline))

@@ -1,6 +1,7 @@
 """Pauses: work that waits for a person, an event or a deadline, kept so that it outlives the process.
 
-Read `model` for the values and the port, `coordinator` for the order of checks, `record` for the stored form.
+Read `model` for the values and the port, `coordinator` for the order of checks, `rows` for what the store keeps of a
+pause, `record` for the form in which one is exported.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses.errors import ToolContextLostError as ToolContextLostError
     from harborage.runtime.pauses.errors import UnserializableError as UnserializableError
     from harborage.runtime.pauses.errors import UnsupportedFormatVersionError as UnsupportedFormatVersionError
-    from harborage.runtime.pauses.ledger import RESOLVED_PER_TENANT as RESOLVED_PER_TENANT
     from harborage.runtime.pauses.listing import DEFAULT_PAGE_SIZE as DEFAULT_PAGE_SIZE
     from harborage.runtime.pauses.listing import MAX_PAGE_SIZE as MAX_PAGE_SIZE
     from harborage.runtime.pauses.model import OPEN as OPEN
@@ -57,7 +57,6 @@ else:
                 "InvalidReasonError PauseAmbiguousError PauseError PauseNotFoundError ScopeMismatchError "
                 "ToolContextLostError UnserializableError UnsupportedFormatVersionError"
             ),
-            "harborage.runtime.pauses.ledger": "RESOLVED_PER_TENANT",
             "harborage.runtime.pauses.listing": "DEFAULT_PAGE_SIZE MAX_PAGE_SIZE",
             "harborage.runtime.pauses.model": (
                 "OPEN Pause PauseCoordinator PauseDecision PauseFilter PausePage PauseReason PauseRequest PauseState"

@@ -1,26 +1,22 @@
-"""The one place in a process where pauses are opened, settled, shown and listed.
+"""Opens, settles, shows and lists pauses: a thin service over the store of record, which alone knows how they stand.
 
-With a store every pause survives the process: the store knows better than memory whether one is open, and its
-trajectory lies there alone. The order of checks in each verb is part of the contract. What a decision means for the
-run is not decided here.
+Nothing of a pause is kept here. Whether it is open is asked of the store, and settling one is a change of the store
+that is true only while it is; so of several answers, from whichever processes they come, one counts. The order of
+checks in each verb is part of the contract. What a decision means for the run is not decided here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from harborage.clock import SYSTEM_CLOCK, Clock
-from harborage.errors import HarborageError
+from harborage.errors import HarborageError, error_reason
 from harborage.events import Event, EventBus, EventType, PauseRequestedPayload, PauseResumedPayload, Payload
 from harborage.identity import Quadruple, current_quadruple, effective_quadruple, held_scopes, require_triple
-from harborage.ids import new_id
-from harborage.planner.trajectory import Trajectory
-from harborage.runtime.pauses.checkpoints import Checkpoints
+from harborage.ids import named_id, new_id
 from harborage.runtime.pauses.errors import (
     AlreadyResumedError,
     CheckpointCorruptError,
@@ -30,19 +26,20 @@ from harborage.runtime.pauses.errors import (
     PauseNotFoundError,
     ScopeMismatchError,
     ToolContextLostError,
+    UnsupportedFormatVersionError,
 )
-from harborage.runtime.pauses.ledger import RESOLVED_PER_TENANT, Ledger
 from harborage.runtime.pauses.listing import (
+    SETTLED,
+    every,
     is_same_triple,
     may_act,
     page_bounds,
     page_of,
-    pause_matches,
+    queries_of,
     tenants_of,
     wants_resumed,
     within_reach,
 )
-from harborage.runtime.pauses.locks import KeyedLocks
 from harborage.runtime.pauses.model import (
     OPEN,
     Pause,
@@ -55,49 +52,50 @@ from harborage.runtime.pauses.model import (
     Who,
 )
 from harborage.runtime.pauses.record import plain_payload
-from harborage.state.directory import DirectoryCorruptError
+from harborage.runtime.pauses.rows import WITHDRAWN, history_of, opening, pause_of, settling
+from harborage.runtime.pauses.waiters import Waiters
+from harborage.store import Commit, PauseQuery, PauseStatus
+from harborage.store.errors import PauseSettledError, RowNotFoundError
+from harborage.store.memory import MemoryStore
+from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.planner.views import HandleRegistry
-    from harborage.state import StateStore
+    from harborage.store import PauseRow, Store
 
-__all__ = ["SETTLED_FOR", "Coordinator"]
+__all__ = ["Coordinator"]
 
-SETTLED_FOR = timedelta(days=30)
-"""How long a store keeps a settled pause at least, for the run that comes for its answer."""
+_UNREADABLE = (CheckpointCorruptError, UnsupportedFormatVersionError)
+_STATUSES = {
+    PauseDecision.APPROVE: PauseStatus.APPROVED,
+    PauseDecision.REJECT: PauseStatus.REJECTED,
+    PauseDecision.RESUME: PauseStatus.ANSWERED,
+    PauseDecision.TIMEOUT: PauseStatus.EXPIRED,
+}
 
 logger = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Pauses in memory, and in a record store where one is given. Safe for many callers on one event loop.
+    """Pauses of a store of record; of one in memory, of its own, when none is given.
 
-    `handles` are the live objects that trajectories name; `retained` is how many settled pauses of a tenant stay
-    readable in memory, `settled_for` how long the store keeps one at least. `on_settled` hears of every pause that is
-    settled here, and of those whose settling a crash cut short, when their waiters have been woken; where what it
-    returns can be awaited and fails, the pause stays on the list of those whose settling was cut short.
+    Safe for many callers on one event loop, and for many processes over one store. `handles` are the live objects that
+    trajectories name.
     """
 
     def __init__(
         self,
         *,
         bus: EventBus | None = None,
-        store: StateStore | None = None,
+        store: Store | None = None,
         handles: HandleRegistry | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        retained: int = RESOLVED_PER_TENANT,
-        settled_for: timedelta = SETTLED_FOR,
-        on_settled: Callable[[Pause], Awaitable[None] | None] | None = None,
     ) -> None:
-        self._id = new_id()
-        self._settled_for = settled_for
-        self._on_settled = on_settled
         self._bus = bus
-        self._checkpoints = None if store is None else Checkpoints(store)
+        self._store: Store = MemoryStore(clock=clock) if store is None else store
         self._handles = handles
         self._clock = clock
-        self._ledger = Ledger(retained)
-        self._locks = KeyedLocks()
+        self._waiters = Waiters()
 
     async def request(self, request: PauseRequest) -> Pause:
         """Open a pause, or return the one that was opened before under the same key.
@@ -105,13 +103,14 @@ class Coordinator:
         Raises:
             IdentityRequiredError, InvalidReasonError, InvalidDecisionError, InvalidDeadlineError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
-            StateError: the store refused. In every case nothing is recorded.
+            DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
         pause = self._checked(request)
-        if not pause.key:
-            return await self._open(pause)
-        async with self._locks((pause.identity, pause.key)):
-            return await self._known(pause.identity, pause.key) or await self._open(pause)
+        done = await self._store.commit(Commit(opens=(opening(pause),)))
+        if not all(done.opened):
+            return self._noticed(await self._pause(pause.token)).without_trajectory()
+        self._tell(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
+        return pause.without_trajectory()
 
     async def resume(
         self,
@@ -130,55 +129,70 @@ class Coordinator:
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
-                in this order.
+                in this order. Who may see the pause learns how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
-            StateError: the store refused; the pause stays open.
+            DatabaseError, StoreError: the store refused; the pause stays open.
         """
         chosen = _decision(decision)
         caller = _caller(who, "pauses.resume")
-        async with self._locks(token):
-            pause = await self._current(token)
-            if not pause.is_paused:
-                raise AlreadyResumedError(token)
-            if not may_act(caller, scopes, pause.identity):
-                raise ScopeMismatchError(token)
-            if pause.is_due(self._clock.now()):
-                await self._settle(pause, pause.default, None)
-                raise AlreadyResumedError(token)
-            if chosen.goes_on:
-                self._reattach(pause)
-            return await self._settle(pause, chosen, plain_payload(payload), sealed)
+        now = self._clock.now()  # an answer that was given in time is not late for the time that the store takes
+        pause = await self._pause(token)
+        is_allowed = may_act(caller, scopes, pause.identity)
+        if not pause.is_paused:
+            self._noticed(pause)
+            raise AlreadyResumedError.of(pause) if is_allowed else AlreadyResumedError(token)
+        if not is_allowed:
+            raise ScopeMismatchError(token)
+        if pause.is_due(now):
+            raise AlreadyResumedError.of(await self._expire(pause, now))
+        if chosen.goes_on:
+            self._reattach(pause)
+        answer = plain_payload(payload)
+        settled = pause.settled(chosen, answer, now, sealed=sealed, by=caller.user_id)
+        return await self._settle(settled, _STATUSES[chosen], answer)
+
+    async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
+        """Settle a pause that nobody waits for any more, as rejected; False for one that was settled before.
+
+        Raises:
+            IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
+            DatabaseError, StoreError: the store refused; the pause stays open.
+        """
+        caller = _caller(who, "pauses.withdraw")
+        pause = await self._pause(token)
+        if not may_act(caller, None, pause.identity):
+            raise ScopeMismatchError(token)
+        if not self._noticed(pause).is_paused:
+            return False
+        try:
+            settled = pause.settled(PauseDecision.REJECT, WITHDRAWN, self._clock.now())
+            await self._settle(settled, PauseStatus.CANCELLED, None)
+        except AlreadyResumedError:
+            return False
+        return True
 
     async def check_handles(self, token: str) -> None:
         """Accept a pause after which its run could go on in this process.
 
         Raises:
-            PauseNotFoundError: nobody here knows the token.
+            PauseNotFoundError: there is no such pause.
             ToolContextLostError: the run needs a live handle that this process does not hold.
         """
-        async with self._locks(token):
-            pause = await self._current(token)
-            if pause.is_paused:
-                self._reattach(pause)
+        pause = await self._pause(token)
+        if pause.is_paused:
+            self._reattach(pause)
 
-    async def status(
-        self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
-    ) -> Pause:
+    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
         """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
 
-        With `fresh` the store is asked about a pause that is remembered as open: another process may have settled it.
-        When one has, whoever waits for it here is woken.
+        Whoever waits here for a pause that another process has settled is woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
-            CheckpointCorruptError, UnsupportedFormatVersionError: its checkpoint cannot be read.
+            CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
-        pause = self._ledger.get(token)
-        if self._checkpoints is not None and (pause is None or (fresh and pause.is_paused)):
-            pause = await self._kept(self._checkpoints, token, pause)
-        if pause is None:
-            raise PauseNotFoundError(token)
+        pause = self._noticed(await self._pause(token))
         caller = effective_quadruple() if who is None else who
         if caller is not None:
             require_triple(caller, "pauses.status")
@@ -197,7 +211,7 @@ class Coordinator:
     ) -> PausePage:
         """A page of the caller's own pauses; with the admin scope of its tenant's, or the tenants named; newest first.
 
-        Pauses of an earlier process are among them when there is a store.
+        One that cannot be read is logged and left out.
 
         Raises:
             IdentityRequiredError, InvalidPageError, CrossTenantScopeError, CrossUserScopeError: in this order.
@@ -207,66 +221,69 @@ class Coordinator:
         held = held_scopes(scopes)
         tenants = tenants_of(filter, caller, held)
         wanted = within_reach(filter, caller, held)
-        rows: list[Pause] = []
-        for tenant in tenants:
-            rows += [pause.shown() for pause in await self._of_tenant(tenant, wanted) if pause_matches(pause, wanted)]
-        truncated = wants_resumed(wanted) and not any(self._ledger.has_resolved(tenant) for tenant in tenants)
-        return page_of(rows, number, size, truncated=truncated)
+        rows, total = await page_of(self._store, queries_of(wanted, tenants), number, size)
+        return PausePage(
+            rows=tuple(pause.shown() for row in rows if (pause := self._readable(row)) is not None),
+            page=number,
+            page_size=size,
+            page_count=-(-total // size),
+            total=total,
+            truncated=wants_resumed(wanted) and not await self._has_settled(tenants),
+        )
 
-    async def expire(self, token: str, *, fresh: bool = False) -> Pause:
+    async def expire(self, token: str) -> Pause:
         """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
 
-        With `fresh` the store is asked, as for `status`.
-
         Raises:
-            PauseNotFoundError: nobody here knows the token.
+            PauseNotFoundError: there is no such pause.
         """
         now = self._clock.now()
-        known = self._ledger.get(token)
-        if known is not None and not known.is_due(now) and not (fresh and known.is_paused):
-            return known
-        async with self._locks(token):
-            pause = await self._current(token)
-            if not pause.is_due(now):
-                return pause.without_trajectory()
-            try:
-                return await self._settle(pause, pause.default, None)
-            except AlreadyResumedError:
-                return (await self._current(token)).without_trajectory()
+        pause = self._noticed(await self._pause(token))
+        if pause.is_due(now):
+            pause = await self._expire(pause, now)
+        return pause.without_trajectory()
 
     async def every_open(self) -> tuple[Pause, ...]:
-        """Every open pause, of all tenants and of earlier processes too: for hosts, who answer to nobody."""
-        found: list[Pause] = []
-        for tenant in await self._tenants():
-            try:
-                found += await self._of_tenant(tenant, OPEN)
-            except (CheckpointCorruptError, DirectoryCorruptError) as error:
-                logger.warning("tenant %s: its pauses cannot be listed: %s", tenant, error)
-        return tuple(pause.shown() for pause in found if pause.is_paused)
+        """Every open pause, of all tenants: for hosts, who answer to nobody. One that cannot be read is logged."""
+        rows = every(self._store, PauseQuery(statuses=(PauseStatus.OPEN,)))
+        return tuple([pause.shown() async for row in rows if (pause := self._readable(row)) is not None])
 
     async def expire_due(self) -> tuple[Pause, ...]:
-        """Settle every pause whose deadline has passed, those of an earlier process too; returns those it settled.
+        """Settle every pause whose deadline has passed, whoever's it is; returns those it settled.
 
-        One that cannot be settled is logged and does not keep the others waiting. What a crash cut short is finished,
-        and settled pauses that were kept long enough are dropped from the store. Call it when a process starts.
+        One that cannot be settled is logged and does not keep the others waiting. Call it when a process starts.
         """
-        now = self._clock.now()
         settled: list[Pause] = []
-        for tenant in await self._tenants():
-            for pause in await self._of_tenant(tenant, OPEN):
-                if not pause.is_due(now):
-                    continue
-                try:
-                    settled.append(await self.expire(pause.token))
-                except HarborageError:
-                    logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
-            if self._checkpoints is not None:
-                await self._checkpoints.drop_settled(tenant, now - self._settled_for)
+        now = self._clock.now()
+        async for row in every(self._store, PauseQuery(due=micros(now))):
+            pause = self._readable(row)
+            if pause is None:
+                continue
+            try:
+                due = pause.settled(pause.default, None, now)
+                settled.append(await self._settle(due, PauseStatus.EXPIRED, None))
+            except AlreadyResumedError:
+                continue  # somebody was faster
+            except HarborageError:
+                logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
         return tuple(settled)
 
+    async def flaws(self) -> tuple[str, ...]:
+        """Which pauses cannot be read, open or settled, each named with its run."""
+        found: list[str] = []
+        async for row in every(self._store, PauseQuery()):
+            try:
+                history_of(pause_of(row))
+            except _UNREADABLE as error:
+                found.append(f"run {row.run_id}: {error_reason(error)}")
+        return tuple(found)
+
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
-        """Call `wake` once when the pause is settled, at once if it was; the returned function calls it off."""
-        return self._ledger.listen(token, wake)
+        """Call `wake` once when the pause is settled, at once if it was; the returned function calls it off.
+
+        It hears of what is settled through this coordinator, and of what that sees to have been settled elsewhere.
+        """
+        return self._waiters.listen(token, wake)
 
     def _checked(self, request: PauseRequest) -> Pause:
         """The pause that a request describes, or the error that refuses it."""
@@ -278,7 +295,7 @@ class Coordinator:
         payload = plain_payload(request.payload)
         trajectory = None if request.trajectory is None else request.trajectory.serialize()
         return Pause(
-            token=new_id(),
+            token=_token(owner, request.key),
             reason=reason,
             state=PauseState.PAUSED,
             identity=owner,
@@ -290,135 +307,68 @@ class Coordinator:
             trajectory=trajectory,
         )
 
-    async def _open(self, pause: Pause) -> Pause:
-        if self._checkpoints is None:
-            self._ledger.open(pause.without_trajectory(), pause.trajectory)
-        else:
-            pause, is_new = await self._checkpoints.save(pause)
-            if not is_new:
-                return self._found(pause)
-            self._ledger.open(pause.without_trajectory(), None)
-        self._tell(EventType.PAUSE_REQUESTED, pause, PauseRequestedPayload(token=pause.token, reason=pause.reason))
-        return pause.without_trajectory()
+    async def _pause(self, token: str) -> Pause:
+        """The pause as the store has it.
 
-    async def _known(self, owner: Quadruple, key: str) -> Pause | None:
-        """The pause that was opened under this key, if it is still known."""
-        known = self._ledger.by_key(owner, key)
-        if self._checkpoints is not None and (known is None or known.is_paused):
-            kept = await self._checkpoints.load_by_key(owner, key)
-            if kept is not None and kept.is_paused and known is None:
-                await self._checkpoints.enlist(kept)
-            return None if kept is None else self._found(kept)
-        return known
-
-    def _found(self, kept: Pause) -> Pause:
-        """A pause from the store, whose answer whoever waits for it here can hear of."""
-        known = self._ledger.get(kept.token)
-        if not kept.is_paused and known is not None:
-            self._remember(kept)
-        elif not kept.is_paused:
-            self._ledger.settle(kept)
-        return kept.without_trajectory()
-
-    async def _kept(self, checkpoints: Checkpoints, token: str, known: Pause | None) -> Pause | None:
-        """The pause as the store has it; one that turns out to be settled is remembered as that."""
-        kept = await checkpoints.load(token, None if known is None else known.identity)
-        if known is None:
-            return kept
-        if kept is None:
-            self._ledger.drop(token)
-        elif not kept.is_paused:
-            self._remember(kept)
-        return kept
-
-    async def _current(self, token: str) -> Pause:
-        """The pause with its trajectory, as memory and the store together have it; hold its lock.
-
-        The store is asked even about a pause that is remembered as open: another process may have settled it.
+        Raises:
+            PauseNotFoundError: there is none.
         """
-        known = self._ledger.get(token)
-        if known is not None and not known.is_paused:
-            return known
-        if self._checkpoints is not None:
-            kept = await self._kept(self._checkpoints, token, known)
-        else:
-            kept = known and replace(known, trajectory=self._ledger.trajectory(token))
-        if kept is None:
+        rows = (await self._store.pauses(PauseQuery(tokens=(token,), limit=1))).rows
+        if not rows:
             raise PauseNotFoundError(token)
-        return kept
+        return pause_of(rows[0])
+
+    async def _expire(self, pause: Pause, now: datetime) -> Pause:
+        """The pause as it is settled now that its deadline has passed, by this process or by a faster one."""
+        try:
+            return await self._settle(pause.settled(pause.default, None, now), PauseStatus.EXPIRED, None)
+        except AlreadyResumedError:
+            return await self._pause(pause.token)
+
+    async def _settle(self, settled: Pause, status: PauseStatus, payload: dict[str, Any] | None) -> Pause:
+        """Write down that a pause is settled so, tell of it, and wake who waits for it here.
+
+        Raises:
+            AlreadyResumedError: somebody else was faster.
+        """
+        try:
+            await self._store.commit(Commit(settles=(settling(settled, status, payload),)))
+        except PauseSettledError as error:
+            raise AlreadyResumedError.of(self._noticed(pause_of(error.row))) from error
+        except RowNotFoundError as error:
+            raise PauseNotFoundError(settled.token) from error
+        told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=str(settled.decision or ""))
+        self._tell(EventType.PAUSE_RESUMED, settled, told)
+        self._waiters.wake(settled)
+        return settled
+
+    def _noticed(self, pause: Pause) -> Pause:
+        """The pause itself; where it is settled, whoever waits for it here is woken."""
+        if not pause.is_paused:
+            self._waiters.wake(pause)
+        return pause
+
+    def _readable(self, row: PauseRow) -> Pause | None:
+        try:
+            return self._noticed(pause_of(row))
+        except _UNREADABLE as error:
+            logger.warning("run %s: a pause cannot be listed: %s", row.run_id, error_reason(error))
+            return None
 
     def _reattach(self, pause: Pause) -> None:
         """Make sure that every live handle of the run's trajectory is in this process."""
-        if pause.trajectory is None:
-            return
-        for handle in Trajectory.deserialize(pause.trajectory).tool_context.handles:
+        history = history_of(pause)
+        for handle in () if history is None else history.tool_context.handles:
             if self._handles is None:
                 raise ToolContextLostError(handle)
             self._handles.get(handle)
 
-    async def _settle(
-        self, pause: Pause, decision: PauseDecision, payload: dict[str, Any] | None, sealed: bytes | None = None
-    ) -> Pause:
-        """Settle an open pause; hold its lock. Between the claim and the wake-ups nothing can come in between."""
-        settled = pause.settled(decision, payload, self._clock.now(), sealed=sealed, by=self._id)
-        if self._checkpoints is not None and not await self._checkpoints.claim(settled.without_trajectory()):
-            await self._current(pause.token)
-            raise AlreadyResumedError(pause.token)
-        await self._finish(settled)
-        return settled
-
-    async def _finish(self, settled: Pause) -> None:
-        """What follows once it is written down that a pause is settled. Only then it leaves the list of open ones."""
-        self._remember(settled)
-        is_heard = await self._told(settled)
-        if is_heard and self._checkpoints is not None:
-            await self._checkpoints.retire(settled)
-
-    async def _told(self, settled: Pause) -> bool:
-        """Tell the listener; False when what it began has failed and is to be begun again."""
-        if self._on_settled is None:
-            return True
-        following: Awaitable[None] | None = None
-        try:
-            following = self._on_settled(settled.without_trajectory())
-            if following is not None:
-                await following
-        except Exception:
-            logger.exception("pause %s: the listener for settled pauses failed", settled.token)
-            return following is None
-        return True
-
-    def _remember(self, settled: Pause) -> None:
-        """Record, tell and wake, once: in this order, so that whoever is woken finds the rest done."""
-        known = self._ledger.get(settled.token)
-        if known is not None and not known.is_paused:
-            return
-        self._ledger.settle(settled)
-        decision = str(settled.decision or "")
-        payload = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
-        self._tell(EventType.PAUSE_RESUMED, settled, payload)
-        self._ledger.wake(settled)
-
-    async def _tenants(self) -> tuple[str, ...]:
-        """The tenants that may have open pauses."""
-        tenants = set(self._ledger.tenants())
-        if self._checkpoints is not None:
-            tenants.update(await self._checkpoints.tenants())
-        return tuple(sorted(tenants))
-
-    async def _of_tenant(self, tenant: str, filter: PauseFilter) -> tuple[Pause, ...]:
-        """What the store and memory have of a tenant: the store knows which are open, memory which were settled."""
-        kept: list[Pause] = []
-        if self._checkpoints is not None:
-            kept, lost = await self._checkpoints.of_tenant(tenant, filter)
-            for token in lost:
-                self._ledger.drop(token)
-            for pause in kept:
-                if not pause.is_paused:
-                    await self._finish(pause)
-        remembered = {pause.token: pause for pause in self._ledger.of_tenant(tenant)}
-        others = (pause for pause in kept if pause.token not in remembered)
-        return (*remembered.values(), *others)
+    async def _has_settled(self, tenants: tuple[str, ...]) -> bool:
+        """Whether any settled pause of these tenants is kept."""
+        for tenant in tenants:
+            if (await self._store.pauses(PauseQuery(tenant=tenant, statuses=SETTLED, limit=1))).rows:
+                return True
+        return False
 
     def _tell(self, type: EventType, pause: Pause, payload: Payload) -> None:
         """Publish; a bus that refuses is logged, since the pause itself is recorded."""
@@ -459,3 +409,10 @@ def _decision(decision: PauseDecision) -> PauseDecision:
         return PauseDecision(decision)
     except ValueError:
         raise InvalidDecisionError(decision) from None
+
+
+def _token(owner: Quadruple, key: str) -> str:
+    """A fresh token, or the one that a key of this owner stands for, so that asking again opens nothing new."""
+    if not key:
+        return new_id()
+    return named_id(owner.tenant_id, owner.user_id, owner.session_id, owner.run_id, key)

@@ -15,17 +15,22 @@
     ├── CheckpointCorruptError          a stored pause cannot be read
     └── UnsupportedFormatVersionError   a stored pause has another format than this code reads
 
-Texts name tokens and versions; they never quote a payload or another identity.
+Texts name tokens and versions; they never quote a payload. Who has settled a pause is told to those who may see it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
 from harborage.identity import IdentityRequiredError
 from harborage.planner.errors import ToolContextLostError
+
+if TYPE_CHECKING:
+    from harborage.runtime.pauses.model import Pause
 
 __all__ = [
     "AlreadyAnsweredError",
@@ -103,13 +108,34 @@ class PauseAmbiguousError(PauseError):
 
 
 class AlreadyResumedError(PauseError):
-    """The pause was settled before, by somebody else or by its deadline. `token` names it, `decision` says how."""
+    """The pause was settled before, by somebody else, by its deadline or with its run; `decision`, `at`, `by` say how.
 
-    def __init__(self, token: str = "", decision: str = "", message: str = "") -> None:
+    `token` names it. `by` is a user, "" where nobody decided; who may not see the pause is told none of the three.
+    """
+
+    def __init__(
+        self, token: str = "", decision: str = "", *, at: datetime | None = None, by: str = "", message: str = ""
+    ) -> None:
         self.token = token
         self.decision = decision
-        how = f" ({decision})" if decision else ""
+        self.at = at
+        self.by = by
+        how = _how(decision, at, by)
         super().__init__(message or f"pause {token!r} was settled before{how}; read its status for the outcome")
+
+    @classmethod
+    def of(cls, settled: Pause) -> AlreadyResumedError:
+        """What whoever may see this pause is told."""
+        return AlreadyResumedError(
+            settled.token, str(settled.decision or ""), at=settled.resumed_at, by=settled.settled_by
+        )
+
+
+def _how(decision: str, at: datetime | None, by: str) -> str:
+    """How a pause was settled, as far as that is told, in brackets."""
+    parts = (decision, by and f"by {by}", "" if at is None else f"at {at:%Y-%m-%d %H:%M:%S} UTC")
+    said = " ".join(part for part in parts if part)
+    return f" ({said})" if said else ""
 
 
 class AlreadyAnsweredError(AlreadyResumedError):

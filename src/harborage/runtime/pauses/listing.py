@@ -1,29 +1,34 @@
-"""Which pauses a caller may list, which of them match, and how they fall into pages. Pure: values in, values out."""
+"""Which pauses a caller may list, what the store is asked for, and the page that is made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from harborage.identity import checked_scopes
 from harborage.runtime.pauses.errors import CrossTenantScopeError, CrossUserScopeError, InvalidPageError
-from harborage.runtime.pauses.model import Pause, PauseFilter, PausePage, PauseState, Who
+from harborage.runtime.pauses.model import PauseFilter, PauseState, Who
+from harborage.store import PauseQuery, PauseStatus
+from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
+    from harborage.store import PauseRow, Views
 
 __all__ = [
     "ADMIN",
     "DEFAULT_PAGE_SIZE",
     "MAX_PAGE_SIZE",
+    "SETTLED",
+    "every",
     "is_same_triple",
     "may_act",
-    "owner_matches",
     "page_bounds",
     "page_of",
-    "pause_matches",
+    "queries_of",
     "tenants_of",
     "wants_resumed",
     "within_reach",
@@ -32,6 +37,11 @@ __all__ = [
 ADMIN = "admin"
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 200
+
+SETTLED: Final = tuple(status for status in PauseStatus if status is not PauseStatus.OPEN)
+"""The statuses of pauses that will never change again."""
+
+_AT_ONCE: Final = 500
 
 
 def is_same_triple(caller: Who, owner: Who) -> bool:
@@ -87,41 +97,54 @@ def within_reach(filter: PauseFilter, caller: Who, scopes: frozenset[str]) -> Pa
     return replace(filter, users=(caller.user_id,))
 
 
-def owner_matches(owner: Quadruple, filter: PauseFilter) -> bool:
-    """Whether a pause of this owner can match at all; the tenant is looked at elsewhere."""
-    return (
-        (not filter.users or owner.user_id in filter.users)
-        and (not filter.sessions or owner.session_id in filter.sessions)
-        and (not filter.runs or owner.run_id in filter.runs)
-    )
-
-
-def pause_matches(pause: Pause, filter: PauseFilter) -> bool:
-    """Whether the pause matches every part of the filter; the tenant is looked at elsewhere."""
-    return (
-        pause.state in (filter.states or (PauseState.PAUSED,))
-        and owner_matches(pause.identity, filter)
-        and (not filter.reasons or pause.reason in filter.reasons)
-        and (filter.since is None or pause.paused_at >= filter.since)
-        and (filter.until is None or pause.paused_at <= filter.until)
-    )
-
-
 def wants_resumed(filter: PauseFilter) -> bool:
     """Whether settled pauses are asked for."""
     return PauseState.RESUMED in filter.states
 
 
-def page_of(pauses: Iterable[Pause], page: int, page_size: int, *, truncated: bool = False) -> PausePage:
-    """One page of these pauses, newest first and by token where two are equally old; past the end it is empty."""
-    rows = sorted(pauses, key=lambda pause: pause.token)
-    rows.sort(key=lambda pause: pause.paused_at, reverse=True)
-    first = (page - 1) * page_size
-    return PausePage(
-        rows=tuple(rows[first : first + page_size]),
-        page=page,
-        page_size=page_size,
-        page_count=-(-len(rows) // page_size),
-        total=len(rows),
-        truncated=truncated,
-    )
+def queries_of(filter: PauseFilter, tenants: Sequence[str]) -> list[PauseQuery]:
+    """What to ask the store: one query for each identity that the filter names. Together they find each pause once."""
+    is_open_wanted = PauseState.PAUSED in (filter.states or (PauseState.PAUSED,))
+    statuses = ((PauseStatus.OPEN,) if is_open_wanted else ()) + (SETTLED if wants_resumed(filter) else ())
+    whose = product(tenants, dict.fromkeys(filter.users) or ("",), dict.fromkeys(filter.sessions) or ("",))
+    return [
+        PauseQuery(
+            tenant=tenant,
+            user=user,
+            session=session,
+            run_ids=filter.runs,
+            statuses=statuses,
+            reasons=tuple(str(reason) for reason in filter.reasons),
+            since=micros(filter.since),
+            until=micros(filter.until),
+        )
+        for tenant, user, session in whose
+    ]
+
+
+async def page_of(store: Views, queries: Sequence[PauseQuery], page: int, page_size: int) -> tuple[list[PauseRow], int]:
+    """One page of what several queries find, newest first, and how many that is in all; past the end it is empty."""
+    found: list[PauseRow] = []
+    total, last = 0, page * page_size
+    for query in queries:
+        newest = await store.pauses(replace(query, limit=min(last, _AT_ONCE)))
+        rows, cursor = newest.rows, newest.cursor
+        while cursor is not None and len(rows) < last:
+            more = await store.pauses(replace(query, limit=_AT_ONCE, after=cursor))
+            rows, cursor = [*rows, *more.rows], more.cursor
+        total += len(rows) if cursor is None else await store.count_pauses(query)
+        found += rows
+    found.sort(key=lambda row: (row.opened_at, row.number), reverse=True)
+    return found[last - page_size : last], total
+
+
+async def every(store: Views, query: PauseQuery) -> AsyncIterator[PauseRow]:
+    """Every pause that a query finds, a page at a time; what is settled meanwhile moves no other."""
+    cursor: tuple[int, int] | None = None
+    while True:
+        page = await store.pauses(replace(query, limit=_AT_ONCE, after=cursor))
+        for row in page.rows:
+            yield row
+        cursor = page.cursor
+        if cursor is None:
+            return

@@ -77,7 +77,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     `trajectory` is the serialised history that was handed in; it comes only with the answer of the call that settles
     the pause, so that the run can be rebuilt from it. `sealed` is a part of the answer that only whoever waits may
-    read: it comes with the settled pause, and is in no list and no status. `settled_by` is the coordinator that did.
+    read: it comes with the settled pause, and is in no list and no status. `settled_by` is the user who did,
+    "" where its deadline did, or the end of its run.
     """
 
     token: str
@@ -186,7 +187,7 @@ class PauseCoordinator(Protocol):
         Raises:
             IdentityRequiredError, InvalidReasonError, InvalidDecisionError, InvalidDeadlineError: in this order.
             UnserializableError: the payload or the trajectory cannot be kept.
-            StateError: the store refused. In every case nothing is recorded.
+            DatabaseError, StoreError: the store refused. In every case nothing is recorded.
         """
         ...
 
@@ -206,10 +207,19 @@ class PauseCoordinator(Protocol):
 
         Raises:
             InvalidDecisionError, IdentityRequiredError, PauseNotFoundError, AlreadyResumedError, ScopeMismatchError:
-                in this order.
+                in this order. Who may see the pause learns how it was settled, when and by whom.
             ToolContextLostError: the run needs a live handle that this process does not hold; the pause stays open.
             UnserializableError: the payload cannot be kept; the pause stays open.
-            StateError: the store refused; the pause stays open.
+            DatabaseError, StoreError: the store refused; the pause stays open.
+        """
+        ...
+
+    async def withdraw(self, token: str, *, who: Who | None = None) -> bool:
+        """Settle a pause that nobody waits for any more, as rejected; False for one that was settled before.
+
+        Raises:
+            IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
+            DatabaseError, StoreError: the store refused; the pause stays open.
         """
         ...
 
@@ -217,22 +227,19 @@ class PauseCoordinator(Protocol):
         """Accept a pause after which its run could go on in this process.
 
         Raises:
-            PauseNotFoundError: nobody here knows the token.
+            PauseNotFoundError: there is no such pause.
             ToolContextLostError: the run needs a live handle that this process does not hold.
         """
         ...
 
-    async def status(
-        self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None, fresh: bool = False
-    ) -> Pause:
+    async def status(self, token: str, *, who: Who | None = None, scopes: frozenset[str] | None = None) -> Pause:
         """The pause as it stands. Without any identity, explicit or ambient, the token itself is the capability.
 
-        With `fresh` the store is asked about a pause that is remembered as open: another process may have settled it.
-        When one has, whoever waits for it here is woken.
+        Whoever waits here for a pause that another process has settled is woken.
 
         Raises:
             PauseNotFoundError, ScopeMismatchError: in this order.
-            CheckpointCorruptError, UnsupportedFormatVersionError: its checkpoint cannot be read.
+            CheckpointCorruptError, UnsupportedFormatVersionError: it cannot be read.
         """
         ...
 
@@ -254,13 +261,11 @@ class PauseCoordinator(Protocol):
         """
         ...
 
-    async def expire(self, token: str, *, fresh: bool = False) -> Pause:
+    async def expire(self, token: str) -> Pause:
         """Settle a pause whose deadline has passed with its default; one that is not due comes back unchanged.
 
-        With `fresh` the store is asked, as for `status`.
-
         Raises:
-            PauseNotFoundError: nobody here knows the token.
+            PauseNotFoundError: there is no such pause.
         """
         ...
 

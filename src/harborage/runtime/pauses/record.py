@@ -1,6 +1,6 @@
-"""The stored form of a pause: JSON with a format version, the same bytes however often it is read and written.
+"""A pause as it is exported: JSON with a format version, the same bytes however often it is read and written.
 
-A new format adds a step to `UPCASTS`, so that every older checkpoint still opens. Pure: bytes in, values out.
+A new format adds a step to `UPCASTS`, so that every older one still opens. Pure: bytes in, values out.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def check(tables: Tables, commit: Commit) -> bool:
     for patch in commit.patches:
         _check_patch(tables, patch)
     for settle in commit.settles:
-        pause = tables.pause(settle.token)
+        pause = tables.pauses.get(settle.token)
         if pause.status is not PauseStatus.OPEN:
             raise PauseSettledError(pause)
     for send in commit.sends:

@@ -15,7 +15,7 @@ from harborage.store.commit import Commit, Committed, check_commit, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
-from harborage.store.memory.views import find_events, find_pauses, find_runs, find_sessions, has_run
+from harborage.store.memory.views import find_events, find_pauses, find_runs, find_sessions, has_pause, has_run
 from harborage.store.port import MAX_ATTEMPTS, Claimed
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
@@ -24,18 +24,27 @@ from harborage.store.times import micros
 __all__ = ["MemoryStore"]
 
 _KEEP_ENDED: Final = 10_000
+_KEEP_STRAYS: Final = 1_000
 
 
 class MemoryStore:
-    """A store in memory. The last `keep_ended` runs that ended stay readable; older ones are deleted."""
+    """A store in memory. The last `keep_ended` runs that ended stay readable; older ones are deleted.
+
+    Pauses go with their run; of those that belong to none the last `keep_strays` settled ones of each tenant stay.
+    """
 
     def __init__(
-        self, *, clock: Clock = SYSTEM_CLOCK, keep_ended: int = _KEEP_ENDED, max_attempts: int = MAX_ATTEMPTS
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        keep_ended: int = _KEEP_ENDED,
+        keep_strays: int = _KEEP_STRAYS,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         self._clock = clock
         self._keep_ended = keep_ended
         self._max_attempts = max_attempts
-        self._tables = Tables()
+        self._tables = Tables(keep_strays)
         self._ended: deque[str] = deque()
         self._workers: set[str] = set()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
@@ -152,7 +161,11 @@ class MemoryStore:
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         self._check_open()
-        return find_pauses(self._tables.pauses.values(), query)
+        return find_pauses(self._tables.pauses.likely(query), query)
+
+    async def count_pauses(self, query: PauseQuery) -> int:
+        self._check_open()
+        return sum(has_pause(query, row) for row in self._tables.pauses.likely(query))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         self._check_open()
@@ -183,7 +196,7 @@ class MemoryStore:
         found: list[Orphan] = []
         for held in self._tables.runs.values():
             row = held.row
-            waits = row.wake_at is not None or row.awaits or held.pauses
+            waits = row.wake_at is not None or row.awaits or self._tables.pauses.open_of(row.run_id)
             if row.status is Status.PAUSED and not row.owner and not row.is_woken and not row.blocked and not waits:
                 found.append(Orphan(kind="paused_for_nothing", subject=row.run_id, run_id=row.run_id))
             parent = self._tables.runs.get(row.parent)

@@ -29,6 +29,7 @@ from harborage.store.commit import (
 from harborage.store.errors import (
     RowNotFoundError,
 )
+from harborage.store.memory.pauses import Pauses
 from harborage.store.rows import (
     EVENT_STEP,
     ControlRow,
@@ -37,8 +38,6 @@ from harborage.store.rows import (
     GroupStatus,
     Lease,
     PatchRow,
-    PauseRow,
-    PauseStatus,
     RunRow,
     SessionRow,
 )
@@ -49,16 +48,15 @@ GroupKey = tuple[Identity, str]
 
 
 class HeldRun:
-    """A run in memory: its row, its journal, the controls that wait in its inbox, and its open pauses."""
+    """A run in memory: its row, its journal, and the controls that wait in its inbox."""
 
-    __slots__ = ("bodies", "controls", "entries", "event_ids", "pauses", "row")
+    __slots__ = ("bodies", "controls", "entries", "event_ids", "row")
 
     def __init__(self, row: RunRow, entries: Iterable[bytes]) -> None:
         self.row = row
         self.entries = list(entries)
         self.controls: dict[int, ControlRow] = {}
         self.event_ids: set[str] = set()
-        self.pauses: list[str] = []
         self.bodies: set[str] = set()
 
     @property
@@ -71,7 +69,7 @@ class HeldRun:
 class Tables:
     """The rows of all runs, groups, pauses, patches, sessions and events."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_strays: int) -> None:
         self.runs: dict[str, HeldRun] = {}
         self.ready: dict[str, None] = {}
         self.due: dict[str, int] = {}
@@ -80,7 +78,7 @@ class Tables:
         self.sessions: dict[Identity, SessionRow] = {}
         self.groups: dict[GroupKey, GroupRow] = {}
         self.members: dict[GroupKey, list[str]] = {}
-        self.pauses: dict[str, PauseRow] = {}
+        self.pauses = Pauses(keep_strays)
         self.patches: dict[tuple[Identity, str], PatchRow] = {}
         self.unread: dict[str, None] = {}
         self.events: dict[Identity, list[EventRow]] = {}
@@ -103,8 +101,7 @@ class Tables:
             self._group(group, now)
         for patch in commit.patches:
             self._patch(patch, now)
-        for pause in commit.opens:
-            self._open(pause, now)
+        opened = tuple(self._open(pause, now) for pause in commit.opens)
         for settle in commit.settles:
             self._settle(settle, now)
         sent = tuple(self._send(send, now) for send in commit.sends)
@@ -113,7 +110,7 @@ class Tables:
         if held is not None and commit.change is not None:
             self._change(held, commit.change, now)
         first, place = self._publish(commit.who, commit.events, now)
-        return Committed(first=first, place=place, sent=sent, taken=tuple(self._take(commit)))
+        return Committed(first=first, place=place, sent=sent, opened=opened, taken=tuple(self._take(commit)))
 
     # ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,31 +229,14 @@ class Tables:
         if patch.decision:
             self.patches[key] = replace(self.patches[key], decision=patch.decision, decided_at=now)
 
-    def _open(self, pause: NewPause, now: int) -> None:
-        if pause.token in self.pauses:
-            return
+    def _open(self, pause: NewPause, now: int) -> bool:
         self._numbers += 1
-        self.pauses[pause.token] = PauseRow(
-            number=self._numbers,
-            token=pause.token,
-            run_id=pause.run_id,
-            who=pause.who,
-            reason=pause.reason,
-            opened_at=now,
-            deadline=pause.deadline,
-            data=pause.data,
-        )
-        if pause.run_id in self.runs:
-            self.runs[pause.run_id].pauses.append(pause.token)
+        return self.pauses.open(pause, self._numbers, now)
 
     def _settle(self, settle: SettlePause, now: int) -> None:
-        row = self.pauses[settle.token]
-        self.pauses[settle.token] = replace(
-            row, status=settle.status, settled_at=now, settled_by=settle.by, answer=settle.answer
-        )
-        if row.run_id in self.runs:
-            self.runs[row.run_id].pauses.remove(settle.token)
-            self._wake(row.run_id)
+        run_id = self.pauses.get(settle.token).run_id
+        self.pauses.settle(settle, now, has_run=run_id in self.runs)
+        self._wake(run_id)
 
     def _send(self, send: SendControl, now: int) -> bool:
         held = self.runs[send.run_id]
@@ -321,10 +301,8 @@ class Tables:
     def _end(self, held: HeldRun, now: int) -> None:
         """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
         held.row = replace(held.row, owner="", is_woken=False, wake_at=None, awaits="")
-        for token in held.pauses:
-            self.pauses[token] = replace(self.pauses[token], status=PauseStatus.CANCELLED, settled_at=now)
-        held.pauses.clear()
         row = held.row
+        self.pauses.cancel_of(row.run_id, now)
         key = (row.who, row.group)
         if row.group and key in self.groups:
             self.groups[key] = replace(self.groups[key], open_members=self.groups[key].open_members - 1)
@@ -381,7 +359,7 @@ class Tables:
         """Claim, for the worker that `take` names, what the commit's answers and controls woke."""
         if not commit.take:
             return
-        woken = [self.pauses[settle.token].run_id for settle in commit.settles]
+        woken = [self.pauses.get(settle.token).run_id for settle in commit.settles]
         for run_id in dict.fromkeys([*woken, *(send.run_id for send in commit.sends)]):
             held = self.runs.get(run_id)
             if held is not None and held.is_free:
@@ -398,16 +376,6 @@ class Tables:
         if (held := self.runs.get(run_id)) is None:
             raise RowNotFoundError(f"no run {run_id!r} in this store")
         return held
-
-    def pause(self, token: str) -> PauseRow:
-        """The pause with this token.
-
-        Raises:
-            RowNotFoundError: there is none.
-        """
-        if (row := self.pauses.get(token)) is None:
-            raise RowNotFoundError(f"no pause {token!r} in this store")
-        return row
 
     def claim(self, held: HeldRun, worker: str) -> Lease:
         """Give a free run to a worker; one that never ran is running from now on."""
@@ -455,8 +423,7 @@ class Tables:
         del self.runs[run_id]
         self.unread.pop(run_id, None)
         self.keys.pop((held.row.who, held.row.key), None)
-        for token in [token for token, pause in self.pauses.items() if pause.run_id == run_id]:
-            del self.pauses[token]
+        self.pauses.delete_of(run_id)
         still = set[str]().union(*(other.bodies for other in self.runs.values())) if held.bodies else set()
         for digest in held.bodies - still:
             del self.bodies[digest]

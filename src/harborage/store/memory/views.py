@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from harborage.store.queries import EventQuery, Page, PauseQuery, RunQuery, SessionQuery
-from harborage.store.rows import EventRow, PauseRow, RunRow, SessionRow, Status
+from harborage.store.rows import EventRow, PauseRow, PauseStatus, RunRow, SessionRow, Status
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = ["find_events", "find_pauses", "find_runs", "find_sessions", "has_run"]
+__all__ = ["find_events", "find_pauses", "find_runs", "find_sessions", "has_pause", "has_run"]
 
 T = TypeVar("T", RunRow, PauseRow, SessionRow)
 
@@ -24,7 +24,7 @@ def find_runs(rows: Iterable[RunRow], query: RunQuery) -> Page[RunRow]:
 
 def find_pauses(rows: Iterable[PauseRow], query: PauseQuery) -> Page[PauseRow]:
     """A page of the pauses that a query finds."""
-    found = [(row.opened_at, row.number, row) for row in rows if _has_pause(query, row)]
+    found = [(row.opened_at, row.number, row) for row in rows if has_pause(query, row)]
     return _page(found, query.after, query.limit)
 
 
@@ -69,7 +69,8 @@ def has_run(query: RunQuery, row: RunRow) -> bool:
     )
 
 
-def _has_pause(query: PauseQuery, row: PauseRow) -> bool:
+def has_pause(query: PauseQuery, row: PauseRow) -> bool:
+    """Whether a query finds this pause, whatever its page."""
     return (
         _is_of(query.tenant, query.user, query.session, row.who)
         and row.token in (query.tokens or (row.token,))
@@ -77,7 +78,12 @@ def _has_pause(query: PauseQuery, row: PauseRow) -> bool:
         and row.status in (query.statuses or (row.status,))
         and row.reason in (query.reasons or (row.reason,))
         and _is_between(row.opened_at, query.since, query.until)
+        and (query.due is None or _is_due(row, query.due))
     )
+
+
+def _is_due(row: PauseRow, now: int) -> bool:
+    return row.status is PauseStatus.OPEN and row.deadline is not None and row.deadline <= now
 
 
 def _has_session(query: SessionQuery, row: SessionRow) -> bool:

@@ -45,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
     first: int = 0
     place: int = 0
     sent: tuple[bool, ...] = ()
+    opened: tuple[bool, ...] = ()
     taken: tuple[tuple[str, int], ...] = ()
 
 
@@ -218,17 +219,19 @@ class Batch:
             user=pause.who.user_id,
             reason=pause.reason,
             deadline=pause.deadline,
+            at=pause.at or None,
             data=self._blob(pause.data),
         )
 
     def _settle(self, settle: SettlePause) -> dict[str, Any]:
         self._tokens.add(settle.token)
-        return {
-            "token": settle.token,
-            "status": settle.status.value,
-            "by": kept_text(settle.by),
-            "answer": self._blob(settle.answer),
-        }
+        return _given(
+            token=settle.token,
+            status=settle.status.value,
+            by=kept_text(settle.by),
+            at=settle.at or None,
+            answer=self._blob(settle.answer),
+        )
 
     def _send(self, send: SendControl) -> dict[str, Any]:
         self._runs.add(send.run_id)

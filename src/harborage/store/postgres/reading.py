@@ -144,16 +144,16 @@ class Reading:
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
-        conditions = [
-            f"pause_has_{name}"
-            for name in ("tenant", "user", "session", "run_ids", "statuses", "reasons", "since", "until")
-            if _is_given(getattr(query, name))
-        ]
-        text = _list("pause_rows", [_way_of_pauses(query), *conditions], "newest_pause")
-        values = _values(query, "tenant user session tokens run_ids statuses reasons since until")
-        found = [pause_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
+        text = _list("pause_rows", _pause_conditions(query), "newest_pause")
+        rows_found = await self._page(text, query.after or _END, query.limit, _pause_values(query))
+        found = [pause_of(row) for row in rows_found]
         rows = found[: query.limit]
         return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
+
+    async def count_pauses(self, query: PauseQuery) -> int:
+        """How many pauses a query finds."""
+        text = f"{SQL['pause_count']}\n{' and '.join(SQL[one] for one in _pause_conditions(query))}"
+        return int(await fetchval(self._database, text, **_pause_values(query)))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         """The events of a query."""
@@ -258,15 +258,27 @@ def _run_values(query: RunQuery) -> dict[str, Any]:
     return values | {"statuses": [status.code for status in query.statuses], "text": query.text.lower()}
 
 
+def _pause_conditions(query: PauseQuery) -> list[str]:
+    """The index at which to begin, and what narrows a query further."""
+    names = ("tenant", "user", "session", "run_ids", "statuses", "reasons", "since", "until", "due")
+    return [_way_of_pauses(query), *(f"pause_has_{name}" for name in names if _is_given(getattr(query, name)))]
+
+
+def _pause_values(query: PauseQuery) -> dict[str, Any]:
+    return _values(query, "tenant user session tokens run_ids statuses reasons since until due")
+
+
 def _way_of_pauses(query: PauseQuery) -> str:
     if query.tokens:
         return "pause_by_token"
     if query.run_ids:
         return "pause_by_run"
+    if query.due is not None:
+        return "pause_by_due"
     if query.tenant and query.user:
         return "pause_by_user"
-    if query.tenant and query.statuses == (PauseStatus.OPEN,):
-        return "pause_by_open"
+    if query.statuses == (PauseStatus.OPEN,):
+        return "pause_by_open" if query.tenant else "pause_open_anywhere"
     return "pause_by_tenant" if query.tenant else "pause_by_age"
 
 

@@ -87,7 +87,12 @@ class PostgresStore:
             if not answer.refused:
                 taken = tuple(Lease(run_id, commit.take, fence) for run_id, fence in answer.taken)
                 return Committed(
-                    first=answer.first, place=answer.place, sent=answer.sent, taken=taken, is_again=answer.again
+                    first=answer.first,
+                    place=answer.place,
+                    sent=answer.sent,
+                    opened=answer.opened,
+                    taken=taken,
+                    is_again=answer.again,
                 )
             try:
                 raise await self._asked(refusal(commit, answer, self._reading))
@@ -148,6 +153,9 @@ class PostgresStore:
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         return await self._asked(self._reading.pauses(query))
+
+    async def count_pauses(self, query: PauseQuery) -> int:
+        return await self._asked(self._reading.count_pauses(query))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         return await self._asked(self._reading.events(query))

@@ -58,7 +58,7 @@ class Conditions:
         for patch in commit.patches:
             self._check_patch(tx, patch)
         for settle in commit.settles:
-            pause = self._reading.pause(tx, settle.token)
+            pause = self._reading.pauses.get(tx, settle.token)
             if pause.status is not PauseStatus.OPEN:
                 raise PauseSettledError(pause)
         for send in commit.sends:

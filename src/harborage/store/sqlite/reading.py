@@ -11,21 +11,27 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.identity import Identity
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.queries import EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import EventQuery, Page, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import (
     ControlRow,
     EventRow,
     GroupRow,
     GroupStatus,
     PatchRow,
-    PauseRow,
-    PauseStatus,
     RunRow,
     SessionRow,
     Status,
 )
 from harborage.store.sqlite.failures import UnreadableError
-from harborage.store.sqlite.salvage import UNREADABLE, check_times, salvaged_run, salvaged_text, shown_status, status_of
+from harborage.store.sqlite.pauses import Pauses
+from harborage.store.sqlite.salvage import (
+    UNREADABLE,
+    check_times,
+    salvaged_run,
+    salvaged_text,
+    shown_status,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.stations import Transaction
@@ -38,10 +44,11 @@ _BEGINNING: Final = (-_LAST, -1)
 
 
 class Reading:
-    """Finds runs, pauses, events and sessions."""
+    """Finds runs, events and sessions, and by `pauses` what they wait for."""
 
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
+        self.pauses = Pauses(sql)
 
     # ── One row ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,17 +70,6 @@ class Reading:
             return _run(tx.execute(text, (num,)).fetchone())
         except UNREADABLE:
             return salvaged_run(tx.execute(self._sql["salvage"], (num,)).fetchone())
-
-    def pause(self, tx: Transaction, token: str) -> PauseRow:
-        """The pause with this token.
-
-        Raises:
-            RowNotFoundError: there is none.
-        """
-        page = self.pauses(tx, PauseQuery(tokens=(token,), limit=1))
-        if not page.rows:
-            raise RowNotFoundError(f"no pause {token!r} in this store")
-        return page.rows[0]
 
     def session(self, tx: Transaction, who: Identity) -> int | None:
         """The number of a session, None for one that was never opened."""
@@ -205,34 +201,6 @@ class Reading:
             return [("by_tenant", values)]
         return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_age", values)]
 
-    def pauses(self, tx: Transaction, query: PauseQuery) -> Page[PauseRow]:
-        """The pauses of a query."""
-        session: int | None = None
-        if query.tenant and query.user and query.session:
-            session = self.session(tx, Identity(query.tenant, query.user, query.session))
-            if session is None:
-                return Page([], None)
-        at, num = query.after or _END
-        values = {
-            "tenant": query.tenant,
-            "user": query.user,
-            "session": session,
-            "tokens": _json(query.tokens),
-            "run_ids": _json(query.run_ids),
-            "statuses": _json(query.statuses),
-            "reasons": _json(query.reasons),
-            "since": query.since,
-            "until": query.until,
-            "at": at,
-            "num": num,
-            "limit": query.limit + 1,
-        }
-        sql = self._sql
-        text = f"{sql['pause_rows']}\n{sql[_way_of_pauses(query)]}\n{sql['pause_filter']}\n{sql['newest_pause']}"
-        found = [_pause(row) for row in tx.execute(text, values)]
-        rows = found[: query.limit]
-        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
-
     def events(self, tx: Transaction, query: EventQuery) -> list[EventRow]:
         """The events of a query; those that are not what was kept are shown as far as they can be read."""
         session: int | None = None
@@ -338,18 +306,6 @@ def _narrowest(query: RunQuery, session: int | None) -> str:
     return "" if session is None else "by_session"
 
 
-def _way_of_pauses(query: PauseQuery) -> str:
-    if query.tokens:
-        return "pause_by_token"
-    if query.run_ids:
-        return "pause_by_run"
-    if query.tenant and query.user:
-        return "pause_by_user"
-    if query.tenant and query.statuses == (PauseStatus.OPEN,):
-        return "pause_by_open"
-    return "pause_by_tenant" if query.tenant else "pause_by_age"
-
-
 def _json(values: Sequence[Any]) -> str | None:
     return codec.encode(values).decode() if values else None
 
@@ -401,25 +357,6 @@ def _run(row: Any) -> RunRow:
         tool_count=tool_count,
         tokens=tokens,
         cost=cost,
-    )
-
-
-def _pause(row: Any) -> PauseRow:
-    number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
-    deadline, settled_at, by, data, answer = rest
-    return PauseRow(
-        number=number,
-        token=token,
-        run_id=run_id,
-        who=Identity(tenant, user, session),
-        reason=reason,
-        status=PauseStatus(status),
-        opened_at=opened_at,
-        deadline=deadline,
-        settled_at=settled_at,
-        settled_by=by,
-        data=data,
-        answer=answer,
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harborage.identity import Identity
-from harborage.store.rows import RunRow, Status
+from harborage.store.rows import PauseRow, PauseStatus, RunRow, Status
 from harborage.store.sqlite.failures import UnreadableError
 from harborage.store.times import LATEST
 
-__all__ = ["UNREADABLE", "check_times", "salvaged_run", "salvaged_text", "shown_status", "status_of"]
+__all__ = ["UNREADABLE", "check_times", "salvaged_pause", "salvaged_run", "salvaged_text", "shown_status", "status_of"]
 
 UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
 """What reading a damaged row raises."""
@@ -73,6 +73,22 @@ def salvaged_run(row: Any) -> RunRow:
         updated_at=0,
         position=position,
         fence=fence,
+        is_damaged=True,
+    )
+
+
+def salvaged_pause(row: Any) -> PauseRow:
+    """What can be read of a damaged pause, from its row of `salvaged_pause`; times are 0, and it asks nothing."""
+    number, *texts = row
+    token, run_id, tenant, user, session, reason, status = (salvaged_text(text, "") for text in texts)
+    return PauseRow(
+        number=number,
+        token=token or f"unreadable-{number}",
+        run_id=run_id,
+        who=Identity(tenant or "?", user or "?", session or "?"),
+        reason=reason,
+        status=PauseStatus(status) if status in frozenset(PauseStatus) else PauseStatus.OPEN,
+        opened_at=0,
         is_damaged=True,
     )
 

@@ -141,7 +141,10 @@ class SQLiteStore:
         return await self._read(lambda tx: self._reading.count_runs(tx, query))
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
-        return await self._read(lambda tx: self._reading.pauses(tx, query))
+        return await self._read(lambda tx: self._reading.pauses.find(tx, query))
+
+    async def count_pauses(self, query: PauseQuery) -> int:
+        return await self._read(lambda tx: self._reading.pauses.count(tx, query))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
         return await self._read(lambda tx: self._reading.events(tx, query))

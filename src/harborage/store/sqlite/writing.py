@@ -78,8 +78,7 @@ class Writing:
             self._move(tx, move, now)
         for patch in commit.patches:
             self._patch(tx, patch, now)
-        for pause in commit.opens:
-            self._open(tx, pause, now)
+        opened = tuple(self._open(tx, pause, now) for pause in commit.opens)
         for settle in commit.settles:
             self._settle(tx, settle, now)
         sent = tuple(self._send(tx, send, now) for send in commit.sends)
@@ -91,7 +90,7 @@ class Writing:
         taken = self._take(tx, commit) if commit.take else ()
         if tells:
             tx.tell()
-        return Committed(first=first, place=place, sent=sent, taken=taken)
+        return Committed(first=first, place=place, sent=sent, opened=opened, taken=taken)
 
     # ── The owner's part ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,7 +274,7 @@ class Writing:
         if patch.decision:
             tx.execute(self._sql["decide_patch"], (patch.decision, now, session, patch.patch_id))
 
-    def _open(self, tx: Transaction, pause: NewPause, now: int) -> None:
+    def _open(self, tx: Transaction, pause: NewPause, now: int) -> bool:
         who = pause.who
         session = self._opened_session(tx, who, now)
         values = (
@@ -285,15 +284,15 @@ class Writing:
             who.tenant_id,
             who.user_id,
             pause.reason,
-            now,
+            pause.at or now,
             pause.deadline,
             pause.data,
         )
-        tx.execute(self._sql["open_pause"], values)
+        return tx.execute(self._sql["open_pause"], values).get is not None
 
     def _settle(self, tx: Transaction, settle: SettlePause, now: int) -> None:
-        run_id = self._reading.pause(tx, settle.token).run_id
-        tx.execute(self._sql["settle"], (settle.status, now, settle.by, settle.answer, settle.token))
+        run_id = self._reading.pauses.get(tx, settle.token).run_id
+        tx.execute(self._sql["settle"], (settle.status, settle.at or now, settle.by, settle.answer, settle.token))
         tx.execute(self._sql["wake"], (run_id,))
 
     def _send(self, tx: Transaction, send: SendControl, now: int) -> bool:
@@ -334,7 +333,7 @@ class Writing:
 
     def _take(self, tx: Transaction, commit: Commit) -> tuple[Lease, ...]:
         """Claim, for the worker that `take` names, what the commit's answers and controls woke."""
-        woken = [self._reading.pause(tx, settle.token).run_id for settle in commit.settles]
+        woken = [self._reading.pauses.get(tx, settle.token).run_id for settle in commit.settles]
         taken: list[Lease] = []
         for run_id in dict.fromkeys([*woken, *(send.run_id for send in commit.sends)]):
             found: Any = tx.execute(self._sql["held"], (run_id,)).fetchone()

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from typing import Any
 
+from msgspec.structs import replace
+
 from harborage.store import (
     EVENT_STEP,
     Change,
@@ -156,6 +158,24 @@ async def a_pause_is_settled_once(bench: StoreBench) -> None:
     expect_equal((pause.status, pause.answer, pause.data), (PauseStatus.APPROVED, b"a", b"q"), "the pause")
     expect_equal(set(told), {pause.settled_by}, "who is told to have settled it")
     expect_equal(len(await store.events(EventQuery(types=("pause.resumed",)))), 1, "events of a pause that is settled")
+
+
+async def a_pause_is_opened_once(bench: StoreBench) -> None:
+    """Of those that open it at the same moment one does, and is told so; a later one leaves it as it is."""
+    store, other = bench.store, await bench.another()
+    new = NewPause(token="t", run_id="r", who=ME, reason="await_input", at=7)
+    asked = [replace(new, data=bytes([number])) for number in range(10)]
+    done = await asyncio.gather(
+        *((store if number % 2 else other).commit(Commit(opens=(pause,))) for number, pause in enumerate(asked))
+    )
+    expect_equal(sorted(opened for one in done for opened in one.opened), [False] * 9 + [True], "who opened it")
+    (pause,) = (await store.pauses(PauseQuery())).rows
+    expect_equal(pause.data, asked[[one.opened for one in done].index((True,))].data, "the question")
+    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.ANSWERED, by="somebody", at=9),)))
+    more = await store.commit(Commit(opens=(replace(new, at=8), replace(new, token="other", at=0))))
+    expect_equal(more.opened, (False, True), "which were not there")
+    (pause,) = (await store.pauses(PauseQuery(tokens=("t",)))).rows
+    expect_equal((pause.status, pause.opened_at, pause.settled_at), (PauseStatus.ANSWERED, 7, 9), "the pause")
 
 
 async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
@@ -441,6 +461,7 @@ SCENARIOS = (
     a_commit_sent_again_changes_nothing,
     events_have_a_place_without_a_gap_and_a_growing_sequence,
     a_pause_is_settled_once,
+    a_pause_is_opened_once,
     an_answer_can_claim_its_run,
     controls_reach_a_run_once_and_in_order,
     an_inbox_has_a_limit,

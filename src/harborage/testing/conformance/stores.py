@@ -36,6 +36,7 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "runs", store.runs(RunQuery())
     yield "count_runs", store.count_runs(RunQuery())
     yield "pauses", store.pauses(PauseQuery())
+    yield "count_pauses", store.count_pauses(PauseQuery())
     yield "events", store.events(EventQuery())
     yield "sessions", store.sessions(SessionQuery())
     yield "group", store.group("g", who=ME)

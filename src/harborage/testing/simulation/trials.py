@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -30,7 +29,6 @@ from harborage.runtime.pauses import (
     PauseReason,
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.runtime.task_ends import wake_run
 from harborage.store import RunQuery
 from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
 from harborage.testing.simulation.faults import Faults, drawn_faults
@@ -176,9 +174,7 @@ class _Story(Generic[W]):
         self._chance = simulation.chance("trial")
         self._up: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
         store = self._server.store
-        self._pauses = Coordinator(
-            store=self._server.state, clock=simulation.clock, on_settled=partial(wake_run, store)
-        )
+        self._pauses = Coordinator(store=store, clock=simulation.clock)
         self._desk = StoredEngine(store, self._pauses, clock=simulation.clock)
         self._crew = Crew(simulation.fail)
         simulation.fates.is_calm = True  # what is lost before anybody knows of the run is another story

@@ -160,7 +160,8 @@ end
 $$;
 
 -- One commit: `again` for one that was applied before, `refused` with a reason and the part that it is `at` and what
--- was `found`; otherwise which controls were `sent` for the first time and which runs were `taken`.
+-- was `found`; otherwise which pauses were `opened` and which controls `sent` for the first time, and which runs were
+-- `taken`.
 create function harborage_apply(one jsonb, nums bigint[], blobs bytea[], at_time bigint)
 returns jsonb language plpgsql as $$
 declare
@@ -202,10 +203,10 @@ begin
     perform harborage_patches_decided(one, nums, at_time);
   end if;
   if one ?| '{opens,settles}' then
-    perform harborage_pauses_changed(one, nums, blobs, at_time);
+    answer := jsonb_build_object('opened', harborage_pauses_changed(one, nums, blobs, at_time));
   end if;
   if one ? 'sends' then
-    answer := jsonb_build_object('sent', harborage_controls_sent(one, blobs, at_time));
+    answer := answer || jsonb_build_object('sent', harborage_controls_sent(one, blobs, at_time));
   end if;
   if one ? 'wakes' then
     update harborage_runs set woken = true

@@ -226,11 +226,13 @@ begin
 end
 $$;
 
+-- Which pauses were not opened before; each that is settled wakes its run.
 create function harborage_pauses_changed(one jsonb, nums bigint[], blobs bytea[], at_time bigint)
-returns void language plpgsql as $$
+returns boolean[] language plpgsql as $$
 declare
   part jsonb;
   run_of_pause text;
+  opened boolean[] := '{}';
 begin
   if one ? 'opens' then
     for part in select value from jsonb_array_elements(one -> 'opens') loop
@@ -239,21 +241,23 @@ begin
       )
       values (
         part ->> 'token', part ->> 'run', nums[(part ->> 'who')::integer], part ->> 'tenant', part ->> 'user',
-        part ->> 'reason', 'open', at_time, (part ->> 'deadline')::bigint, blobs[(part ->> 'data')::integer]
+        part ->> 'reason', 'open', coalesce((part ->> 'at')::bigint, at_time), (part ->> 'deadline')::bigint, blobs[(part ->> 'data')::integer]
       )
       on conflict (token) do nothing;
+      opened := opened || found;
     end loop;
   end if;
   if one ? 'settles' then
     for part in select value from jsonb_array_elements(one -> 'settles') loop
       update harborage_pauses set
-        status = part ->> 'status', settled_at = at_time, settled_by = part ->> 'by',
+        status = part ->> 'status', settled_at = coalesce((part ->> 'at')::bigint, at_time), settled_by = part ->> 'by',
         answer = blobs[(part ->> 'answer')::integer]
       where token = part ->> 'token' and status = 'open'
       returning run into run_of_pause;
       update harborage_runs set woken = true where run_id = run_of_pause and status < 3 and not woken;
     end loop;
   end if;
+  return opened;
 end
 $$;
 

@@ -118,6 +118,11 @@ select
 from harborage_pauses as pause join harborage_sessions as session on session.num = pause.session
 where
 
+-- name: pause_count
+select count(*)
+from harborage_pauses as pause join harborage_sessions as session on session.num = pause.session
+where
+
 -- name: pause_by_token
 pause.token = any(:tokens::text[])
 
@@ -129,6 +134,12 @@ pause.tenant = :tenant and pause."user" = :user
 
 -- name: pause_by_open
 pause.tenant = :tenant and pause.status = 'open'
+
+-- name: pause_open_anywhere
+pause.tenant >= '' and pause.status = 'open'
+
+-- name: pause_by_due
+pause.deadline <= :due and pause.deadline is not null and pause.status = 'open'
 
 -- name: pause_by_tenant
 pause.tenant = :tenant
@@ -159,6 +170,9 @@ pause.opened_at >= :since
 
 -- name: pause_has_until
 pause.opened_at <= :until
+
+-- name: pause_has_due
+pause.deadline <= :due and pause.deadline is not null and pause.status = 'open'
 
 -- name: newest_pause
 and (pause.opened_at, pause.num) < (:at::bigint, :num::bigint)

@@ -148,11 +148,12 @@ UPDATE harborage_patches SET decision = :decision, decided_at = :now WHERE sessi
 
 -- name: open_pause
 INSERT INTO harborage_pauses (token, run, session, tenant, user, reason, status, opened_at, deadline, data)
-VALUES (:token, :run, :session, :tenant, :user, :reason, 'open', :now, :deadline, :data)
-ON CONFLICT (token) DO NOTHING;
+VALUES (:token, :run, :session, :tenant, :user, :reason, 'open', :at, :deadline, :data)
+ON CONFLICT (token) DO NOTHING
+RETURNING num;
 
 -- name: settle
-UPDATE harborage_pauses SET status = :status, settled_at = :now, settled_by = :by, answer = :answer
+UPDATE harborage_pauses SET status = :status, settled_at = :at, settled_by = :by, answer = :answer
 WHERE token = :token AND status = 'open';
 
 -- name: is_sent

@@ -92,17 +92,38 @@ GROUP BY run.status
 SELECT
   pause.num, pause.token, pause.run, pause.tenant, pause.user, session.session, pause.reason, pause.status,
   pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer
-FROM harborage_pauses AS pause CROSS JOIN harborage_sessions AS session ON session.num = pause.session
+FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
 WHERE
+
+-- name: pause_keys
+SELECT pause.opened_at, pause.num
+FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
+WHERE
+
+-- name: pause_count
+SELECT count(*)
+FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
+WHERE
+
+-- name: pause_by_num
+pause.num = :num
+
+-- name: salvaged_pause
+SELECT
+  pause.num, CAST(pause.token AS BLOB), CAST(pause.run AS BLOB), CAST(pause.tenant AS BLOB), CAST(pause.user AS BLOB),
+  CAST(session.session AS BLOB), CAST(pause.reason AS BLOB), CAST(pause.status AS BLOB)
+FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
+WHERE pause.num = :num;
 
 -- name: pause_filter
 AND (:tenant = '' OR pause.tenant = :tenant) AND (:user = '' OR pause.user = :user)
-AND (:session IS NULL OR pause.session = :session)
+AND (:session = '' OR session.session = :session)
 AND (:tokens IS NULL OR pause.token IN (SELECT value FROM json_each(:tokens)))
 AND (:run_ids IS NULL OR pause.run IN (SELECT value FROM json_each(:run_ids)))
 AND (:statuses IS NULL OR pause.status IN (SELECT value FROM json_each(:statuses)))
 AND (:reasons IS NULL OR pause.reason IN (SELECT value FROM json_each(:reasons)))
 AND (:since IS NULL OR pause.opened_at >= :since) AND (:until IS NULL OR pause.opened_at <= :until)
+AND (:due IS NULL OR (pause.status = 'open' AND pause.deadline <= :due))
 
 -- name: pause_by_token
 pause.token IN (SELECT value FROM json_each(:tokens))
@@ -115,6 +136,12 @@ pause.tenant = :tenant AND pause.user = :user
 
 -- name: pause_by_open
 pause.tenant = :tenant AND pause.status = 'open'
+
+-- name: pause_open_anywhere
+pause.tenant >= '' AND pause.status = 'open'
+
+-- name: pause_by_due
+pause.deadline <= :due AND pause.deadline IS NOT NULL AND pause.status = 'open'
 
 -- name: pause_by_tenant
 pause.tenant = :tenant
