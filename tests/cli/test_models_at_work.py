@@ -116,7 +116,7 @@ def test_a_repeated_call_is_told_as_a_line(piped: Start, provider: Provider) -> 
     provider.server.script(Refusal(failure=Failure.OVERLOADED, retry_after="0"), "Fine.")
     run = piped(*GPT, target="Well?", **provider.env)
     assert run.end() == 0
-    assert "! openai: ProviderUnavailableError; asked again in 0.0 s (1 of 2)" in run.err
+    assert "! openai: ProviderUnavailableError; retrying in 0.0 s (1 of 2)" in run.err
     assert run.out == "Fine.\n"
 
 
@@ -208,7 +208,7 @@ def test_a_goal_that_does_not_fit_is_told_at_once(piped: Start, provider: Provid
     run = piped("--model", "openai:gpt-4", target="word " * 12_000, **provider.env)
     assert run.end() == 1
     assert "does not fit: the window is 8192" in run.err
-    assert "shorten what was asked" in run.err
+    assert "shorten the request" in run.err
     assert provider.server.requests == []
 
 

@@ -1,7 +1,7 @@
-"""What a piece of work may still spend on models: the ambient account that every call of a client draws on.
+"""The ambient account of a piece of work, on which every call of a client draws: what it may still spend on models.
 
-Whoever does the work binds an account around it. Each call that reaches a provider reserves what it may come to before
-it is sent, and settles what it took afterwards. Without an account calls are free of this.
+A run binds its account around its work. Each call that reaches a provider reserves its estimate before it is sent, and
+settles what it took afterwards. Without an account nothing is counted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class PriceUnknownError(LLMError):
 
 
 class CallEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call may come to: its prompt and the longest answer. `cost` is in US dollars; None where no price is
-    known."""
+    """The estimate of one call: its prompt and the longest answer. `cost` is in US dollars, None without a price."""
 
     model: str = ""
     tokens: int = 0
@@ -44,16 +43,16 @@ class CallEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(Protocol):
-    """What the calls of one piece of work draw on. Many calls may be open at once.
+    """The account that the calls of one piece of work draw on. Many calls may be open at once.
 
-    `needs_price` says that what calls may cost must be known before they are made.
+    `needs_price` says that the price of a call must be known before it is made.
     """
 
     @property
     def needs_price(self) -> bool: ...
 
     async def reserve(self, estimate: Callable[[], CallEstimate]) -> str:
-        """Set aside what a call may come to, as `estimate` says when it is asked; returns the key of the reservation.
+        """Reserve what `estimate` returns for a call; return the key of the reservation.
 
         Raises:
             LimitReachedError, PriceUnknownError: the call must not be made.
@@ -61,7 +60,7 @@ class Account(Protocol):
         ...
 
     async def settle(self, key: str, *, tokens: int, cost: float) -> None:
-        """Replace a reservation by what the call took; both 0 for a call that took nothing."""
+        """Replace a reservation by what the call took; both are 0 for a call that took nothing."""
         ...
 
     def keep(self, key: str) -> None:
@@ -73,7 +72,7 @@ _CURRENT: Final[ContextVar[Account | None]] = ContextVar("harborage_llm_account"
 
 
 def current_account() -> Account | None:
-    """The account that calls made here draw on; None when nothing is counted."""
+    """Return the account that calls made here draw on; None when nothing is counted."""
     return _CURRENT.get()
 
 

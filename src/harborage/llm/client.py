@@ -50,7 +50,7 @@ class ToolChoice(StrEnum):
 
 
 class ResponseFormatKind(StrEnum):
-    """The shape of answer asked for."""
+    """The shape of an answer."""
 
     TEXT = "text"
     JSON_OBJECT = "json_object"
@@ -84,7 +84,7 @@ class ToolCallStructured(msgspec.Struct, frozen=True):
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One turn of a conversation; a tool's answer names the call it answers by `tool_call_id`.
 
-    The same message comes back with every step of a run, so a client may keep beside it what it worked out of it. That
+    The same message comes back with every step of a run, so a client may keep beside it what it computed from it. That
     is no part of its value: it is not compared, copied or encoded.
     """
 
@@ -98,14 +98,14 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         if not isinstance(self.tool_calls, tuple):
             _freeze(self, "tool_calls")
         if type(self.role) is not Role and self.role in _ROLES:
-            force_setattr(self, "role", Role(self.role))  # another word is named by whoever is asked
+            force_setattr(self, "role", Role(self.role))  # `read_messages` refuses any other word
 
 
 _MOST_TOKENS: Final = 1 << 53
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens and time that one call took; `provider_extras` is whatever else the provider counts."""
+    """Tokens and time that one call took; `provider_extras` are the provider's other counts."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -123,32 +123,32 @@ def reported_usage(
     total: object = None,
     extras: dict[str, Any] | None = None,
 ) -> Usage:
-    """What a provider reports, None for what it leaves out; nothing is counted where one count is no possible number.
+    """Return the usage that a provider reports, None for each missing count; zero where one of them is impossible.
 
     A total below its parts is their sum.
     """
     given = (prompt, completion, reasoning, total)
     if not all(value is None or _is_count(value) for value in given):
         return Usage(provider_extras=extras or {})
-    sent, written, thought, all_told = (int(value) if value else 0 for value in given)  # type: ignore[call-overload]
+    sent, written, reasoned, reported = (int(value) if value else 0 for value in given)  # type: ignore[call-overload]
     return Usage(
         prompt_tokens=sent,
         completion_tokens=written,
-        reasoning_tokens=thought,
-        total_tokens=max(all_told, sent + written),
+        reasoning_tokens=reasoned,
+        total_tokens=max(reported, sent + written),
         provider_extras=extras or {},
     )
 
 
 def sum_of_counts(*parts: object) -> object:
-    """The sum of the counts that are given, None for none; the first impossible one in the place of a sum."""
+    """Return the sum of the counts that are not None, None without any; an impossible count is returned itself."""
     given = [part for part in parts if part is not None]
     impossible = [part for part in given if not _is_count(part)]
     return impossible[0] if impossible else sum(given) if given else None  # type: ignore[arg-type]
 
 
 def _is_count(value: object) -> bool:
-    """Whether this can be a number of tokens; the bound keeps a count exact wherever it is stored."""
+    """Return whether this can be a number of tokens; the bound keeps a count exact in every store."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
 
 
@@ -184,7 +184,7 @@ OnDelta: TypeAlias = Callable[[str, bool], None]
 """Receives `(delta, done)` while an answer streams; `done` comes exactly once, last."""
 
 Validator: TypeAlias = Callable[[CompleteResponse], None]
-"""Raises when an answer will not do; the message is what the model is told when it is asked again."""
+"""Raises to refuse an answer; the model gets the message of the exception in the next attempt."""
 
 
 class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,8 +192,8 @@ class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `temperature` and `max_tokens` are unset only when None: 0.0 is a real value. The callbacks matter only with
     `stream`: `on_reset` says that the answer starts again, so that what was streamed of it so far is void. `validator`
-    is never sent. `deadline` is when the caller stops waiting: the call fails then, and not sooner, whatever timeout
-    the client has (None: the client's own). An effort or a choice may be spelt.
+    is never sent. `deadline` is when the caller stops waiting: the call fails then and not sooner (None: after the
+    client's own timeout). An effort or a choice may be a text.
 
     Raises:
         InvalidOptionError: there is no such effort or choice, or `stops` is one text instead of several.
@@ -236,7 +236,7 @@ class LLMClient(Protocol):
     """
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The model's answer to `request`, under the ambient identity.
+        """Return the model's answer to `request`, under the ambient identity.
 
         Raises:
             ClientClosedError: the client is closed.

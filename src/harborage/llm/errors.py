@@ -38,11 +38,11 @@ class OrphanToolCallError(LLMError):
 
 
 class InvalidConfigError(LLMError):
-    """The settings of the LLM edge do not fit together; the text names the setting and what it may hold."""
+    """The settings of the LLM edge do not fit together; the text names the setting and its possible values."""
 
 
 class UnknownDriverError(LLMError):
-    """No LLM driver has this name. `name` is what was asked for, `known` what there is, sorted."""
+    """No LLM driver has this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class UnknownModelStringError(InvalidConfigError):
 
 
 class UnsupportedModelError(LLMError):
-    """No profile describes this model; the text tells which one to add."""
+    """No profile describes this model; the text names the one to add."""
 
 
 class MissingAPIKeyError(InvalidConfigError):
@@ -95,7 +95,7 @@ class ContextWindowExceededError(LLMError):
         self.effective = effective
         super().__init__(
             f"llm: a prompt of about {estimate} tokens does not fit: the window is {window}, with a reserve of "
-            f"{reserve:g} that leaves {effective}; shorten what was asked, set a token budget so that the history is "
+            f"{reserve:g} that leaves {effective}; shorten the request, set a token budget so that the history is "
             "summarised earlier, or choose a model with a larger window"
         )
 
@@ -117,7 +117,7 @@ class RetryExhaustedError(LLMError):
 
 
 class ValidationFailedError(LLMError):
-    """An answer does not have the shape that was asked for."""
+    """An answer does not have the requested shape."""
 
 
 class Retry(StrEnum):

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -100,11 +99,12 @@ def _error(
     return kind(text, provider=provider, model=model, status=status, retry_after_s=wait)
 
 
-def _pattern(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives))
+# Patterns are texts, so that a process whose providers refuse nothing compiles none of them.
+def _any_of(*alternatives: str) -> str:
+    return "|".join(alternatives)
 
 
-_NO_CREDIT = _pattern(
+_NO_CREDIT = _any_of(
     r"insufficient_quota",
     r"credit balance is too low",
     r"insufficient (?:balance|credit|fund)",
@@ -112,14 +112,14 @@ _NO_CREDIT = _pattern(
     r"billing_(?:hard_limit|error|not_active)",
     r"key limit exceeded",
 )
-_NO_TOOLS = _pattern(
+_NO_TOOLS = _any_of(
     r"not support (?:the use of )?(?:native )?(?:tool|function)",
     r"(?:tools?|(?:tool|function)[ _](?:use|choice|call(?:s|ing)?))[`'\"]? (?:is|are) not (?:enabled|supported)",
     r"no endpoints found that support tool use",
     r"tool choice requires --enable",
     r"tools? param requires --jinja",
 )
-_TOO_LONG = _pattern(
+_TOO_LONG = _any_of(
     r"context_length_exceeded",
     r"exceed_context_size",
     r"maximum context length",
@@ -132,10 +132,10 @@ _TOO_LONG = _pattern(
     r"too many (?:input )?tokens",
     r"request_too_large",
 )
-_BAD_KEY = _pattern(
+_BAD_KEY = _any_of(
     r"api[ _]key not valid", r"(?:incorrect|invalid)[ _]api[ _]key", r"api_key_invalid", r"authentication_error"
 )
-_NO_MODEL = _pattern(
+_NO_MODEL = _any_of(
     r"model_not_found",
     r"model_not_available",
     r"model_decommissioned",
@@ -146,8 +146,8 @@ _NO_MODEL = _pattern(
     r"unknown model",
     r"no such model",
 )
-_FLAGGED = _pattern(r"moderation", r"flagged", r"content[ _](?:policy|filter)")
-_BAD_SCHEMA = _pattern(
+_FLAGGED = _any_of(r"moderation", r"flagged", r"content[ _](?:policy|filter)")
+_BAD_SCHEMA = _any_of(
     r"response_?format",
     r"response_?(?:json_?)?schema",
     r"json[ _]schema",
@@ -159,26 +159,24 @@ _BAD_SCHEMA = _pattern(
     r"guided_",
     r"parse grammar",
 )
-_BAD_TOOL_SCHEMA = _pattern(
-    r"schema for function", r"tools[.\[]\d", r"function_declarations", r"invalid_function_param"
-)
-_BROKEN_CALL = _pattern(r"tool_use_failed", r"malformed_function_call")
+_BAD_TOOL_SCHEMA = _any_of(r"schema for function", r"tools[.\[]\d", r"function_declarations", r"invalid_function_param")
+_BROKEN_CALL = _any_of(r"tool_use_failed", r"malformed_function_call")
 
 
 def _kind(status: int, reply: ErrorBody) -> type[ProviderError | InvalidJSONSchemaError]:
     """Return the class of error; particular reasons come first, as providers give them different statuses."""
     text = reply.text
-    if status == 402 or _NO_CREDIT.search(text):
+    if status == 402 or re.search(_NO_CREDIT, text):
         return QuotaExceededError
     if status == 429:
         return RateLimitedError
-    if _NO_TOOLS.search(text):
+    if re.search(_NO_TOOLS, text):
         return ToolsUnsupportedError
-    if status == 413 or _TOO_LONG.search(text):
+    if status == 413 or re.search(_TOO_LONG, text):
         return ContextOverflowError
     if status < 500 and (found := _caller_kind(status, text)) is not None:
         return found
-    if status in (400, 422, 500, 501) and _BAD_SCHEMA.search(text) and not _BAD_TOOL_SCHEMA.search(text):
+    if status in (400, 422, 500, 501) and re.search(_BAD_SCHEMA, text) and not re.search(_BAD_TOOL_SCHEMA, text):
         return InvalidJSONSchemaError
     if status in _TIMEOUTS:
         return ProviderTimeoutError
@@ -187,13 +185,13 @@ def _kind(status: int, reply: ErrorBody) -> type[ProviderError | InvalidJSONSche
 
 def _caller_kind(status: int, text: str) -> type[ProviderError] | None:
     """Return the class for a wrong model name, a wrong key or an unreadable call of the model; None for others."""
-    if _BROKEN_CALL.search(text):
+    if re.search(_BROKEN_CALL, text):
         return MalformedAnswerError
-    if _NO_MODEL.search(text) or (status == 404 and "model" in text):
+    if re.search(_NO_MODEL, text) or (status == 404 and "model" in text):
         return ModelNotFoundError
-    if status == 403 and _FLAGGED.search(text):
+    if status == 403 and re.search(_FLAGGED, text):
         return BadRequestError
-    if status in (401, 403) or _BAD_KEY.search(text):
+    if status in (401, 403) or re.search(_BAD_KEY, text):
         return AuthenticationFailedError
     return None
 
@@ -210,18 +208,17 @@ def _advice(kind: type[Exception], status: int, provider: str, model: str, varia
     return ""
 
 
-_SPACE = re.compile(r"\s+")
-_LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk|gsk|xai|csk|fw|pplx|nvapi|hf|AIza|key)[-_*]?[A-Za-z0-9*_\-]{12,}")
+_LOOKS_LIKE_A_KEY = r"\b(?:sk|gsk|xai|csk|fw|pplx|nvapi|hf|AIza|key)[-_*]?[A-Za-z0-9*_\-]{12,}"
 
 
 def _without_keys(text: str, secret: str) -> str:
     if secret:
         text = text.replace(secret, "***")
-    return _LOOKS_LIKE_A_KEY.sub("***", text)
+    return re.sub(_LOOKS_LIKE_A_KEY, "***", text)
 
 
 def _clipped(text: str) -> str:
-    text = _SPACE.sub(" ", text).strip()
+    text = " ".join(text.split())
     return text if len(text) <= _LONGEST_MESSAGE else safe_excerpt(text, _LONGEST_MESSAGE)
 
 
@@ -292,15 +289,11 @@ def _compact(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]*>")
-
-
 def _plain(body: bytes) -> str:
     """Return the text of a body that is no JSON; of a web page, its title."""
     text = body.decode("utf-8", "replace")
-    title = _TITLE.search(text)
-    return title.group(1) if title else _TAG.sub(" ", text)
+    title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
+    return title.group(1) if title else re.sub(r"<[^>]*>", " ", text)
 
 
 # The words by which providers name a failure without a status, in the order of the search.
@@ -324,13 +317,13 @@ _STATUS_WORDS: tuple[tuple[str, int], ...] = (
     ("bad_request", 400),
     ("badrequest", 400),
 )
-_STATUS_NUMBER = re.compile(r"\b([45]\d\d)\b")
+_STATUS_NUMBER = r"\b([45]\d\d)\b"
 
 
 def find_status(reply: ErrorBody) -> int | None:
     """Return the HTTP status in the code of an error, or the one of its type; None without either."""
     words = reply.words.lower()
-    number = _STATUS_NUMBER.search(words)
+    number = re.search(_STATUS_NUMBER, words)
     if number:
         return int(number.group(1))
     return next((status for word, status in _STATUS_WORDS if word in words), None)
@@ -338,13 +331,13 @@ def find_status(reply: ErrorBody) -> int | None:
 
 # ── The wait that a provider asks for ───────────────────────────────────────────────────────────────────────────────
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
-_SPAN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s|d))+")
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s|d)")
+_NUMBER = r"\d+(?:\.\d+)?|\.\d+"
+_SPAN = r"(?:\d+(?:\.\d+)?(?:ms|h|m|s|d))+"
+_PIECE = r"(\d+(?:\.\d+)?)(ms|h|m|s|d)"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RESET = "x-ratelimit-reset-"
 # In the body of Google's services.
-_RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+_RETRY_DELAY = rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"'
 
 
 def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> float | None:
@@ -366,15 +359,17 @@ def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> f
 
 def seconds_in_body(body: bytes) -> float | None:
     """Return the delay in seconds that an error body asks for, as those of Google do; None without one."""
-    found = _RETRY_DELAY.search(body)
+    found = re.search(_RETRY_DELAY, body)
     return float(found.group(1)) if found else None
 
 
 def _number(value: str) -> float | None:
-    return float(value) if _NUMBER.fullmatch(value) else None
+    return float(value) if re.fullmatch(_NUMBER, value) else None
 
 
 def _date(value: str) -> datetime | None:
+    from email.utils import parsedate_to_datetime  # slow to import, and hardly any refusal has a date
+
     try:
         date = parsedate_to_datetime(value)
     except (TypeError, ValueError):
@@ -398,6 +393,6 @@ def _reset(headers: Mapping[str, str]) -> float | None:
 
 
 def _span(value: str) -> float | None:
-    if not _SPAN.fullmatch(value):
+    if not re.fullmatch(_SPAN, value):
         return _number(value)
-    return sum(float(amount) * _UNITS[unit] for amount, unit in _PIECE.findall(value))
+    return sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(_PIECE, value))

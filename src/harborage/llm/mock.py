@@ -1,6 +1,6 @@
 """A driver that makes its answers up, always the same ones: for tests and for trying things out without a provider.
 
-It is never chosen by itself: a missing key stays an error. Nothing is sent anywhere.
+It must be chosen: a missing key stays an error. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _THINKING: Final = "mock-thinking"
 class MockOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the mock does. A text for `forced_error` raises it as a ConnectionError; an exception is raised as it is.
 
-    `synthetic_content` is the answer, None an echo. `stream_chunks` is the most pieces a streamed answer comes in (0 or
-    less: 4). `seen_identity` is told for whom each call is. `pre_stream_delay_s` is waited before every answer.
+    `synthetic_content` is the answer, None an echo. `stream_chunks` is the largest number of pieces of a streamed
+    answer (0 or less: 4). `seen_identity` gets the identity of each call. `pre_stream_delay_s` is the wait before every
+    answer.
     """
 
     synthetic_content: str | None = None
@@ -42,7 +43,7 @@ class MockOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MockLLM:
-    """A model without a mind: it echoes the last user message, or says what it was told to say."""
+    """A mock model: it echoes the last user message, or gives the configured answer."""
 
     def __init__(self, deps: Deps, options: MockOptions = MockOptions()) -> None:  # noqa: B008 - a frozen value
         self._clock = deps.clock
@@ -50,7 +51,7 @@ class MockLLM:
         self._is_closed = False
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The made-up answer.
+        """Return the made-up answer.
 
         Raises:
             ClientClosedError: the driver is closed.
@@ -84,7 +85,7 @@ class MockLLM:
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> MockLLM:
-    """A mock as `cfg.extra` describes it, in the words of `MockOptions`.
+    """Return a mock with the fields of `MockOptions` in `cfg.extra`.
 
     Raises:
         InvalidConfigError: an option is unknown or of another type.
@@ -127,7 +128,7 @@ def _echo(request: CompleteRequest) -> str:
 
 
 def _pieces(content: str, most: int) -> Iterator[str]:
-    """The content in at most `most` pieces of nearly one length, none of them empty."""
+    """Yield the content in at most `most` pieces of nearly one length, none of them empty."""
     count = min(most, len(content))
     for at in range(count):
         yield content[len(content) * at // count : len(content) * (at + 1) // count]
@@ -140,14 +141,14 @@ def _characters(content: Content) -> int:
 
 
 def _usage(request: CompleteRequest, content: str) -> Usage:
-    prompt, completion = _asked(request) // 4, len(content) // 4
+    prompt, completion = _prompt_characters(request) // 4, len(content) // 4
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion, latency_ms=1)
 
 
 def _cost(request: CompleteRequest, content: str) -> Cost:
-    asked, answered = _asked(request) * _INPUT_PRICE, len(content) * _OUTPUT_PRICE
-    return Cost(input_cost=asked, output_cost=answered, total_cost=asked + answered, currency="USD")
+    prompt, answer = _prompt_characters(request) * _INPUT_PRICE, len(content) * _OUTPUT_PRICE
+    return Cost(input_cost=prompt, output_cost=answer, total_cost=prompt + answer, currency="USD")
 
 
-def _asked(request: CompleteRequest) -> int:
+def _prompt_characters(request: CompleteRequest) -> int:
     return sum(_characters(message.content) for message in request.messages)

@@ -1,4 +1,4 @@
-"""What is known of models by their names: windows, structured output, tools, pictures. Pure, and written by hand.
+"""The known models, by their names: windows, structured output, tools, pictures. Pure, and written by hand.
 
 Figures are what a family surely has, not what its largest member can do: a window that is too small costs a summary,
 one that is too large costs a failed call. An operator's own profile always wins.
@@ -87,7 +87,7 @@ def profile_for(model: str, provider: str = "") -> ModelProfile:
 
 
 def known_profile(model: str, provider: str = "") -> ModelProfile | None:
-    """What is known of a model, as `provider` serves it; None where its family is unknown.
+    """Return the profile of a model, as `provider` serves it; None where its family is unknown.
 
     Vendors before the name (`openai/`, `accounts/x/models/`) do not count.
     """
@@ -104,11 +104,11 @@ def known_profile(model: str, provider: str = "") -> ModelProfile | None:
 
 
 def _served(profile: ModelProfile, model: str, provider: str) -> ModelProfile:
-    """The profile as a provider's own limits make it."""
+    """Return the profile within the limits of its provider."""
     mode, corrections = served_defaults(model, provider)
     window = profile.context_window_tokens
     if provider == "ollama":
-        # It cuts a prompt that is too long without a word, and its servers rarely have the whole window.
+        # It cuts a prompt that is too long without an error, and its servers rarely have the whole window.
         window = min(window, _OLLAMA_WINDOW_TOKENS)
     return msgspec.structs.replace(profile, context_window_tokens=window, output_mode=mode, corrections=corrections)
 
@@ -116,7 +116,7 @@ def _served(profile: ModelProfile, model: str, provider: str) -> ModelProfile:
 def served_defaults(model: str, provider: str = "") -> tuple[OutputMode, CorrectionsProfile]:
     """As `name_defaults`, for the model of a provider that our own drivers speak to; without one, by the name alone.
 
-    Those drivers put a schema into Anthropic's form themselves, so nothing is bent for it here.
+    Those drivers put a schema into Anthropic's form themselves, so nothing is corrected for it here.
     """
     if not provider:
         return name_defaults(model)
@@ -141,7 +141,7 @@ _DEFAULTS: Final = (
 
 
 def name_defaults(model: str) -> tuple[OutputMode, CorrectionsProfile]:
-    """How structured output is asked for and what is corrected, by the name alone; case does not count."""
+    """Return the mode of structured output and the corrections by the name alone; case does not count."""
     name = model.lower()
     found = ((mode, corrections) for pattern, mode, corrections in _DEFAULTS if re.match(pattern, name))
     return next(found, (OutputMode.PROMPTED, _NONE))

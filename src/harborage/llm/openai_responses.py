@@ -76,7 +76,7 @@ Json = dict[str, Any]
 
 _REASONS = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
 _NEVER_REASONS = re.compile(r"(?:^|/)(?:gpt-[34]|chatgpt|gpt-5-chat)")
-# The least that a model can be told to think, by its family; the later ones can be told not to.
+# The lowest effort that a model accepts, by its family; later ones accept none.
 _LEAST_EFFORT = ((re.compile(r"(?:^|/)o\d"), "low"), (re.compile(r"(?:^|/)gpt-5(?:-|$)"), "minimal"))
 _NAME_OF_ANSWER = "answer"
 _INLINE_LIMIT = 50 * 1024 * 1024
@@ -132,12 +132,12 @@ def _items(message: ChatMessage, provider: str) -> Iterator[Json]:
 
 def _text(message: ChatMessage, provider: str) -> str:
     """Return the text of a message whose role takes nothing but text."""
-    pieces = []
+    texts = []
     for part in parts_of(message):
         if not isinstance(part, TextPart):
             raise unsupported_part(part, provider, f"{type(part).__name__} in a message of the {message.role.value}")
-        pieces.append(part.text)
-    return "\n\n".join(pieces)
+        texts.append(part.text)
+    return "\n\n".join(texts)
 
 
 def _content(message: ChatMessage, provider: str) -> str | list[Json]:

@@ -1,4 +1,4 @@
-"""Which model a system thinks with, for a status page: no key, no header, no credential in an address."""
+"""The model that a system uses, for a status page: no key, no header, no credential in an address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADMIN: Final = "admin"
 
 
 class Posture(msgspec.Struct, frozen=True):
-    """Whose models a system uses, which one, where, and whether its answers are made up."""
+    """The provider and the model of a system, the address, and whether its answers are made up."""
 
     provider: str
     model: str
@@ -28,7 +28,7 @@ class Posture(msgspec.Struct, frozen=True):
 
 
 def posture(cfg: ConfigSnapshot) -> Posture:
-    """The posture of a configuration: the provider, else the driver; the region is the address that is spoken to."""
+    """Return the posture of a configuration: the provider, else the driver; the region is the address of the server."""
     full = complete_settings(cfg)
     return Posture(
         provider=full.provider or full.driver,
@@ -39,7 +39,7 @@ def posture(cfg: ConfigSnapshot) -> Posture:
 
 
 class PostureDesk:
-    """Answers who asks for the posture, which is the one that the system was started with."""
+    """Gives out the posture with which the system was started."""
 
     def __init__(self, cfg: ConfigSnapshot, bus: EventBus | None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._posture = posture(cfg)
@@ -47,33 +47,33 @@ class PostureDesk:
         self._clock = clock
 
     async def read(self, tenant: str = "", *, who: Quadruple | None = None) -> Posture:
-        """The posture, as the ambient identity or `who` sees it; `tenant` names another tenant than one's own.
+        """Return the posture to the ambient identity or to `who`; `tenant` names another tenant than its own.
 
         Raises:
-            IdentityRequiredError: nobody asks.
-        AdminScopeRequiredError: somebody asks about another tenant without the `admin` scope.
+            IdentityRequiredError: there is no identity.
+            AdminScopeRequiredError: another tenant is read without the `admin` scope.
         """
-        asking = effective_quadruple() if who is None else who
-        require_triple(asking, "llm.posture")
-        assert asking is not None
-        if tenant and tenant != asking.tenant_id:
+        caller = effective_quadruple() if who is None else who
+        require_triple(caller, "llm.posture")
+        assert caller is not None
+        if tenant and tenant != caller.tenant_id:
             if ADMIN not in current_scopes():
                 raise AdminScopeRequiredError(
                     f"llm.posture: reading another tenant's posture needs the scope {ADMIN!r}"
                 )
-            await self._tell(asking, tenant)
+            await self._publish(caller, tenant)
         return self._posture
 
-    async def _tell(self, asking: Quadruple, tenant: str) -> None:
-        """Record the reading before it happens: one that cannot be recorded does not take place."""
+    async def _publish(self, caller: Quadruple, tenant: str) -> None:
+        """Publish the reading before it happens: one that cannot be published is refused."""
         if self._bus is None:
             return
-        payload = LLMPostureReadAdminPayload(actor=asking, requested_tenant=tenant)
-        await self._bus.publish(Event(EventType.LLM_POSTURE_READ_ADMIN, asking, payload, self._clock.now()))
+        payload = LLMPostureReadAdminPayload(actor=caller, requested_tenant=tenant)
+        await self._bus.publish(Event(EventType.LLM_POSTURE_READ_ADMIN, caller, payload, self._clock.now()))
 
 
 def _public(address: str) -> str:
-    """The address without a user, a password or a query, any of which may be a secret."""
+    """Return the address without a user, a password or a query, any of which may be a secret."""
     if not address:
         return ""
     parts = urlsplit(address)

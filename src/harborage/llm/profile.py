@@ -1,6 +1,6 @@
-"""What is known of a model: its window, its habits of structured output, what to correct for it, what it costs.
+"""The profile of a model: its window, its mode of structured output, its corrections, its prices.
 
-Values only; a profile is the operator's word, or the built-in knowledge about a model's name.
+Values only; a profile comes from the operator, or from the table of known models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from harborage.llm.client import ReasoningEffort
 
 
 class OutputMode(StrEnum):
-    """How structured output is asked for; `TEXT` is where a downgrade ends and is never configured."""
+    """The mode of structured output; `TEXT` is the last step of a downgrade and is never configured."""
 
     UNSET = ""
     NATIVE = "native"
@@ -45,7 +45,7 @@ class ReasoningRouting(StrEnum):
 
 
 class ResponseShape(StrEnum):
-    """How a JSON schema for the answer travels, where not as it is."""
+    """The form in which the JSON schema of the answer is sent, where it is changed."""
 
     UNSET = ""
     JSON_ONLY = "json_only"
@@ -53,7 +53,7 @@ class ResponseShape(StrEnum):
 
 
 class CorrectionsProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has to be bent for a provider before a request is sent, and mended in its answer."""
+    """The corrections that a provider needs in a request, and in its answer."""
 
     message_ordering: str = MessageOrdering.UNSET
     schema_sanitising: str = SchemaSanitising.UNSET
@@ -71,10 +71,10 @@ class CostOverrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the chain knows of one model. `context_window_tokens` must be set; None and "" mean the default.
+    """The profile of one model. `context_window_tokens` must be set; None and "" mean the default.
 
-    `json_schema_mode` is an older spelling of `output_mode`. `corrections` None takes what is known of the model's
-    name; an empty `CorrectionsProfile` takes none. `inline_limit_bytes` is the decoded size up to which images, audio
+    `json_schema_mode` is an older spelling of `output_mode`. `corrections` None takes those of the known model;
+    an empty `CorrectionsProfile` takes none. `inline_limit_bytes` is the decoded size up to which images, audio
     and files reach this model inline instead of as a stub (None: the heavy threshold). `supports_tools` False makes a
     request with tools fail before it is sent.
     """

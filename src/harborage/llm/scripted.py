@@ -1,8 +1,8 @@
 """A model that follows a script: for demos, tests and first steps with nothing installed and no key.
 
-`script:path.json` reads one; `script:` alone is an honest stand-in that says that no model is configured. It calls
-nobody and never waits. Where it stands in its script is read off the conversation, so that a run which is carried on by
-another process goes on with the right turn.
+`script:path.json` reads one; `script:` alone answers that no model is configured. It makes no call and never waits. Its
+place in the script follows from the conversation, so that a run that another process resumes goes on with the right
+turn.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RAISABLE: Final = sorted(
     name for name, kind in ERRORS.items() if issubclass(kind, ProviderError | InvalidJSONSchemaError)
 )
 DEMO_MODEL: Final = "script"
-"""The model name that stands for no script at all."""
+"""The model name without a script."""
 
 _MAX_RAISED: Final = 1024
 _WORDS: Final = re.compile(r"\s*\S+\s*")
@@ -68,8 +68,8 @@ class ScriptExhaustedError(LLMError):
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call of a turn. Without an id it gets one from its place.
 
-    Inside `args`, `{"$result": "task_id"}` stands for what the latest tool result with this key has there, and with
-    `"nth": 1` for what the first one has: ids are known only when a run has made them.
+    Inside `args`, `{"$result": "task_id"}` is replaced by the value in the latest tool result with this key, and with
+    `"nth": 1` by the value in the first one: ids are known only when a run has made them.
     """
 
     name: str
@@ -92,9 +92,9 @@ class ScriptedError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScriptedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the model says, calls or fails with once.
+    """One answer of the model, one set of calls, or one failure.
 
-    `text` may be given as `pieces`, which is how it is streamed; without them it comes word by word. `when` makes the
+    `text` may be given as `pieces`, in which it is streamed; without them it comes word by word. `when` makes the
     turn part of the answer to a user's message that contains this text, in any case.
     """
 
@@ -114,10 +114,10 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScriptedModel:
-    """Answers with the turns of a script; without one it says that it is none.
+    """Answers with the turns of a script; without one it answers that no model is configured.
 
     The n-th answer of a conversation is the n-th turn. When a user's message contains the `when` of some turns, these
-    answer it, counted from that message on, until another question is asked. `name` is what errors call the script.
+    answer it, counted from that message on, until the next question. `name` is the name of the script in errors.
     """
 
     def __init__(self, script: Script | None = None, *, name: str = "the script") -> None:
@@ -127,12 +127,12 @@ class ScriptedModel:
         self._is_closed = False
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The next turn of the request's conversation.
+        """Return the next turn of the request's conversation.
 
         Raises:
             ClientClosedError, IdentityMissingError: as for every client.
             ScriptExhaustedError: there is no such turn.
-            LLMError: the turn itself.
+            LLMError: the turn is an error.
         """
         if self._is_closed:
             raise ClientClosedError
@@ -140,13 +140,13 @@ class ScriptedModel:
         if who is None:
             raise IdentityMissingError
         if self._script is None:
-            return _spoken(request, ScriptedTurn(text=_stand_in(request)))
+            return _answer(request, ScriptedTurn(text=_no_model_text(request)))
         turn = self._turn(self._script, request, who)
         if turn.error is not None:
             with AnswerBuilder(request, provider="script") as answer:
                 _stream(answer, turn)
                 raise _error(turn.error)
-        return _spoken(request, turn)
+        return _answer(request, turn)
 
     async def close(self) -> None:
         """Answer nothing any more. Closing twice does nothing."""
@@ -162,11 +162,12 @@ class ScriptedModel:
                 at -= 1
             elif at == 0 and self._raises(turn.error, (who, when, index)):
                 return turn
-        said = f" that answer {when!r}" if when else ""
-        raise ScriptExhaustedError(f"{self._name} has no further turn{said}; its {len(turns)} turn(s) are said")
+        condition = f" for {when!r}" if when else ""
+        count = "its only turn is" if len(turns) == 1 else f"all {len(turns)} turns are"
+        raise ScriptExhaustedError(f"{self._name} has no further turn{condition}: {count} used; add turns to it")
 
     def _raises(self, error: ScriptedError, place: tuple[Quadruple, str, int]) -> bool:
-        """Whether the error is still due for this run; a failed call leaves no trace in the conversation."""
+        """Return whether the error is still due for this run; a failed call leaves no trace in the conversation."""
         count = self._raised.pop(place, 0)
         self._raised[place] = min(count + 1, error.times)
         if len(self._raised) > _MAX_RAISED:
@@ -175,7 +176,7 @@ class ScriptedModel:
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> LLMClient:
-    """The driver: the model's name is the path of a script; empty or `script` is the stand-in.
+    """Return the driver: the model's name is the path of a script; empty or `script` is the model without one.
 
     Raises:
         ScriptInvalidError: there is no such file, or it is no script.
@@ -186,11 +187,10 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> LLMClient:
 
 
 def load_script(path: str | Path) -> Script:
-    """The script in a JSON file: an object with `turns`, or just the list of them.
+    """Return the script in a JSON file: an object with `turns`, or just the list of them.
 
     Raises:
-        ScriptInvalidError: it cannot be read, is no JSON (with line and column), or a turn makes no sense (with its
-            place).
+        ScriptInvalidError: it cannot be read, is no JSON (with line and column), or a turn is invalid (with its place).
     """
     try:
         text = Path(path).read_bytes().decode()
@@ -217,7 +217,7 @@ def load_script(path: str | Path) -> Script:
 
 
 def _complaint(turn: ScriptedTurn) -> str:
-    """What is wrong with a turn; empty when nothing is."""
+    """Return what is wrong with a turn; empty when it is valid."""
     if turn.text and turn.pieces and "".join(turn.pieces) != turn.text:
         return "the pieces are not the text; give one of them"
     if turn.error is not None:
@@ -232,26 +232,26 @@ def _complaint(turn: ScriptedTurn) -> str:
 
 
 def _place(script: Script, messages: Sequence[ChatMessage]) -> tuple[str, int]:
-    """Which turns a conversation is at: their `when`, and how many of them have been said."""
+    """Return the place of a conversation: the `when` of its turns, and how many of them are used."""
     conditions = list(dict.fromkeys(turn.when for turn in script.turns if turn.when))
-    said = {"": 0}
+    used = {"": 0}
     current, is_answered = "", False
     for message in messages:
         if message.role is Role.ASSISTANT:
-            said[current] += 1
+            used[current] += 1
             is_answered = not message.tool_calls
         elif message.role is Role.USER:
             text = _text(message).lower()
             found = next((when for when in conditions if when.lower() in text), "")
             if found:
-                current, said[found] = found, 0
+                current, used[found] = found, 0
             elif is_answered:
-                # Only what follows a whole answer is a new question; anything else was put in between.
+                # Only a message that follows a whole answer is a new question.
                 current = ""
-    return current, said[current]
+    return current, used[current]
 
 
-def _spoken(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
+def _answer(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
     with AnswerBuilder(request, provider="script") as answer:
         _stream(answer, turn)
     text = turn.text or "".join(turn.pieces)
@@ -259,7 +259,7 @@ def _spoken(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
         ToolCallStructured(
             id=call.id or f"call-{at}",
             name=call.name,
-            args=codec.encode(_filled(call.args, request.messages)),
+            args=codec.encode(_fill_in(call.args, request.messages)),
             index=at,
         )
         for at, call in enumerate(turn.tool_calls)
@@ -273,23 +273,23 @@ def _spoken(request: CompleteRequest, turn: ScriptedTurn) -> CompleteResponse:
     )
 
 
-def _filled(value: Any, messages: Sequence[ChatMessage]) -> Any:
-    """Plain data with the results that it refers to in their places."""
+def _fill_in(value: Any, messages: Sequence[ChatMessage]) -> Any:
+    """Return plain data with the results in the places of their references."""
     match value:
         case {"$result": str(key)} if len(value) == 1:
             return _result(key, 0, messages)
         case {"$result": str(key), "nth": int(nth)} if len(value) == 2:
             return _result(key, nth, messages)
         case dict():
-            return {name: _filled(inner, messages) for name, inner in value.items()}
+            return {name: _fill_in(inner, messages) for name, inner in value.items()}
         case list():
-            return [_filled(inner, messages) for inner in value]
+            return [_fill_in(inner, messages) for inner in value]
         case _:
             return value
 
 
 def _result(key: str, nth: int, messages: Sequence[ChatMessage]) -> Any:
-    """What the `nth` tool result with `key` has there, counted from 1; 0 is the latest."""
+    """Return the value of `key` in the `nth` tool result that has it, counted from 1; 0 is the latest."""
     found = [result[key] for result in map(_as_object, messages) if key in result]
     try:
         return found[nth - 1]
@@ -302,7 +302,7 @@ def _result(key: str, nth: int, messages: Sequence[ChatMessage]) -> Any:
 
 
 def _as_object(message: ChatMessage) -> dict[str, Any]:
-    """The JSON object in a tool result; empty for everything else."""
+    """Return the JSON object in a tool result; empty for any other message."""
     if message.role is not Role.TOOL:
         return {}
     try:
@@ -334,13 +334,13 @@ def _text(message: ChatMessage) -> str:
     return "\n".join(part.text for part in message.content.parts or () if isinstance(part, TextPart))
 
 
-def _stand_in(request: CompleteRequest) -> str:
-    """What is said where there is no model: nothing that could be taken for an answer."""
+def _no_model_text(request: CompleteRequest) -> str:
+    """Return the text of a system without a model, which nobody takes for an answer."""
     last = next((_text(message) for message in reversed(request.messages) if message.role is Role.USER), "")
     return (
-        "No model is configured, so nobody has thought about this. Choose one with --model, for example "
+        "No model is configured, so this is not an answer. Choose one with --model, for example "
         "--model ollama:qwen3 or --model local:, or set a provider's key such as OPENAI_API_KEY."
-        + (f"\n\nWhat you said was: {last}" if last else "")
+        + (f"\n\nYour message was: {last}" if last else "")
     )
 
 

@@ -1,8 +1,7 @@
-"""An answer put together from the pieces that a provider streams, whichever way it cuts them.
+"""Builds an answer from the pieces that a provider streams, however it cuts them.
 
-A driver feeds pieces and asks for the answer; the rules that every provider must keep live here once: deltas are
-passed on as they come, `done` is told exactly once, calls are merged by their index, and a stream that ends without
-the provider saying that the answer is finished is a failed call.
+A driver feeds the pieces and takes the answer. The rules for all providers are here: deltas are passed on as they come,
+`done` comes exactly once, calls are merged by their index, and a stream without an end of the answer is a failed call.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _NO_USAGE = Usage()
 
 
 class _Call:
-    """One tool call as far as it has come."""
+    """The part of a tool call that has come."""
 
     __slots__ = ("args", "id", "name")
 
@@ -31,8 +30,8 @@ class _Call:
 class AnswerBuilder:
     """Collects one streamed answer: `with AnswerBuilder(request, provider=…) as answer: … return answer.answer()`.
 
-    Leaving the block tells the listeners `done`, on errors and cancellation too; the reasoning listener hears it only
-    when there was reasoning. What a listener raises ends the block, after the other one was told.
+    Leaving the block calls the callbacks with `done`, on errors and cancellation too; the one for reasoning only when
+    there was reasoning. An exception of a callback ends the block, after the other callback was called.
     """
 
     __slots__ = (
@@ -73,7 +72,7 @@ class AnswerBuilder:
         self.close()
 
     def content(self, delta: str) -> None:
-        """A piece of the answer's text."""
+        """Add a piece of the answer's text."""
         if not delta:
             return
         self._content.append(delta)
@@ -81,7 +80,7 @@ class AnswerBuilder:
             self._on_content(delta, False)
 
     def reasoning(self, delta: str) -> None:
-        """A piece of the model's thinking."""
+        """Add a piece of the model's thinking."""
         if not delta:
             return
         self._reasoning.append(delta)
@@ -89,12 +88,12 @@ class AnswerBuilder:
             self._on_reasoning(delta, False)
 
     def reasoning_detail(self, text: str) -> None:
-        """A whole block of thinking, as some providers report it at the end; blocks win over the streamed pieces."""
+        """Add a whole block of thinking, as some providers report at the end; blocks win over the streamed pieces."""
         if text:
             self._details.append(text)
 
     def tool_call(self, index: int, *, id: str = "", name: str = "", args: str = "") -> None:
-        """A piece of the tool call at `index`: the first id and name stay, arguments are joined."""
+        """Add a piece of the tool call at `index`: the first id and name stay, arguments are joined."""
         call = self._calls.get(index)
         if call is None:
             call = self._calls[index] = _Call()
@@ -104,29 +103,29 @@ class AnswerBuilder:
             call.args.append(args)
 
     def usage(self, usage: Usage) -> None:
-        """What the call took; the latest report that counts anything stays."""
+        """Set the usage; the latest report with a count stays."""
         if usage.prompt_tokens or usage.completion_tokens or usage.total_tokens:
             self._usage = usage
 
     def cost(self, cost: Cost) -> None:
-        """What the provider says the call cost; the latest that is not zero stays."""
+        """Set the cost that the provider reports; the latest that is not zero stays."""
         if cost.total_cost:
             self._cost = cost
 
     def finish(self, reason: str) -> None:
-        """The provider says that the answer is finished, and why."""
+        """Set the reason for which the provider has finished the answer."""
         self._finish = reason or self._finish
 
     @property
     def has_finished(self) -> bool:
-        """Whether the provider has said that the answer is finished."""
+        """Whether the provider has finished the answer."""
         return bool(self._finish)
 
     def answer(self) -> CompleteResponse:
-        """The whole answer.
+        """Return the whole answer.
 
         Raises:
-            IncompleteAnswerError: the provider never said that it is finished.
+            IncompleteAnswerError: the provider has not finished it.
         """
         if not self._finish:
             what = "before it was finished" if self._content or self._calls or self._reasoning else "without a word"
@@ -146,7 +145,7 @@ class AnswerBuilder:
         )
 
     def close(self) -> None:
-        """Tell the listeners that nothing more comes. Closing twice does nothing."""
+        """Call the callbacks with `done`. Closing twice does nothing."""
         if self._is_done:
             return
         self._is_done = True
@@ -159,7 +158,7 @@ class AnswerBuilder:
 
 
 def _structured(call: _Call, at: int) -> ToolCallStructured:
-    """The call as one value; a provider that names no id leaves it to the position."""
+    """Return the call as one value; a call without an id gets one from its position."""
     return ToolCallStructured(
         id=call.id or f"call_{at}", name=call.name, args="".join(call.args).encode() or b"{}", index=at
     )

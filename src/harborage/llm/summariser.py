@@ -1,7 +1,6 @@
-"""Folding turns of a conversation into a running summary, with a model.
+"""Folds turns of a conversation into a running summary, with one call of a model under the session's identity.
 
-One call, under the session's identity. What the model was told is material for the summary and nothing else; a call
-that failed is an error, never an empty summary.
+The turns are material for the summary and no instructions; a call that failed is an error, never an empty summary.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from harborage.llm.content import CHUNK_BYTES, Content, chunk_lines
 from harborage.llm.errors import InvalidConfigError, LLMError
 
 PROMPT_VERSION: Final = "v1"
-"""Changes with the prompt below, so that summaries made with different ones can be told apart."""
+"""Changes with the prompt below, so that summaries of different prompts can be distinguished."""
 
 _TASK: Final = """\
 Keep a running summary of a conversation. Fold the new turns into the previous summary.
@@ -48,12 +47,12 @@ class ConversationSummariser:
         self._model = model
 
     async def summarise(self, who: Identity, previous: str, turns: Sequence[tuple[str, str]]) -> str:
-        """The summary of what `previous` stands for and of `turns`, each (what the user said, what was answered).
+        """Return the summary of the `previous` summary and of `turns`, each (message of the user, answer).
 
         Raises:
-            asyncio.CancelledError: the caller was asked to stop; reported first.
+            asyncio.CancelledError: the caller is cancelled; this is checked first.
             IdentityMissingError: a part of the session's identity is empty.
-            SummaryFailedError: the call failed, or the model said nothing.
+            SummaryFailedError: the call failed, or the answer is empty.
         """
         if cancellations():
             raise asyncio.CancelledError

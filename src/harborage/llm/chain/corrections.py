@@ -84,7 +84,7 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
 
 
 _NONE: Final = CorrectionsProfile()
-# Members of an enum are slow to reach, and this is asked of every message.
+# Members of an enum are slow to reach, and this is compared with every message.
 _SYSTEM: Final = Role.SYSTEM
 _Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
 

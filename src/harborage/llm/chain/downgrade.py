@@ -1,4 +1,4 @@
-"""Steps down to a weaker mode of structured output when a provider refuses the one that was asked for.
+"""Steps down to a weaker mode of structured output when a provider refuses the configured one.
 
 Every attempt is made from the original request, and nothing is remembered: the next call starts at the mode of the
 profile again.

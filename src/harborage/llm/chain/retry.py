@@ -1,4 +1,4 @@
-"""The two layers that call again, and the attempts that a listener hears as one answer.
+"""The two layers that call again, and the attempts that a caller sees as one answer.
 
 `Resilient` repeats a call whose failure is safe to repeat: overload, rate limits, broken connections. `Retrying` asks
 again when a validator refuses the answer.
@@ -70,10 +70,10 @@ def wait_s(policy: TransportPolicy, error: ProviderError, retries: int, dice: fl
     """
     if error.retry != Retry.SAFE:
         return None
-    asked = error.retry_after_s
-    if asked is None or math.isnan(asked):
+    requested = error.retry_after_s
+    if requested is None or math.isnan(requested):
         return backoff_s(policy, retries, dice)
-    return None if asked > policy.max_retry_after_s else max(0.0, asked)
+    return None if requested > policy.max_retry_after_s else max(0.0, requested)
 
 
 def backoff_s(policy: TransportPolicy, retries: int, dice: float) -> float:
@@ -85,7 +85,7 @@ def backoff_s(policy: TransportPolicy, retries: int, dice: float) -> float:
 def _log_repeat(error: ProviderError, retry: int, most: int, wait: float) -> None:
     note = {"action": "llm.repeat", "provider": error.provider, "model": error.model, "status": error.status}
     whose = error.provider or "llm"
-    text = "%s: %s; asked again in %.1f s (%d of %d)"
+    text = "%s: %s; retrying in %.1f s (%d of %d)"
     _log.warning(text, whose, type(error).__name__, wait, retry, most, extra=note)
 
 
@@ -106,10 +106,10 @@ class Retrying(Layer):
             return await self._inner.complete(request)
         retries = self._max_retries(request)
         reasons: list[str] = []
-        asked = request
+        sent = request
         with Attempts(request) as attempts:
             while True:
-                response = await self._inner.complete(attempts.begin(asked))
+                response = await self._inner.complete(attempts.begin(sent))
                 refused = _refusal(validator, response)
                 if refused is None:
                     return response
@@ -119,7 +119,7 @@ class Retrying(Layer):
                     raise _exhausted(reasons, response) from refused
                 self._publish(request, len(reasons), retries, reason)
                 messages = (*request.messages, *corrective_turn(response.content, reason))
-                asked = msgspec.structs.replace(request, messages=messages)
+                sent = msgspec.structs.replace(request, messages=messages)
 
     def _max_retries(self, request: CompleteRequest) -> int:
         profile = self._cfg.profiles.get(request.model or self._cfg.model)

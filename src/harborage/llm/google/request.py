@@ -25,7 +25,7 @@ Json = dict[str, Any]
 # What a request may carry in itself; larger media have to be uploaded.
 _INLINE_LIMIT = 20 * 1024 * 1024
 _GO_ON = {"text": "Continue."}
-# Later models want every call back with the signature of the thought behind it, which a history does not keep; this
+# Later models want every call back with the signature of the thinking behind it, which a history does not keep; this
 # is the word that the API's documentation gives for histories from elsewhere.
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")

@@ -177,7 +177,7 @@ class LocalDriver:
                 # An answer that is an object is streamed in one piece.
                 answer.content(response.content)
             return response
-        _log.debug("the model repeated a call or did not finish one; it is asked for its answer")
+        _log.debug("the model repeated a call or did not finish one; asking for its answer")
         if not may_answer:
             return self._demanded(decision, response)
         last = msgspec.structs.replace(answer_request(request, window, is_tiny=is_tiny), on_reasoning=None)

