@@ -20,6 +20,7 @@ from harborage.llm import (
     TextPart,
     check_content,
 )
+from harborage.llm.content import CHUNK_BYTES, chunk_lines
 from tests.kit.tables import each_row
 
 STUB = ArtifactStub(ref="default_1", mime="image/png", size_bytes=7)
@@ -96,3 +97,16 @@ def test_an_unknown_kind_does_not_decode() -> None:
     """A kind of part from elsewhere is refused when it is read."""
     with pytest.raises(msgspec.ValidationError, match="hologram"):
         codec.decode(b'{"parts":[{"type":"hologram"}]}', Content)
+
+
+def test_chunks_say_the_same():
+    """Short lines are one text; long ones become parts that together say the same."""
+    assert chunk_lines(["a", "b"]).text == "a\nb"
+    assert chunk_lines([]).text == ""
+    lines = [f"line {number} " + "x" * 90 for number in range(200)]
+    parts = chunk_lines(lines).parts
+    assert parts is not None
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    assert "".join(texts) == "\n".join(lines)
+    assert all(len(text) <= CHUNK_BYTES for text in texts)
+    assert len(texts) > 4

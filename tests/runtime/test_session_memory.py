@@ -12,14 +12,13 @@ import pytest
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.llm import CompleteRequest, CompleteResponse
-from harborage.memory import Memory, MemoryConfigError, SessionMemory, Turn
+from harborage.memory import Memory, MemoryConfigError, SessionMemory
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.context import Context, ContextRequest
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import MemoryJournal
-from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.state.errors import DatabaseError
 from harborage.tasks import TaskStatus
@@ -234,21 +233,6 @@ async def test_what_a_memory_needs_is_checked_when_the_runtime_is_made() -> None
         Runtime(planner=planner, memory="rolling_summary")
     with pytest.raises(MemoryConfigError, match="no memory strategy 'all'"):
         Runtime(planner=planner, memory="all")
-    missing: Any = None
-    with pytest.raises(MemoryConfigError, match="there is no client"):
-        ModelConversationSummariser(missing)
-
-
-async def test_a_very_long_message_is_summarised_in_part() -> None:
-    """A summary's prompt stays small: the middle of a long message is left out, and the prompt says how much."""
-    model = Model()
-    turn = Turn(user_message="a" * 50_000 + "END", assistant_response="short")
-    await ModelConversationSummariser(model).summarise(ADA, "", (turn,))
-    content = model.summaries[0].messages[1].content
-    told = content.text or "".join(part.text for part in content.parts)
-    assert len(told) < 10_000
-    assert "[41811 characters left out]" in told
-    assert "END" in told
 
 
 async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_once(runtimes: Runtimes) -> None:

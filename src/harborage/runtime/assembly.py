@@ -40,7 +40,6 @@ from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.outages import patience_of
 from harborage.runtime.pauses import Coordinator
-from harborage.runtime.session_memory import ModelConversationSummariser
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.runtime.survey import KeptTasks, Places
@@ -259,7 +258,9 @@ def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers:
         return None
     summariser = None
     if mind.client is not None:
-        summariser = ModelConversationSummariser(mind.client, model=setup.memory.summary_model)
+        from harborage.llm.summariser import ModelSummariser  # loaded only for a memory with summaries
+
+        summariser = ModelSummariser(mind.client, model=setup.memory.summary_model)
     memory = SessionMemory(state, bus, setup.memory, summariser=summariser, clock=setup.clock, logger=setup.logger)
     closers.append(memory.aclose)
     return memory
