@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harborage.artifacts import StorageError, atomic
+from harborage.artifacts import ArtifactStorageError, atomic
 from harborage.artifacts.atomic import make_folder, remove_file, storage_errors, write_file
 
 
@@ -106,10 +106,10 @@ def test_a_temporary_file_of_somebody_else_is_not_written_into(tmp_path: Path) -
 
 def test_the_file_that_failed_is_named_before_the_one_that_was_meant(tmp_path: Path) -> None:
     """The system's own path wins; without one it is the caller's."""
-    with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
+    with pytest.raises(ArtifactStorageError) as caught, storage_errors(tmp_path):
         (tmp_path / "nowhere" / "a").read_bytes()
     assert caught.value.path == str(tmp_path / "nowhere" / "a")
-    with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
+    with pytest.raises(ArtifactStorageError) as caught, storage_errors(tmp_path):
         raise OSError("strange")
     assert (caught.value.path, caught.value.reason) == (str(tmp_path), "strange")
     assert str(caught.value).startswith(f"cannot use {tmp_path}: strange; ")

@@ -17,12 +17,12 @@ import pytest
 from harborage import codec
 from harborage.artifacts import (
     ArtifactCorruptError,
+    ArtifactNotFoundError,
     ArtifactRef,
     ArtifactScope,
+    ArtifactStorageError,
     ArtifactStore,
     FileArtifactStore,
-    NotFoundError,
-    StorageError,
     UnsafePathError,
     atomic,
     files,
@@ -200,7 +200,7 @@ async def test_a_disk_that_refuses_is_named_with_what_to_do(
     store = await FileArtifactStore.open(root)
     with monkeypatch.context() as broken:
         broken.setattr(atomic.os, call, refuse(code))
-        with pytest.raises(StorageError, match=advice) as caught:
+        with pytest.raises(ArtifactStorageError, match=advice) as caught:
             await store.put_bytes(SCOPE, b"x")
     assert caught.value.path.startswith(str(root))
     assert caught.value.reason == os.strerror(code)
@@ -216,11 +216,11 @@ async def test_a_folder_that_cannot_be_made_names_the_path(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     threads = own_threads()
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StorageError, match="a file is in the way") as caught:
+        with pytest.raises(ArtifactStorageError, match="a file is in the way") as caught:
             await FileArtifactStore.open(place)
         assert caught.value.path.startswith(str(tmp_path / "file"))
         store = FileArtifactStore(place)
-        with pytest.raises(StorageError, match="a file is in the way"):
+        with pytest.raises(ArtifactStorageError, match="a file is in the way"):
             await store.get(SCOPE, "default_0")
         await store.aclose()
     assert own_threads() == threads
@@ -244,7 +244,7 @@ async def test_a_write_cut_short_between_bytes_and_entry_is_invisible(
 
     with monkeypatch.context() as broken:
         broken.setattr(folder, "write_file", stop_at_entries)
-        with pytest.raises(StorageError):
+        with pytest.raises(ArtifactStorageError):
             await store.put_bytes(SCOPE, b"x")
     assert len(files_below(root)) == 1
     assert await store.list(SCOPE) == []
@@ -317,7 +317,7 @@ async def test_vanished_bytes_are_not_found_until_they_are_put_again(root: Path)
     store = FileArtifactStore(root)
     ref = await store.put_bytes(SCOPE, b"x", filename="first")
     bytes_of(root, ref).unlink()
-    with pytest.raises(NotFoundError, match="bytes are gone") as caught:
+    with pytest.raises(ArtifactNotFoundError, match="bytes are gone") as caught:
         await store.get(SCOPE, ref.id)
     assert caught.value.id == ref.id
     assert await store.get_ref(SCOPE, ref.id) == ref
@@ -386,7 +386,7 @@ async def test_content_without_a_free_id_is_refused(root: Path) -> None:
     place.mkdir(parents=True)
     for candidate in candidate_ids("default", theirs.sha256):
         (place / f"{candidate}{META_SUFFIX}").write_bytes(codec.encode(theirs))
-    with pytest.raises(StorageError, match="held by another owner") as caught:
+    with pytest.raises(ArtifactStorageError, match="held by another owner") as caught:
         await store.put_bytes(SCOPE, b"x")
     assert caught.value.path == str(place)
     await store.aclose()
@@ -434,7 +434,7 @@ async def test_a_folder_that_keeps_vanishing_ends_in_an_error(root: Path, monkey
     """A put gives up after a few tries instead of going on for ever."""
     store = FileArtifactStore(root)
     monkeypatch.setattr(atomic.os, "replace", refuse(errno.ENOENT))
-    with pytest.raises(StorageError, match="No such file"):
+    with pytest.raises(ArtifactStorageError, match="No such file"):
         await store.put_bytes(SCOPE, b"x")
     await store.aclose()
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harborage.artifacts import ArtifactScope, ArtifactStore, MemoryArtifactStore, StoreClosedError, memory, values
+from harborage.artifacts import (
+    ArtifactScope,
+    ArtifactStore,
+    ArtifactStoreClosedError,
+    MemoryArtifactStore,
+    memory,
+    values,
+)
 from harborage.testing.conformance.artifacts import SCENARIOS, Scenario, check, run_conformance
 
 SCOPE = ArtifactScope("tenant", "user", "session")
@@ -33,7 +40,7 @@ async def test_contents_with_the_same_short_hash_are_kept_apart(monkeypatch: pyt
     async def fake(data: bytes) -> str:
         return digests[data]
 
-    monkeypatch.setattr(memory, "sha256_of", fake)
+    monkeypatch.setattr(memory, "hash_content", fake)
     store = MemoryArtifactStore()
     refs = {data: await store.put_bytes(SCOPE, data) for data in digests}
     assert [ref.id for ref in refs.values()] == [
@@ -51,7 +58,7 @@ async def test_a_longer_id_is_found_again_when_the_shorter_is_free(monkeypatch: 
     async def fake(data: bytes) -> str:
         return "a" * 12 + data.hex().ljust(52, "0")
 
-    monkeypatch.setattr(memory, "sha256_of", fake)
+    monkeypatch.setattr(memory, "hash_content", fake)
     store = MemoryArtifactStore()
     short, long = await store.put_bytes(SCOPE, b"one"), await store.put_bytes(SCOPE, b"two")
     await store.delete(SCOPE, short.id)
@@ -67,8 +74,8 @@ async def test_a_store_closed_while_content_is_hashed_takes_nothing(monkeypatch:
         await store.aclose()
         return values.sha256_hex(data)
 
-    monkeypatch.setattr(memory, "sha256_of", close_first)
-    with pytest.raises(StoreClosedError):
+    monkeypatch.setattr(memory, "hash_content", close_first)
+    with pytest.raises(ArtifactStoreClosedError):
         await store.put_bytes(SCOPE, b"x")
 
 
@@ -99,7 +106,7 @@ async def test_small_content_is_hashed_at_once_and_large_content_in_a_thread(mon
 
     monkeypatch.setattr(values.asyncio, "to_thread", to_thread)
     small, large = b"x" * 1000, b"x" * 1_000_000
-    assert await values.sha256_of(small) == values.sha256_hex(small)
+    assert await values.hash_content(small) == values.sha256_hex(small)
     assert hops == []
-    assert await values.sha256_of(large) == values.sha256_hex(large)
+    assert await values.hash_content(large) == values.sha256_hex(large)
     assert hops == [len(large)]

@@ -10,16 +10,16 @@ import pytest
 from harborage.artifacts import (
     ARTIFACT_DRIVERS,
     ArtifactConfig,
+    ArtifactConfigError,
     ArtifactError,
     ArtifactRef,
     ArtifactScope,
+    ArtifactScopeError,
+    ArtifactStorageError,
     FileArtifactStore,
     IdentityRequiredError,
-    InvalidConfigError,
     MemoryArtifactStore,
     ScopedArtifacts,
-    ScopeMismatchError,
-    StorageError,
     open_artifacts,
 )
 from harborage.drivers import DriverTable, DriverUnknownError
@@ -59,7 +59,7 @@ async def test_a_reference_of_another_scope_is_refused() -> None:
     foreign = await store.put_bytes(OTHER, b"theirs")
     mine = ScopedArtifacts(store, SCOPE)
     for verb in (mine.get, mine.get_ref, mine.exists, mine.delete):
-        with pytest.raises(ScopeMismatchError) as caught:
+        with pytest.raises(ArtifactScopeError) as caught:
             await verb(foreign)
         assert caught.value.id == foreign.id
     assert await store.exists(OTHER, foreign.id)
@@ -81,9 +81,9 @@ async def test_a_store_that_answers_from_another_scope_is_caught() -> None:
     """What a driver returns is checked, not trusted."""
     mine = ScopedArtifacts(LeakyStore(), SCOPE)
     ref = await mine.put_bytes(b"x")
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(ArtifactScopeError):
         await mine.get_ref(ref)
-    with pytest.raises(ScopeMismatchError):
+    with pytest.raises(ArtifactScopeError):
         await mine.list()
 
 
@@ -128,14 +128,14 @@ async def test_files_are_kept_where_the_configuration_says(tmp_path: Path) -> No
 
 async def test_files_need_a_folder() -> None:
     """Without a root the error names the setting."""
-    with pytest.raises(InvalidConfigError, match=r"artifacts\.fs_root"):
+    with pytest.raises(ArtifactConfigError, match=r"artifacts\.fs_root"):
         await open_artifacts(ArtifactConfig(driver="fs"))
 
 
 async def test_a_folder_that_cannot_be_made_fails_at_once(tmp_path: Path) -> None:
     """Opening names the path that is in the way, instead of the first put."""
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="file") as caught:
+    with pytest.raises(ArtifactStorageError, match="file") as caught:
         await open_artifacts(ArtifactConfig(driver="fs", fs_root=str(tmp_path / "file" / "root")))
     assert str(tmp_path / "file") in caught.value.path
 
@@ -143,7 +143,7 @@ async def test_a_folder_that_cannot_be_made_fails_at_once(tmp_path: Path) -> Non
 async def test_a_negative_threshold_is_refused() -> None:
     """Zero is a real value, less is not."""
     await (await open_artifacts(ArtifactConfig(heavy_output_threshold_bytes=0))).aclose()
-    with pytest.raises(InvalidConfigError, match="heavy_output_threshold_bytes is -1"):
+    with pytest.raises(ArtifactConfigError, match="heavy_output_threshold_bytes is -1"):
         await open_artifacts(ArtifactConfig(heavy_output_threshold_bytes=-1))
 
 

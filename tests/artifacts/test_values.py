@@ -13,12 +13,12 @@ from harborage.artifacts import ArtifactRef, ArtifactScope, IdentityRequiredErro
 from harborage.artifacts.values import (
     candidate_ids,
     covers,
-    describe,
-    family_of,
+    id_family,
     is_session,
-    plain_source,
+    make_ref,
     require_scope,
     sort_key,
+    to_plain_source,
 )
 from harborage.identity import Identity, Quadruple
 from tests.kit.tables import each_row
@@ -38,20 +38,20 @@ def test_a_scope_is_made_from_an_identity_or_a_quadruple() -> None:
 
 def test_a_reference_is_marked_for_the_redactor() -> None:
     """The mark is on the class, so it costs no field and never reaches the wire."""
-    ref = describe(SCOPE, HASH, 1, mime_type="", filename="", namespace="", source={})
+    ref = make_ref(SCOPE, HASH, 1, mime_type="", filename="", namespace="", source={})
     assert type(ref).__harborage_reference__ is True
     assert b"harborage_reference" not in codec.encode(ref)
 
 
 def test_a_reference_survives_the_wire() -> None:
     """A reference is plain data: what is decoded is equal."""
-    ref = describe(SCOPE, HASH, 7, mime_type="a/b", filename="ü", namespace="n", source={"tool": "t", "n": [1]})
+    ref = make_ref(SCOPE, HASH, 7, mime_type="a/b", filename="ü", namespace="n", source={"tool": "t", "n": [1]})
     assert codec.decode(codec.encode(ref), ArtifactRef) == ref
 
 
 def test_an_id_is_namespace_and_twelve_digits() -> None:
     """The default namespace is `default`; the default kind an octet stream."""
-    ref = describe(SCOPE, HASH, 1, mime_type="", filename="", namespace="", source={})
+    ref = make_ref(SCOPE, HASH, 1, mime_type="", filename="", namespace="", source={})
     assert (ref.id, ref.namespace, ref.mime_type) == ("default_0123456789ab", "default", "application/octet-stream")
 
 
@@ -66,7 +66,7 @@ def test_candidate_ids_grow_to_the_whole_hash() -> None:
 @given(st.text(min_size=1), st.text(alphabet="0123456789abcdef", min_size=64, max_size=64))
 def test_every_candidate_is_of_one_family(namespace: str, digest: str) -> None:
     """Ids that content may take share a family, so that they are decided one after the other."""
-    assert {family_of(one) for one in candidate_ids(namespace, digest)} == {f"{namespace}_{digest[:12]}"}
+    assert {id_family(one) for one in candidate_ids(namespace, digest)} == {f"{namespace}_{digest[:12]}"}
 
 
 @each_row("part", ["tenant_id", "user_id", "session_id"])
@@ -94,7 +94,7 @@ def test_covering_is_part_by_part(asked: ArtifactScope, stored: ArtifactScope) -
 
 def test_listings_are_ordered_by_scope_then_id() -> None:
     """Scope decides before the id does."""
-    make = lambda scope, digest: describe(scope, digest, 0, mime_type="", filename="", namespace="", source={})  # noqa: E731
+    make = lambda scope, digest: make_ref(scope, digest, 0, mime_type="", filename="", namespace="", source={})  # noqa: E731
     low, high = make(SCOPE, "b" * 64), make(ArtifactScope("t", "u", "s", "k"), "a" * 64)
     twin = make(SCOPE, "c" * 64)
     assert sorted([high, twin, low], key=sort_key) == [low, twin, high]
@@ -103,11 +103,11 @@ def test_listings_are_ordered_by_scope_then_id() -> None:
 def test_a_source_becomes_plain_data_of_its_own() -> None:
     """Tuples become lists, nothing is shared with the caller, and no source is an empty one."""
     source = {"tags": ("a",), "more": {"n": 1}}
-    plain = plain_source(source)
+    plain = to_plain_source(source)
     assert plain == {"tags": ["a"], "more": {"n": 1}}
     source["more"]["n"] = 2  # type: ignore[index]
     assert plain["more"] == {"n": 1}
-    assert plain_source(None) == {}
+    assert to_plain_source(None) == {}
 
 
 @each_row(
@@ -121,5 +121,5 @@ def test_a_source_becomes_plain_data_of_its_own() -> None:
 def test_a_source_that_is_no_json_is_named_by_its_place(source: dict[str, object], field: str) -> None:
     """The error carries the path of the first offender."""
     with pytest.raises(codec.UnserializableError) as caught:
-        plain_source(source)
+        to_plain_source(source)
     assert caught.value.field == field

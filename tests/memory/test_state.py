@@ -12,15 +12,15 @@ from harborage import codec
 from harborage.memory import Memory, MemoryHealth, MemoryHealthError, MemoryStrategy, Turn
 from harborage.memory.state import (
     MemoryState,
-    added,
-    attempted,
-    check_edge,
-    failed,
-    patch_of,
-    recovered,
-    recovery_failed,
-    restored,
-    summarised,
+    add_turn,
+    apply_summary,
+    check_health_change,
+    count_failure,
+    fail_recovery,
+    finish_recovery,
+    make_patch,
+    restore_state,
+    start_recovery,
 )
 
 _ROLLING = Memory(tokens=0, backlog=1_000)
@@ -37,14 +37,16 @@ def test_every_turn_is_in_exactly_one_place(moves: list[str]) -> None:
     for number, move in enumerate(moves):
         if move in ("ok", "fail"):
             turn = Turn(user_message=f"{number}", assistant_response="a", key=f"{number}")
-            state = added(added(state, turn, _ROLLING).state, turn, _ROLLING).state
+            state = add_turn(add_turn(state, turn, _ROLLING).state, turn, _ROLLING).state
             if batch := state.batch:
                 told = ",".join(one for one in (state.summary, _named(*batch)) if one)
-                state = (summarised(state, batch, told) if move == "ok" else failed(state, _ROLLING)).state
+                state = (apply_summary(state, batch, told) if move == "ok" else count_failure(state, _ROLLING)).state
         elif state.health is MemoryHealth.DEGRADED:
-            state = attempted(state).state
+            state = start_recovery(state).state
             told = ",".join(one for one in (state.summary, _named(*state.backlog[0])) if one)
-            state = (recovered(state, state.backlog[0], told) if move == "recover" else recovery_failed(state)).state
+            state = (
+                finish_recovery(state, state.backlog[0], told) if move == "recover" else fail_recovery(state)
+            ).state
         waiting = [turn for batch in state.backlog for turn in batch]
         places = [state.summary, _named(*waiting, *state.pending, *state.turns)]
         expected = [f"{n}" for n, one in enumerate(moves[: number + 1]) if one in ("ok", "fail")]
@@ -57,8 +59,8 @@ def test_a_batch_that_another_process_summarised_is_left_alone() -> None:
     """A summary of turns that are not the oldest pending ones any more changes nothing."""
     turns = tuple(Turn(user_message=f"{n}", assistant_response="a") for n in range(2))
     state = MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY, pending=turns[1:])
-    assert summarised(state, turns[:1], "old").state is state
-    assert failed(MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY), _ROLLING).reason == ""
+    assert apply_summary(state, turns[:1], "old").state is state
+    assert count_failure(MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY), _ROLLING).reason == ""
 
 
 def test_a_rolling_summary_heeds_its_budget() -> None:
@@ -66,9 +68,9 @@ def test_a_rolling_summary_heeds_its_budget() -> None:
     config = Memory(tokens=10)
     state = MemoryState(strategy=MemoryStrategy.ROLLING_SUMMARY)
     for n in range(3):
-        state = added(state, Turn(user_message=f"user {n:03}", assistant_response="answered"), config).state
+        state = add_turn(state, Turn(user_message=f"user {n:03}", assistant_response="answered"), config).state
     assert [len(state.turns), len(state.pending)] == [1, 2]
-    state = added(state, Turn(user_message="x" * 100, assistant_response="y"), config).state
+    state = add_turn(state, Turn(user_message="x" * 100, assistant_response="y"), config).state
     assert [len(state.turns), len(state.pending)] == [0, 4]
 
 
@@ -85,13 +87,13 @@ def test_a_stored_memory_comes_back_as_it_was() -> None:
         health=MemoryHealth.DEGRADED,
         keys=("r1",),
     )
-    assert restored(codec.encode(state), _ROLLING) == state
+    assert restore_state(codec.encode(state), _ROLLING) == state
     plain = MemoryState(strategy=MemoryStrategy.TRUNCATION, turns=(Turn(user_message="u", assistant_response="a"),))
     assert codec.decode(codec.encode(plain)) == {
         "strategy": "truncation",
         "turns": [{"user_message": "u", "assistant_response": "a"}],
     }
-    assert patch_of(state).summary == ""
+    assert make_patch(state).summary == ""
 
 
 _LEGAL = {
@@ -112,8 +114,8 @@ def test_every_edge_is_legal_or_refused() -> None:
     """The ten edges of the health machine pass, and the six others are refused by name; blank stands for healthy."""
     for prior, new in product(MemoryHealth, repeat=2):
         if (prior, new) in _LEGAL:
-            check_edge(prior, new)
+            check_health_change(prior, new)
             continue
         with pytest.raises(MemoryHealthError, match=f"from {prior} to {new}"):
-            check_edge(prior, new)
-    check_edge("", "retry")
+            check_health_change(prior, new)
+    check_health_change("", "retry")

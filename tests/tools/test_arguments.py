@@ -18,12 +18,12 @@ from harborage.tools import CallContext, ToolDescriptor, ToolInvalidArgsError, U
 from harborage.tools.arguments import (
     REQUIRED,
     Argument,
-    argument_decoder,
-    invalid_args,
-    result_checker,
-    unknown_field_finder,
+    make_argument_decoder,
+    make_result_checker,
+    make_unknown_field_finder,
+    to_invalid_args,
 )
-from harborage.tools.schema import type_info
+from harborage.tools.schema import read_type
 from tests.kit.tables import each_row
 
 
@@ -210,7 +210,7 @@ def test_no_bytes_crash_the_decoder(args: bytes) -> None:
 def test_a_type_that_only_the_decoder_refuses_is_named() -> None:
     """The decoder's own refusal is an UnsupportedTypeError, too."""
     with pytest.raises(UnsupportedTypeError, match="cannot be decoded"):
-        argument_decoder("f", [Argument("x", int | str | list[int] | tuple[int, ...], REQUIRED)])
+        make_argument_decoder("f", [Argument("x", int | str | list[int] | tuple[int, ...], REQUIRED)])
 
 
 class Own:
@@ -259,7 +259,7 @@ async def test_any_class_with_the_two_methods_is_a_model() -> None:
 )
 def test_a_decoders_complaint_is_taken_apart(error: Exception, reason: str, path: str) -> None:
     """The path leaves the text and becomes an attribute; a field that is named is part of it."""
-    invalid = invalid_args(error)
+    invalid = to_invalid_args(error)
     assert (invalid.reason, invalid.path) == (reason, path)
 
 
@@ -268,7 +268,7 @@ def test_a_result_that_contains_itself_is_refused() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     with pytest.raises(ToolInvalidArgsError):
-        result_checker(list[list[list[int]]])(cycle)
+        make_result_checker(list[list[list[int]]])(cycle)
 
 
 @dataclass
@@ -357,7 +357,7 @@ BAD = {"x": 1, "z": 2}
 )
 def test_an_unknown_field_is_found_at_its_place(annotation: Any, value: Any, path: str | None) -> None:
     """The first field that a record does not have is named; a value of another shape is the decoder's business."""
-    finder = unknown_field_finder(type_info(annotation, "t"))
+    finder = make_unknown_field_finder(read_type(annotation, "t"))
     assert finder is not None
     assert finder(value, "$") == path
 
@@ -368,4 +368,4 @@ def test_an_unknown_field_is_found_at_its_place(annotation: Any, value: Any, pat
 )
 def test_nothing_is_looked_for_where_nothing_is_dropped(annotation: Any) -> None:
     """Types without records, and records that forbid unknown fields by themselves, need no second look."""
-    assert unknown_field_finder(type_info(annotation, "t")) is None
+    assert make_unknown_field_finder(read_type(annotation, "t")) is None

@@ -27,7 +27,7 @@ from harborage.tools import (
     ToolNotFoundError,
     ToolResult,
 )
-from harborage.tools.catalog import MemoryToolSearch, search_limit
+from harborage.tools.catalog import MemoryToolSearch, clamp_limit
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -301,7 +301,7 @@ class TestSearch:
         index = Index()
         await ToolCatalog(search=index).search("a", limit=limit)
         assert index.limits == [used]
-        assert search_limit(limit) == used
+        assert clamp_limit(limit) == used
 
 
 TOOLS = (

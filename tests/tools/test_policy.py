@@ -25,7 +25,7 @@ from harborage.tools import (
     ValidateMode,
     classify,
 )
-from harborage.tools.policy import DEFAULT_POLICY, EffectivePolicy, backoff_ms, is_guarded, may_repeat, resolve
+from harborage.tools.policy import DEFAULT_POLICY, EffectivePolicy, backoff_ms, is_guarded, may_repeat, resolve_policy
 from tests.kit.tables import each_row
 
 
@@ -52,7 +52,7 @@ class Answered(Exception):
 @pytest.mark.parametrize("policy", [None, ToolPolicy()])
 def test_a_policy_that_says_nothing_is_the_default(policy: ToolPolicy | None) -> None:
     """Thirty seconds, three retries, 100 ms doubling up to 30 s, everything but permanent, both sides checked."""
-    assert resolve(policy) == DEFAULT_POLICY
+    assert resolve_policy(policy) == DEFAULT_POLICY
     assert (DEFAULT_POLICY.timeout_s, DEFAULT_POLICY.max_retries) == (30, 3)
     assert (DEFAULT_POLICY.backoff_base_ms, DEFAULT_POLICY.backoff_mult, DEFAULT_POLICY.backoff_max_ms) == (
         100,
@@ -82,7 +82,7 @@ def test_a_field_that_is_set_counts_and_the_others_keep_their_defaults(
     policy: ToolPolicy, field: str, value: object
 ) -> None:
     """Zero and empty are values: only None stands for the default."""
-    resolved = resolve(policy)
+    resolved = resolve_policy(policy)
     assert getattr(resolved, field) == value
     others = [name for name in EffectivePolicy.__struct_fields__ if name != field]
     assert [getattr(resolved, name) for name in others] == [getattr(DEFAULT_POLICY, name) for name in others]
@@ -90,7 +90,7 @@ def test_a_field_that_is_set_counts_and_the_others_keep_their_defaults(
 
 def test_validation_can_be_switched_off() -> None:
     """The empty mode checks neither side."""
-    resolved = resolve(ToolPolicy(validate=ValidateMode.NONE))
+    resolved = resolve_policy(ToolPolicy(validate=ValidateMode.NONE))
     assert not resolved.validates_in
     assert not resolved.validates_out
 
@@ -112,7 +112,7 @@ def test_the_wait_is_never_negative_and_never_above_the_cap(
     retry: int, draw: float, base: float, mult: float, cap: float
 ) -> None:
     """No numbers make the wait negative, longer than the cap, or an error."""
-    policy = resolve(ToolPolicy(backoff_base_ms=base, backoff_mult=mult, backoff_max_ms=cap))
+    policy = resolve_policy(ToolPolicy(backoff_base_ms=base, backoff_mult=mult, backoff_max_ms=cap))
     assert 0 <= backoff_ms(policy, retry, draw) <= cap
 
 
@@ -201,9 +201,9 @@ def test_a_guarded_call_is_repeated_only_when_it_surely_did_nothing(error: Excep
 
 def test_a_call_that_may_not_be_repeated_is_made_once_by_default() -> None:
     """Whatever else its policy says."""
-    assert resolve(None, is_repeatable=False).max_retries == 0
-    assert resolve(ToolPolicy(timeout_ms=5), is_repeatable=False).max_retries == 0
-    assert resolve(ToolPolicy(timeout_ms=5), is_repeatable=True).max_retries == 3
+    assert resolve_policy(None, is_repeatable=False).max_retries == 0
+    assert resolve_policy(ToolPolicy(timeout_ms=5), is_repeatable=False).max_retries == 0
+    assert resolve_policy(ToolPolicy(timeout_ms=5), is_repeatable=True).max_retries == 3
 
 
 @each_row(

@@ -18,7 +18,7 @@ import pytest
 from msgspec import Meta
 
 from harborage.tools import CallContext, Tool, ToolInvalidArgsError, ToolResult, UnsupportedTypeError, describe_tool
-from harborage.tools.schema import MAX_DEPTH, SchemaBuilder, schema_validator, type_info
+from harborage.tools.schema import MAX_DEPTH, SchemaBuilder, read_type, schema_validator
 from tests.kit.tables import each_row
 
 
@@ -140,7 +140,7 @@ POINT = {
 
 def schema_of(annotation: Any) -> dict[str, Any]:
     """The schema of a type, without definitions."""
-    return SchemaBuilder().schema(type_info(annotation, "t"), "t")
+    return SchemaBuilder().schema(read_type(annotation, "t"), "t")
 
 
 @each_row(
@@ -250,7 +250,7 @@ def test_the_same_type_twice_is_no_cycle() -> None:
 def test_a_model_brings_its_own_schema() -> None:
     """A model's schema is taken as it is; what it refers to moves to the root under a name of its own."""
     builder = SchemaBuilder()
-    schema = builder.schema(type_info(dict[str, Person], "t"), "t")
+    schema = builder.schema(read_type(dict[str, Person], "t"), "t")
     person = schema["additionalProperties"]
     assert person["properties"]["name"]["minLength"] == 2
     assert person["properties"]["address"] == {"$ref": "#/$defs/Person.Address"}
@@ -271,8 +271,8 @@ def test_two_models_do_not_share_definitions() -> None:
         return Person
 
     builder = SchemaBuilder()
-    first = builder.schema(type_info(Person, "t"), "t")["properties"]["address"]["$ref"]
-    second = builder.schema(type_info(other(), "t"), "t")["properties"]["address"]["$ref"]
+    first = builder.schema(read_type(Person, "t"), "t")["properties"]["address"]["$ref"]
+    second = builder.schema(read_type(other(), "t"), "t")["properties"]["address"]["$ref"]
     assert {"#/$defs/" + name for name in builder.definitions} == {first, second}
     assert len(builder.definitions) == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.text import character_start, is_text, text_window, trimmed
+from harborage.tools.text import find_character_start, is_text, read_window, trim_cut_character
 from tests.kit.tables import each_row
 
 
@@ -14,7 +14,7 @@ def test_reading_on_from_each_end_gives_the_whole_text(text: str, size: int) -> 
     """Windows of any size are whole characters, and put together they are the text."""
     data, at, pieces = text.encode(), 0, []
     while at < len(data):
-        window = text_window(data, at, size)
+        window = read_window(data, at, size)
         assert window.start == at < window.end
         assert len(window.data) <= max(size, 4)
         pieces.append(window.data.decode())
@@ -26,7 +26,7 @@ def test_reading_on_from_each_end_gives_the_whole_text(text: str, size: int) -> 
 def test_an_offset_inside_a_character_goes_back_to_its_beginning(text: str, offset: int, size: int) -> None:
     """Whatever offset is asked for, the window can be decoded and begins at most three bytes earlier."""
     data = text.encode()
-    window = text_window(data, offset, size)
+    window = read_window(data, offset, size)
     window.data.decode()
     assert 0 <= min(offset, len(data)) - window.start <= 3
 
@@ -35,15 +35,15 @@ def test_an_offset_inside_a_character_goes_back_to_its_beginning(text: str, offs
 def test_a_cut_text_loses_only_its_broken_last_character(text: str, cut: int) -> None:
     """What is left of a text that was cut anywhere can be decoded, and lacks less than one character."""
     data = text.encode()[:cut]
-    kept = trimmed(data)
+    kept = trim_cut_character(data)
     kept.decode()
     assert len(data) - len(kept) <= 3
 
 
 def test_bytes_that_are_no_text_are_left_as_they_are() -> None:
     """Broken UTF-8 is not mended, and its characters are not looked for in vain."""
-    assert trimmed(b"\xff\xfe") == b"\xff\xfe"
-    assert character_start(b"\x80\x80\x80\x80\x80", 4) == 4
+    assert trim_cut_character(b"\xff\xfe") == b"\xff\xfe"
+    assert find_character_start(b"\x80\x80\x80\x80\x80", 4) == 4
 
 
 @each_row(

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harborage.tools.threads import ThreadsExhaustedError, ToolThreads, in_thread
+from harborage.tools.threads import ThreadsExhaustedError, ToolThreads, run_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -31,18 +31,18 @@ async def test_calls_run_side_by_side_with_the_callers_context() -> None:
         raise LookupError("no")
 
     for _ in range(3):
-        assert await asyncio.gather(*(in_thread("meet", meet, threads) for _ in range(8))) == ["mine"] * 8
+        assert await asyncio.gather(*(run_in_thread("meet", meet, threads) for _ in range(8))) == ["mine"] * 8
     with pytest.raises(LookupError, match="no"):
-        await in_thread("fail", fail, threads)
+        await run_in_thread("fail", fail, threads)
     assert threads.running == ()
 
 
 async def test_calls_beyond_the_threads_wait_and_the_log_names_what_runs(caplog: pytest.LogCaptureFixture) -> None:
     """Once for all that wait; a call that is given up while it waits never runs, the others do."""
     threads, release, ran = ToolThreads(2, idle_s=0.01), threading.Event(), list[str]()
-    held = [asyncio.create_task(in_thread("hold", release.wait, threads)) for _ in range(2)]
+    held = [asyncio.create_task(run_in_thread("hold", release.wait, threads)) for _ in range(2)]
     await _until_running(threads, 2)
-    waiting = [asyncio.create_task(in_thread(name, lambda name=name: ran.append(name), threads)) for name in "abc"]
+    waiting = [asyncio.create_task(run_in_thread(name, lambda name=name: ran.append(name), threads)) for name in "abc"]
     await asyncio.sleep(0)
     assert caplog.messages == [
         "the call of 'a' waits: all 2 threads for synchronous tools run others (hold); make these tools async"
@@ -57,16 +57,16 @@ async def test_calls_beyond_the_threads_wait_and_the_log_names_what_runs(caplog:
 async def test_a_call_is_refused_when_every_thread_is_held_by_a_call_that_was_given_up() -> None:
     """At once and by name, instead of waiting for what may never end; one that ends makes room again."""
     threads, release = ToolThreads(2, idle_s=0.01), threading.Event()
-    held = [asyncio.create_task(in_thread(name, release.wait, threads)) for name in ("slow", "hung")]
+    held = [asyncio.create_task(run_in_thread(name, release.wait, threads)) for name in ("slow", "hung")]
     await _until_running(threads, 2)
     for task in held:
         task.cancel()
     await asyncio.wait(held)
     with pytest.raises(ThreadsExhaustedError, match="hung, slow"):
-        await in_thread("next", str, threads)
+        await run_in_thread("next", str, threads)
     release.set()
     await _until_running(threads, 0)
-    assert await in_thread("next", str, threads) == ""
+    assert await run_in_thread("next", str, threads) == ""
 
 
 HANGS = """

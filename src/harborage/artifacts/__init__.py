@@ -1,4 +1,4 @@
-"""Bytes named after their content: heavy things are kept here and travel by reference."""
+"""The artifact store: heavy bytes are stored here under names of their content, and travel by reference."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from harborage.artifacts.errors import ArtifactConfigError as ArtifactConfigError
     from harborage.artifacts.errors import ArtifactCorruptError as ArtifactCorruptError
     from harborage.artifacts.errors import ArtifactError as ArtifactError
+    from harborage.artifacts.errors import ArtifactNotFoundError as ArtifactNotFoundError
+    from harborage.artifacts.errors import ArtifactScopeError as ArtifactScopeError
+    from harborage.artifacts.errors import ArtifactStorageError as ArtifactStorageError
+    from harborage.artifacts.errors import ArtifactStoreClosedError as ArtifactStoreClosedError
     from harborage.artifacts.errors import IdentityRequiredError as IdentityRequiredError
-    from harborage.artifacts.errors import InvalidConfigError as InvalidConfigError
-    from harborage.artifacts.errors import NotFoundError as NotFoundError
-    from harborage.artifacts.errors import ScopeMismatchError as ScopeMismatchError
-    from harborage.artifacts.errors import StorageError as StorageError
-    from harborage.artifacts.errors import StoreClosedError as StoreClosedError
     from harborage.artifacts.errors import UnsafePathError as UnsafePathError
     from harborage.artifacts.files import FileArtifactStore as FileArtifactStore
     from harborage.artifacts.memory import MemoryArtifactStore as MemoryArtifactStore
@@ -33,8 +33,8 @@ else:
         __name__,
         {
             "harborage.artifacts.errors": (
-                "ArtifactCorruptError ArtifactError IdentityRequiredError InvalidConfigError NotFoundError "
-                "ScopeMismatchError StorageError StoreClosedError UnsafePathError"
+                "ArtifactConfigError ArtifactCorruptError ArtifactError ArtifactNotFoundError ArtifactScopeError "
+                "ArtifactStorageError ArtifactStoreClosedError IdentityRequiredError UnsafePathError"
             ),
             "harborage.artifacts.files": "FileArtifactStore",
             "harborage.artifacts.memory": "MemoryArtifactStore",

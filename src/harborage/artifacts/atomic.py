@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and that survive a power cut once they are there.
+"""Atomic and durable files: a file is there whole or not at all, and survives a power cut.
 
 Blocking: call it from a thread. It knows nothing of artifacts.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harborage.artifacts.errors import StorageError
+from harborage.artifacts.errors import ArtifactStorageError
 
 __all__ = ["make_folder", "remove_file", "storage_errors", "write_file"]
 
@@ -28,21 +28,21 @@ _ADVICE = {
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the system says into an error that names the path and what to do.
+    """Turn an error of the system into one that names the path and what to do.
 
     Raises:
-        StorageError: the block met an OSError; a file's own path wins over `path`.
+        ArtifactStorageError: the block raised an OSError; the path in it wins over `path`.
     """
     try:
         yield
     except OSError as error:
-        said = error.strerror or str(error)
+        reason = error.strerror or str(error)
         advice = _ADVICE.get(error.errno or 0, "check that the folder is there and can be written")
-        raise StorageError(str(error.filename or path), said, advice) from error
+        raise ArtifactStorageError(str(error.filename or path), reason, advice) from error
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder` and what is missing above it, each recorded in its parent before the next begins."""
+    """Make `folder` and its missing parents, each flushed in its parent before the next one."""
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -52,7 +52,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, data: bytes, temp: Path) -> None:
-    """Let `path` hold exactly `data`: written to `temp`, flushed to the disk, then renamed into place.
+    """Write `data` to `path`: first to `temp`, flushed to the disk, then renamed into place.
 
     A reader sees the old file or the new one, never a part. Missing folders of `path` are made. Both paths must lie on
     one file system. The file and its folders are their owner's alone.
@@ -63,17 +63,17 @@ def write_file(path: Path, data: bytes, temp: Path) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        make_folder(path.parent)  # as late as can be: somebody may remove it while it is empty
+        make_folder(path.parent)  # as late as possible: another process may remove it while it is empty
         os.replace(temp, path)
     except BaseException:
-        with suppress(OSError):  # what went wrong first is what the caller must hear
+        with suppress(OSError):  # the caller must get the first error
             temp.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
 
 def remove_file(path: Path) -> None:
-    """Remove `path` for good; one that is not there is fine."""
+    """Remove `path` durably; a missing one is no error."""
     path.unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # the folder may have gone with its last file
         _sync_folder(path.parent)

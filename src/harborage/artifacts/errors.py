@@ -1,4 +1,4 @@
-"""What can go wrong in the artifact store."""
+"""The errors of the artifact store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from harborage.errors import HarborageError
 from harborage.identity import IdentityRequiredError
 
 __all__ = [
+    "ArtifactConfigError",
     "ArtifactCorruptError",
     "ArtifactError",
+    "ArtifactNotFoundError",
+    "ArtifactScopeError",
+    "ArtifactStorageError",
+    "ArtifactStoreClosedError",
     "IdentityRequiredError",
-    "InvalidConfigError",
-    "NotFoundError",
-    "ScopeMismatchError",
-    "StorageError",
-    "StoreClosedError",
     "UnsafePathError",
 ]
 
@@ -22,11 +22,11 @@ class ArtifactError(HarborageError):
     """The artifact store failed."""
 
 
-class InvalidConfigError(ArtifactError):
+class ArtifactConfigError(ArtifactError):
     """The artifact store is configured wrongly."""
 
 
-class NotFoundError(ArtifactError):
+class ArtifactNotFoundError(ArtifactError):
     """An artifact is listed but its bytes are gone; put them again or delete it. `id` names it."""
 
     def __init__(self, id: str = "") -> None:
@@ -35,29 +35,29 @@ class NotFoundError(ArtifactError):
 
 
 class ArtifactCorruptError(ArtifactError):
-    """What is stored of an artifact is damaged; put it again or delete it. `path` is the damaged file."""
+    """A stored artifact is damaged; put it again or delete it. `path` is the damaged file."""
 
     def __init__(self, path: str = "", reason: str = "") -> None:
         self.path = path
         super().__init__(f"{path} is damaged ({reason}); put the artifact again or delete it" if path else "")
 
 
-class StorageError(ArtifactError):
-    """The medium below the store refused to read or write. `path` is where, `reason` what the system said."""
+class ArtifactStorageError(ArtifactError):
+    """The medium below the store refused to read or write. `path` is where, `reason` the system's own text."""
 
     def __init__(self, path: str = "", reason: str = "", advice: str = "") -> None:
         self.path = path
         self.reason = reason
-        said = f"cannot use {path}: {reason}" if path else ""
-        super().__init__(f"{said}; {advice}" if said and advice else said)
+        text = f"cannot use {path}: {reason}" if path else ""
+        super().__init__(f"{text}; {advice}" if text and advice else text)
 
 
-class StoreClosedError(ArtifactError):
+class ArtifactStoreClosedError(ArtifactError):
     """The artifact store is closed; open a new one."""
 
 
-class ScopeMismatchError(ArtifactError):
-    """An artifact belongs to another scope than the one it was asked for in. `id` names it."""
+class ArtifactScopeError(ArtifactError):
+    """An artifact belongs to another scope than the given one. `id` names it."""
 
     def __init__(self, id: str = "") -> None:
         self.id = id

@@ -1,7 +1,7 @@
 """The artifact store on disk: survives the process, and may be shared by several on one machine.
 
 Every operation runs in a thread of the store's own, so that neither a slow disk holds up the event loop nor a slow
-tool the store. How the files lie and are written is `folder`'s business.
+tool the store. `folder` lays out and writes the files.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.artifacts.errors import InvalidConfigError, StoreClosedError
+from harborage.artifacts.errors import ArtifactConfigError, ArtifactStoreClosedError
 from harborage.artifacts.folder import ArtifactFolder
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
-from harborage.artifacts.values import ArtifactRef, ArtifactScope, describe, plain_source, require_scope, sha256_hex
+from harborage.artifacts.values import ArtifactRef, ArtifactScope, make_ref, require_scope, sha256_hex, to_plain_source
 
 if TYPE_CHECKING:
     from harborage.artifacts.store import ArtifactConfig
@@ -32,7 +32,7 @@ _THREADS = 8
 class FileArtifactStore(ArtifactStore):
     """Artifacts below `root`, a folder that is made when it is missing.
 
-    Besides what the port names, every method raises StorageError when the medium refuses (no space, no right,
+    Besides what the port names, every method raises ArtifactStorageError when the medium refuses (no space, no right,
     read-only), and reads raise ArtifactCorruptError for damaged files; both name the path.
     """
 
@@ -46,10 +46,10 @@ class FileArtifactStore(ArtifactStore):
 
     @classmethod
     async def open(cls, root: str | os.PathLike[str]) -> Self:
-        """A store whose folder is known to be there; the constructor leaves that to the first call.
+        """Open a store and make its folder; the constructor leaves that to the first call.
 
         Raises:
-            StorageError: the folder cannot be made or read.
+            ArtifactStorageError: the folder cannot be made or read.
         """
         store = cls(root)
         try:
@@ -71,10 +71,10 @@ class FileArtifactStore(ArtifactStore):
     ) -> ArtifactRef:
         """As the port says. Raises UnsafePathError when a part of the scope or the namespace would leave the folder."""
         self._check(scope, "artifacts.put")
-        owned, origin = bytes(data), plain_source(source)
+        owned, origin = bytes(data), to_plain_source(source)
 
         def put() -> ArtifactRef:
-            ref = describe(
+            ref = make_ref(
                 scope,
                 sha256_hex(owned),
                 len(owned),
@@ -88,7 +88,7 @@ class FileArtifactStore(ArtifactStore):
         try:
             return await self._run(put)
         finally:
-            self._changes.note(scope)  # also of one that was cancelled: its thread may still put it
+            self._changes.note(scope)  # also after a cancellation: the thread may still put it
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
         self._check(scope, "artifacts.get")
@@ -130,7 +130,7 @@ class FileArtifactStore(ArtifactStore):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError()
+            raise ArtifactStoreClosedError()
 
     def _check(self, scope: ArtifactScope, what: str) -> None:
         self._check_open()
@@ -138,12 +138,12 @@ class FileArtifactStore(ArtifactStore):
 
 
 async def make(config: ArtifactConfig) -> ArtifactStore:
-    """The store in the folder that `artifacts.fs_root` names.
+    """Open the store in the folder that `artifacts.fs_root` names.
 
     Raises:
-        InvalidConfigError: no folder is named.
-        StorageError: the folder cannot be made or read.
+        ArtifactConfigError: no folder is named.
+        ArtifactStorageError: the folder cannot be made or read.
     """
     if not config.fs_root:
-        raise InvalidConfigError("artifacts.fs_root is empty; name the folder that the fs driver shall use")
+        raise ArtifactConfigError("artifacts.fs_root is empty; name the folder that the fs driver shall use")
     return await FileArtifactStore.open(config.fs_root)

@@ -22,13 +22,18 @@ import msgspec
 
 from harborage import codec
 from harborage.artifacts.atomic import make_folder, remove_file, storage_errors, write_file
-from harborage.artifacts.errors import ArtifactCorruptError, NotFoundError, StorageError, UnsafePathError
+from harborage.artifacts.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ArtifactStorageError,
+    UnsafePathError,
+)
 from harborage.artifacts.values import (
     ArtifactRef,
     ArtifactScope,
     candidate_ids,
     covers,
-    family_of,
+    id_family,
     sha256_hex,
     sort_key,
 )
@@ -39,9 +44,9 @@ __all__ = [
     "TEMP_FOLDER",
     "TEMP_PREFIX",
     "ArtifactFolder",
-    "namespace_of",
-    "scope_parts",
-    "segment",
+    "escape_name",
+    "escape_scope",
+    "parse_namespace",
 ]
 
 META_SUFFIX = ".meta.json"
@@ -57,8 +62,8 @@ _CUT = 160
 _HASH_DIGITS = 40
 
 
-def segment(name: str) -> str:
-    """`name` as one safe path component; different names give different components, and only the empty one is empty.
+def escape_name(name: str) -> str:
+    """Return `name` as one safe path component; different names give different components, only the empty one is empty.
 
     Raises:
         UnsafePathError: taken as a path, the name would climb (`..`) or stay (`.`).
@@ -76,18 +81,18 @@ def segment(name: str) -> str:
     return f"{safe[:_CUT]}~{digest[:_HASH_DIGITS]}"
 
 
-def scope_parts(scope: ArtifactScope) -> tuple[str, str, str, str]:
-    """The four folder names of a scope; no task has a name of its own, an empty tenant, user or session has none.
+def escape_scope(scope: ArtifactScope) -> tuple[str, str, str, str]:
+    """Return the four folder names of a scope: `_` without a task, empty for an empty tenant, user or session.
 
     Raises:
         UnsafePathError: a part would lead out of the folder.
     """
-    task = segment(scope.task_id) or _NO_TASK
-    return segment(scope.tenant_id), segment(scope.user_id), segment(scope.session_id), task
+    task = escape_name(scope.task_id) or _NO_TASK
+    return escape_name(scope.tenant_id), escape_name(scope.user_id), escape_name(scope.session_id), task
 
 
-def namespace_of(artifact_id: str) -> str:
-    """The namespace an id begins with: everything up to its last underscore."""
+def parse_namespace(artifact_id: str) -> str:
+    """Return the namespace of an id: everything up to its last underscore."""
     return artifact_id.rpartition("_")[0]
 
 
@@ -98,7 +103,7 @@ _ATTEMPTS = 5
 
 
 class ArtifactFolder:
-    """The files below `root`. Safe for many threads; every problem of the medium is a StorageError with its path."""
+    """The files below `root`. Safe for many threads; problems of the medium are ArtifactStorageErrors with a path."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -109,7 +114,7 @@ class ArtifactFolder:
         self._is_open = False
 
     def open(self) -> None:
-        """Make the folder and remove what an interrupted write left; only the first call does anything."""
+        """Make the folder and remove the files of interrupted writes; only the first call does anything."""
         with self._opening, storage_errors(self.root):
             if self._is_open:
                 return
@@ -118,17 +123,17 @@ class ArtifactFolder:
             self._is_open = True
 
     def put(self, ref: ArtifactRef, data: bytes) -> ArtifactRef:
-        """The reference of `data`: the one that is there already, or `ref` under the first id that is free."""
+        """Store `data` and return its reference: the one that exists already, or `ref` under the first free id."""
         folder = self._folder(ref.scope, ref.namespace)
         self._check_inside(folder)
         with self._lock(ref.scope, ref.id), storage_errors(folder):
-            return self._again(lambda: self._put(folder, ref, data))
+            return self._retry(lambda: self._put(folder, ref, data))
 
     def read(self, scope: ArtifactScope, id: str) -> bytes | None:
-        """The bytes, checked against their hash, or None.
+        """Return the bytes, checked against their hash, or None.
 
         Raises:
-            NotFoundError: the entry is there and the bytes are not.
+            ArtifactNotFoundError: the entry is there and the bytes are not.
             ArtifactCorruptError: the entry cannot be read, or the bytes are not those that were put.
         """
         path = self._path(scope, id)
@@ -136,23 +141,23 @@ class ArtifactFolder:
             return None
         with storage_errors(path):
             for _ in range(_ATTEMPTS):
-                ref = _entry(path, scope, id)
+                ref = _find_entry(path, scope, id)
                 if ref is None:
                     return None
-                with suppress(FileNotFoundError):  # deleted just now, or lost: the entry tells which
+                with suppress(FileNotFoundError):  # deleted just now, or lost: the entry shows which
                     data = path.read_bytes()
                     if sha256_hex(data) != ref.sha256:
                         raise ArtifactCorruptError(str(path), "its content does not match its hash")
                     return data
-        raise NotFoundError(id)
+        raise ArtifactNotFoundError(id)
 
     def ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
-        """What is known of the artifact, or None."""
+        """Return the artifact's reference, or None."""
         path = self._path(scope, id)
         if path is None:
             return None
         with storage_errors(path):
-            return _entry(path, scope, id)
+            return _find_entry(path, scope, id)
 
     def delete(self, scope: ArtifactScope, id: str) -> bool:
         """Remove entry and bytes, in this order; True when there was an entry, damaged or not."""
@@ -161,55 +166,55 @@ class ArtifactFolder:
             return False
         with self._lock(scope, id), storage_errors(path):
             try:
-                if _entry(path, scope, id) is None:
+                if _find_entry(path, scope, id) is None:
                     return False
             except ArtifactCorruptError:
                 _log.warning("deleting an artifact with a damaged entry", extra={"path": str(path)})
-            remove_file(_meta(path))
+            remove_file(_meta_path(path))
             remove_file(path)
             self._prune(path.parent)
             return True
 
     def refs(self, scope: ArtifactScope) -> list[ArtifactRef]:
-        """The references that `scope` covers, ordered; damaged entries are left out and logged."""
+        """Return the references that `scope` covers, ordered; damaged entries are left out and logged."""
         try:
-            tenant, user, session, task = scope_parts(scope)
+            tenant, user, session, task = escape_scope(scope)
         except UnsafePathError:
             return []
         with storage_errors(self.root):
             folders = [self.root]
             for part in (tenant, user, session, task if scope.task_id else "", ""):
-                folders = [inner for folder in folders for inner in _inner(folder, part)]
+                folders = [inner for folder in folders for inner in _list_inner(folder, part)]
             inside = [folder for folder in folders if self._is_inside(folder)]
-            found = [ref for folder in inside for ref in _entries(folder) if covers(scope, ref.scope)]
+            found = [ref for folder in inside for ref in _iter_entries(folder) if covers(scope, ref.scope)]
         return sorted(found, key=sort_key)
 
     def _put(self, folder: Path, ref: ArtifactRef, data: bytes) -> ArtifactRef:
         free = ""
         for candidate in candidate_ids(ref.namespace, ref.sha256):
-            path = folder / segment(candidate)
+            path = folder / escape_name(candidate)
             try:
                 known = _read_entry(path)
             except ArtifactCorruptError:
-                # Whoever was here, the bytes tell whether it was this content; if it was, the entry is written anew.
+                # The bytes show whether it was this content; if it was, the entry is written again.
                 if not path.exists() or path.read_bytes() == data:
                     free = free or candidate
                 continue
             if known is None:
                 free = free or candidate
             elif known.scope == ref.scope and known.sha256 == ref.sha256:
-                self._mend(path, data)
+                self._repair(path, data)
                 return known
         if not free:
-            raise StorageError(str(folder), "every id that this content could take is held by another owner")
-        kept = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
-        entry = codec.encode(kept, "artifact")
-        self._write(folder / segment(free), data)
-        self._write(_meta(folder / segment(free)), entry)
-        return kept
+            raise ArtifactStorageError(str(folder), "every id that this content could take is held by another owner")
+        stored = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
+        entry = codec.encode(stored, "artifact")
+        self._write(folder / escape_name(free), data)
+        self._write(_meta_path(folder / escape_name(free)), entry)
+        return stored
 
-    def _mend(self, path: Path, data: bytes) -> None:
-        """Write the bytes again when what lies at `path` is not the content that its entry speaks of."""
+    def _repair(self, path: Path, data: bytes) -> None:
+        """Write the bytes again when those at `path` are not the content of its entry."""
         with suppress(FileNotFoundError):
             if path.read_bytes() == data:
                 return
@@ -219,32 +224,32 @@ class ArtifactFolder:
         make_folder(self._temps)
         write_file(path, data, self._temps / f"{TEMP_PREFIX}{new_id()}")
 
-    def _again(self, put: Callable[[], ArtifactRef]) -> ArtifactRef:
-        """Put once more when a folder or a temporary file vanished meanwhile: another process opened or pruned."""
+    def _retry(self, put: Callable[[], ArtifactRef]) -> ArtifactRef:
+        """Put again when a folder or a temporary file vanished meanwhile: another process opened or pruned."""
         for _ in range(_ATTEMPTS - 1):
             with suppress(FileNotFoundError):
                 return put()
         return put()
 
     def _folder(self, scope: ArtifactScope, namespace: str) -> Path:
-        """Where the artifacts of a scope and namespace lie.
+        """Return the folder of a scope and namespace.
 
         Raises:
-            UnsafePathError: a name would climb out.
+            UnsafePathError: a name would lead out of the root.
         """
-        return self.root.joinpath(*scope_parts(scope), segment(namespace))
+        return self.root.joinpath(*escape_scope(scope), escape_name(namespace))
 
     def _path(self, scope: ArtifactScope, id: str) -> Path | None:
-        """Where the artifact's bytes would lie; None for an id or a scope that no put could have given.
+        """Return the path of the artifact's bytes; None for an id or a scope that no put could have made.
 
         Raises:
-            UnsafePathError: a link on the way leads out.
+            UnsafePathError: a link on the way leads out of the root.
         """
-        namespace = namespace_of(id)
+        namespace = parse_namespace(id)
         if not namespace:
             return None
         try:
-            path = self._folder(scope, namespace) / segment(id)
+            path = self._folder(scope, namespace) / escape_name(id)
         except UnsafePathError:
             return None
         self._check_inside(path.parent)
@@ -258,7 +263,7 @@ class ArtifactFolder:
         return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root))
 
     def _lock(self, scope: ArtifactScope, id: str) -> threading.Lock:
-        return self._locks[hash((scope, family_of(id))) % _STRIPES]
+        return self._locks[hash((scope, id_family(id))) % _STRIPES]
 
     def _prune(self, folder: Path) -> None:
         """Remove folders that became empty, so that a deleted session leaves nothing behind."""
@@ -275,18 +280,18 @@ class ArtifactFolder:
                 temp.unlink(missing_ok=True)
 
 
-def _meta(path: Path) -> Path:
+def _meta_path(path: Path) -> Path:
     return path.with_name(path.name + META_SUFFIX)
 
 
-def _entry(path: Path, scope: ArtifactScope, id: str) -> ArtifactRef | None:
-    """The entry of exactly this artifact. A file system that ignores case may show another owner's: not ours."""
+def _find_entry(path: Path, scope: ArtifactScope, id: str) -> ArtifactRef | None:
+    """Return the entry of exactly this artifact; a file system that ignores case may show another owner's."""
     ref = _read_entry(path)
     return ref if ref is not None and ref.scope == scope and ref.id == id else None
 
 
 def _read_entry(path: Path) -> ArtifactRef | None:
-    meta = _meta(path)
+    meta = _meta_path(path)
     try:
         data = meta.read_bytes()
     except FileNotFoundError:
@@ -298,13 +303,13 @@ def _read_entry(path: Path) -> ArtifactRef | None:
     return ref
 
 
-def _inner(folder: Path, name: str) -> list[Path]:
-    """The folder of that name, or everything that could be one when it is empty."""
-    return [folder / name] if name else _listed(folder)
+def _list_inner(folder: Path, name: str) -> list[Path]:
+    """Return the folder of that name, or everything in `folder` when the name is empty."""
+    return [folder / name] if name else _list_folder(folder)
 
 
-def _entries(folder: Path) -> Iterator[ArtifactRef]:
-    for meta in _listed(folder):
+def _iter_entries(folder: Path) -> Iterator[ArtifactRef]:
+    for meta in _list_folder(folder):
         if not meta.name.endswith(META_SUFFIX):
             continue
         try:
@@ -316,8 +321,8 @@ def _entries(folder: Path) -> Iterator[ArtifactRef]:
             yield ref
 
 
-def _listed(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing when it is not there (any more) or is a file."""
+def _list_folder(folder: Path) -> list[Path]:
+    """Return the content of a folder; empty when it does not exist (any more) or is a file."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

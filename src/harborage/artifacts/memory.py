@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.artifacts.errors import StoreClosedError
+from harborage.artifacts.errors import ArtifactStoreClosedError
 from harborage.artifacts.store import ArtifactStore, ChangeCounts
 from harborage.artifacts.values import (
     ArtifactRef,
     ArtifactScope,
     candidate_ids,
     covers,
-    describe,
+    hash_content,
     is_session,
-    plain_source,
+    make_ref,
     require_scope,
-    sha256_of,
     sort_key,
+    to_plain_source,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class MemoryArtifactStore(ArtifactStore):
 
     def __init__(self) -> None:
         self._changes = ChangeCounts()
-        # By session first, so that listing one does not walk those of everybody else.
+        # By session first, so that listing one does not walk the others.
         self._sessions: dict[Identity, dict[ArtifactScope, dict[str, _Stored]]] = {}
         self._is_closed = False
 
@@ -58,9 +58,9 @@ class MemoryArtifactStore(ArtifactStore):
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
         self._check(scope, "artifacts.put")
-        owned, origin = bytes(data), plain_source(source)
-        digest = await sha256_of(owned)
-        ref = describe(
+        owned, origin = bytes(data), to_plain_source(source)
+        digest = await hash_content(owned)
+        ref = make_ref(
             scope,
             digest,
             len(owned),
@@ -80,7 +80,7 @@ class MemoryArtifactStore(ArtifactStore):
     async def get_ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
         self._check(scope, "artifacts.get_ref")
         stored = self._find(scope, id)
-        return None if stored is None else _owned(stored.ref)
+        return None if stored is None else _copy_ref(stored.ref)
 
     async def exists(self, scope: ArtifactScope, id: str) -> bool:
         self._check(scope, "artifacts.exists")
@@ -103,7 +103,7 @@ class MemoryArtifactStore(ArtifactStore):
         self._check_open()
         sessions = [self._sessions.get(scope.identity, {})] if is_session(scope) else self._sessions.values()
         stored = [held for session in sessions for of, held in session.items() if covers(scope, of)]
-        return sorted((_owned(one.ref) for held in stored for one in held.values()), key=sort_key)
+        return sorted((_copy_ref(one.ref) for held in stored for one in held.values()), key=sort_key)
 
     def changes(self, scope: ArtifactScope) -> int:
         return self._changes.of(scope)
@@ -120,19 +120,19 @@ class MemoryArtifactStore(ArtifactStore):
             if known is None:
                 free = free or candidate
             elif known.ref.sha256 == ref.sha256:
-                return _owned(known.ref)
+                return _copy_ref(known.ref)
         # The longest candidate is the whole hash, so only the content itself could hold it: one is always free here.
-        kept = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
-        stored[free] = _Stored(kept, data)
+        named = ref if ref.id == free else msgspec.structs.replace(ref, id=free)
+        stored[free] = _Stored(named, data)
         self._changes.note(ref.scope)
-        return _owned(kept)
+        return _copy_ref(named)
 
     def _find(self, scope: ArtifactScope, id: str) -> _Stored | None:
         return self._sessions.get(scope.identity, {}).get(scope, {}).get(id)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError()
+            raise ArtifactStoreClosedError()
 
     def _check(self, scope: ArtifactScope, what: str) -> None:
         self._check_open()
@@ -140,10 +140,10 @@ class MemoryArtifactStore(ArtifactStore):
 
 
 async def make(config: ArtifactConfig) -> ArtifactStore:
-    """An empty store in memory; nothing in `config` matters to it."""
+    """Make an empty store in memory; it ignores `config`."""
     return MemoryArtifactStore()
 
 
-def _owned(ref: ArtifactRef) -> ArtifactRef:
-    """The caller's own copy: a source it changes is not the store's."""
+def _copy_ref(ref: ArtifactRef) -> ArtifactRef:
+    """Return a copy for the caller, who may change its source."""
     return msgspec.structs.replace(ref, source=copy.deepcopy(ref.source)) if ref.source else ref

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from harborage.artifacts.errors import ArtifactError, InvalidConfigError, ScopeMismatchError
+from harborage.artifacts.errors import ArtifactConfigError, ArtifactError, ArtifactScopeError
 from harborage.artifacts.values import TEXT_MIME_TYPE, ArtifactRef, ArtifactScope, covers, require_scope
 from harborage.drivers import DriverTable
 
@@ -32,12 +32,12 @@ _STRIPES: Final = 1024
 
 @runtime_checkable
 class ArtifactStore(Protocol):
-    """Keeps bytes by scope and content. Every call checks closed first, then the scope's identity.
+    """Stores bytes by scope and content. Every call checks that the store is open, then the scope's identity.
 
     A scope is matched exactly, task included: a read for the session does not see a task's artifacts.
 
     Raises, from every method but aclose:
-        StoreClosedError: the store is closed.
+        ArtifactStoreClosedError: the store is closed.
         IdentityRequiredError: tenant, user or session is empty (`list` alone takes them as wildcards).
 
     Never: returns content other than what was put under that id, or one scope's artifact to another.
@@ -53,10 +53,10 @@ class ArtifactStore(Protocol):
         namespace: str = "",
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """The reference under which `data` is stored; the same bytes again in a namespace give the first reference.
+        """Store `data` and return its reference; the same bytes again in a namespace return the first reference.
 
-        `mime_type` falls back to `application/octet-stream`, `namespace` to `default`; `filename` is only told, never
-        used as a path.
+        `mime_type` falls back to `application/octet-stream`, `namespace` to `default`; `filename` is metadata, never a
+        path.
 
         Raises:
             UnserializableError: `source` has no JSON form.
@@ -87,15 +87,15 @@ class ArtifactStore(Protocol):
         )
 
     async def get(self, scope: ArtifactScope, id: str) -> bytes | None:
-        """The bytes, or None when there is no such artifact in exactly this scope.
+        """Return the bytes, or None when there is no such artifact in exactly this scope.
 
         Raises:
-            NotFoundError: the artifact is listed but its bytes are gone.
+            ArtifactNotFoundError: the artifact is listed but its bytes are gone.
         """
         ...
 
     async def get_ref(self, scope: ArtifactScope, id: str) -> ArtifactRef | None:
-        """What is known of the artifact, or None."""
+        """Return the artifact's reference, or None."""
         ...
 
     async def exists(self, scope: ArtifactScope, id: str) -> bool:
@@ -107,26 +107,26 @@ class ArtifactStore(Protocol):
         ...
 
     async def list(self, scope: ArtifactScope) -> builtins.list[ArtifactRef]:
-        """The references that `scope` covers, ordered by scope and id; an empty part of it matches anything."""
+        """Return the references that `scope` covers, ordered by scope and id; an empty part of it matches anything."""
         ...
 
     async def aclose(self) -> None:
-        """Release what the store holds; closing twice does nothing."""
+        """Release the store's resources; closing twice does nothing."""
         ...
 
 
 @runtime_checkable
 class TracksChanges(Protocol):
-    """A store that says at no cost whether a listing of it is still right; a store that does not is listed again.
+    """A store that knows at no cost whether a listing is still valid; any other store is listed again.
 
-    `is_shared` says that others than this object may change what it holds, such as other processes.
+    `is_shared` says that others than this object may change its content, such as other processes.
     """
 
     is_shared: bool
 
     def changes(self, scope: ArtifactScope) -> int:
-        """A number that is another one after something in the session of `scope` was put or deleted through this
-        object; read it before the listing that it stands for."""
+        """Return a number that changes when an artifact in the session of `scope` is put or deleted through this
+        object; read it before the listing that it is compared for."""
         ...
 
 
@@ -139,24 +139,24 @@ class ChangeCounts:
         self._counts = [0] * _STRIPES
 
     def note(self, scope: ArtifactScope) -> None:
-        """Something in the session of `scope` has changed."""
-        self._counts[_stripe(scope)] += 1
+        """Count a change in the session of `scope`."""
+        self._counts[_stripe_index(scope)] += 1
 
     def of(self, scope: ArtifactScope) -> int:
-        """The count of the session of `scope`."""
-        return self._counts[_stripe(scope)]
+        """Return the count of the session of `scope`."""
+        return self._counts[_stripe_index(scope)]
 
 
-def _stripe(scope: ArtifactScope) -> int:
-    """The place of a session's count."""
+def _stripe_index(scope: ArtifactScope) -> int:
+    """Return the index of a session's count."""
     return hash((scope.tenant_id, scope.user_id, scope.session_id)) % _STRIPES
 
 
 class ScopedArtifacts:
-    """The artifacts of one scope. Where an id is asked for, a reference will do.
+    """The artifacts of one scope. Every `artifact` may be an id or a reference.
 
-    Raises, from every method that meets a reference:
-        ScopeMismatchError: the reference belongs to another scope.
+    Raises, from every method with a reference:
+        ArtifactScopeError: the reference belongs to another scope.
     """
 
     def __init__(self, store: ArtifactStore | None, scope: ArtifactScope) -> None:
@@ -175,8 +175,8 @@ class ScopedArtifacts:
         namespace: str = "",
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """The reference under which `data` is stored in this scope."""
-        return self._checked(
+        """Store `data` in this scope and return its reference."""
+        return self._require_own(
             await self._store.put_bytes(
                 self.scope, data, mime_type=mime_type, filename=filename, namespace=namespace, source=source
             )
@@ -191,44 +191,44 @@ class ScopedArtifacts:
         namespace: str = "",
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """The reference under which `text` is stored in this scope."""
-        return self._checked(
+        """Store `text` in this scope and return its reference."""
+        return self._require_own(
             await self._store.put_text(
                 self.scope, text, mime_type=mime_type, filename=filename, namespace=namespace, source=source
             )
         )
 
     async def get(self, artifact: ArtifactRef | str) -> bytes | None:
-        """The bytes, or None."""
-        return await self._store.get(self.scope, self._id(artifact))
+        """Return the bytes, or None."""
+        return await self._store.get(self.scope, self._to_id(artifact))
 
     async def get_ref(self, artifact: ArtifactRef | str) -> ArtifactRef | None:
-        """What is known of the artifact, or None."""
-        ref = await self._store.get_ref(self.scope, self._id(artifact))
-        return None if ref is None else self._checked(ref)
+        """Return the artifact's reference, or None."""
+        ref = await self._store.get_ref(self.scope, self._to_id(artifact))
+        return None if ref is None else self._require_own(ref)
 
     async def exists(self, artifact: ArtifactRef | str) -> bool:
         """Whether this scope holds the artifact."""
-        return await self._store.exists(self.scope, self._id(artifact))
+        return await self._store.exists(self.scope, self._to_id(artifact))
 
     async def delete(self, artifact: ArtifactRef | str) -> bool:
         """Remove the artifact; True when there was one."""
-        return await self._store.delete(self.scope, self._id(artifact))
+        return await self._store.delete(self.scope, self._to_id(artifact))
 
     async def list(self) -> builtins.list[ArtifactRef]:
-        """The references of this scope; a scope without a task lists the artifacts of the session's tasks too."""
+        """Return the references of this scope; a scope without a task includes those of the session's tasks."""
         refs = await self._store.list(self.scope)
         for ref in refs:
             if not covers(self.scope, ref.scope):
-                raise ScopeMismatchError(ref.id)
+                raise ArtifactScopeError(ref.id)
         return refs
 
-    def _id(self, artifact: ArtifactRef | str) -> str:
-        return artifact if isinstance(artifact, str) else self._checked(artifact).id
+    def _to_id(self, artifact: ArtifactRef | str) -> str:
+        return artifact if isinstance(artifact, str) else self._require_own(artifact).id
 
-    def _checked(self, ref: ArtifactRef) -> ArtifactRef:
+    def _require_own(self, ref: ArtifactRef) -> ArtifactRef:
         if ref.scope != self.scope:
-            raise ScopeMismatchError(ref.id)
+            raise ArtifactScopeError(ref.id)
         return ref
 
 
@@ -236,7 +236,7 @@ DEFAULT_HEAVY_OUTPUT_THRESHOLD_BYTES = 32768
 
 
 class ArtifactConfig(msgspec.Struct, frozen=True):
-    """Which driver to open, where its data is, and from what size on a tool's result becomes an artifact."""
+    """The driver to open, the folder of its data, and the bytes from which a tool's result becomes an artifact."""
 
     driver: str = "inmem"
     fs_root: str = ""
@@ -253,14 +253,14 @@ ARTIFACT_DRIVERS: DriverTable[ArtifactFactory] = DriverTable(
 async def open_artifacts(
     config: ArtifactConfig, *, drivers: DriverTable[ArtifactFactory] = ARTIFACT_DRIVERS
 ) -> ArtifactStore:
-    """The store that `config` asks for, ready for use; a blank driver name means `inmem`.
+    """Open the store that `config` names; a blank driver name means `inmem`.
 
     Raises:
-        InvalidConfigError: the threshold is negative, or the driver misses a setting it needs.
-        DriverUnknownError: no such driver; the text lists those there are.
+        ArtifactConfigError: the threshold is negative, or the driver misses a setting it needs.
+        DriverUnknownError: no such driver; the message lists the known ones.
     """
     if config.heavy_output_threshold_bytes < 0:
-        raise InvalidConfigError(
+        raise ArtifactConfigError(
             f"artifacts.heavy_output_threshold_bytes is {config.heavy_output_threshold_bytes}; it must not be negative"
         )
     return await drivers.factory(config.driver or "inmem")(config)

@@ -23,14 +23,14 @@ __all__ = [
     "ArtifactScope",
     "candidate_ids",
     "covers",
-    "describe",
-    "family_of",
+    "hash_content",
+    "id_family",
     "is_session",
-    "plain_source",
+    "make_ref",
     "require_scope",
     "sha256_hex",
-    "sha256_of",
     "sort_key",
+    "to_plain_source",
 ]
 
 DEFAULT_NAMESPACE = "default"
@@ -41,7 +41,7 @@ _ID_DIGITS = (12, 16, 24, 32, 64)
 
 
 class ArtifactScope(msgspec.Struct, frozen=True):
-    """Whose artifact it is; an empty task means that it belongs to the session as a whole."""
+    """The owner of an artifact; with an empty task it belongs to the session as a whole."""
 
     tenant_id: str
     user_id: str
@@ -50,7 +50,7 @@ class ArtifactScope(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, who: Identity | Quadruple, task_id: str = "") -> Self:
-        """The scope of `who`: the session's, or one task's. The run of a quadruple plays no part."""
+        """Return the scope of `who`: the session's, or one task's. The run of a quadruple is ignored."""
         return cls(who.tenant_id, who.user_id, who.session_id, task_id)
 
     @property
@@ -62,8 +62,8 @@ class ArtifactScope(msgspec.Struct, frozen=True):
 class ArtifactRef(msgspec.Struct, frozen=True):
     """A stored artifact without its bytes: safe to log, to show to a model and to keep in a trajectory.
 
-    `id` is unique within `scope`; `sha256` is the whole hash of the content (64 hex digits); `source` is what its maker
-    said of its origin, as plain JSON data.
+    `id` is unique within `scope`; `sha256` is the whole hash of the content (64 hex digits); `source` is its
+    maker's description of its origin, as plain JSON data.
     """
 
     # Marks a reference for the redactor, which lets it pass even under a key that looks secret.
@@ -79,8 +79,8 @@ class ArtifactRef(msgspec.Struct, frozen=True):
     source: dict[str, Any] = {}
 
 
-def plain_source(source: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a maker says of an artifact's origin, as plain JSON data that is nobody else's.
+def to_plain_source(source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a maker's description of an artifact's origin as a copy in plain JSON data.
 
     Raises:
         UnserializableError: it has no JSON form; the path below `source` is named.
@@ -92,7 +92,7 @@ def plain_source(source: Mapping[str, Any] | None) -> dict[str, Any]:
     return plain
 
 
-def describe(
+def make_ref(
     scope: ArtifactScope,
     sha256: str,
     size_bytes: int,
@@ -102,7 +102,7 @@ def describe(
     namespace: str,
     source: dict[str, Any],
 ) -> ArtifactRef:
-    """The reference for new content, with every default filled in and the shortest id."""
+    """Make the reference for new content, with every default filled in and the shortest id."""
     space = namespace or DEFAULT_NAMESPACE
     return ArtifactRef(
         id=next(candidate_ids(space, sha256)),
@@ -117,18 +117,18 @@ def describe(
 
 
 def candidate_ids(namespace: str, sha256: str) -> Iterator[str]:
-    """The ids that content may take, shortest first: a longer one only where other content holds the shorter."""
+    """Yield the ids that content may take, shortest first: a longer one only where other content has the shorter."""
     return (f"{namespace}_{sha256[:digits]}" for digits in _ID_DIGITS)
 
 
-def family_of(artifact_id: str) -> str:
-    """What all candidate ids of one content share; ids of one family must be decided one at a time."""
+def id_family(artifact_id: str) -> str:
+    """Return the part that all candidate ids of one content share; ids of one family must be chosen one at a time."""
     namespace, _, digits = artifact_id.rpartition("_")
     return f"{namespace}_{digits[: _ID_DIGITS[0]]}"
 
 
 def covers(asked: ArtifactScope, stored: ArtifactScope) -> bool:
-    """Whether a listing for `asked` shows what is stored under `stored`: equal parts, empty ones matching anything."""
+    """Whether a listing of `asked` includes artifacts of `stored`: equal parts, empty ones matching anything."""
     return (
         asked.tenant_id in ("", stored.tenant_id)
         and asked.user_id in ("", stored.user_id)
@@ -149,7 +149,7 @@ def sort_key(ref: ArtifactRef) -> tuple[str, ...]:
 
 
 def require_scope(scope: ArtifactScope, what: str) -> None:
-    """Accept a scope whose tenant, user and session are set, for the operation named by `what`.
+    """Check that tenant, user and session of a scope are set, for the operation named by `what`.
 
     Raises:
         IdentityRequiredError: one of them is empty; the message names it.
@@ -162,12 +162,12 @@ _INLINE_BYTES = 256 * 1024
 
 
 def sha256_hex(data: bytes) -> str:
-    """The 64 hex digits of `data`."""
+    """Return the SHA-256 of `data` in 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
-async def sha256_of(data: bytes) -> str:
-    """The 64 hex digits of `data`; large data is hashed in a thread."""
+async def hash_content(data: bytes) -> str:
+    """Return the SHA-256 of `data` in 64 hex digits; large data is hashed in a thread."""
     if len(data) <= _INLINE_BYTES:
         return sha256_hex(data)
     return await asyncio.to_thread(sha256_hex, data)

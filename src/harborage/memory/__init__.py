@@ -1,4 +1,4 @@
-"""What a session remembers of its earlier turns: strategies, sizes, health, over the key-value state store."""
+"""The memory of a session's earlier turns: strategies, sizes and health, over the key-value state store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with the memory of a session. Each message says which session, and what to do about it."""
+"""The errors of a session's memory. Each message names the session, and says what to do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
 
 
 class SessionMemoryError(HarborageError):
-    """The memory of a session could not do what was asked."""
+    """An operation of a session's memory failed."""
 
 
 class MemoryConfigError(SessionMemoryError):
-    """Memory is set in a way that cannot work."""
+    """The configuration of memory is invalid."""
 
 
 class MemoryClosedError(SessionMemoryError):
@@ -32,7 +32,7 @@ class MemoryClosedError(SessionMemoryError):
 
 
 class MemoryIdentityError(SessionMemoryError, IdentityRequiredError):
-    """Memory was asked for without a whole identity; `missing` names the empty parts."""
+    """Memory was used without a whole identity; `missing` names the empty parts."""
 
     def __init__(self, missing: tuple[str, ...] = ()) -> None:
         self.missing = missing
@@ -51,7 +51,7 @@ class MemoryHealthError(SessionMemoryError):
 
 
 class MemoryCorruptError(SessionMemoryError):
-    """What is stored of a session's memory cannot be read; `flush` removes it."""
+    """The stored memory of a session cannot be read; `flush` removes it."""
 
     def __init__(self, session_id: str = "", reason: str = "") -> None:
         self.session_id = session_id
@@ -61,4 +61,4 @@ class MemoryCorruptError(SessionMemoryError):
 
 
 class InvalidSnapshotError(SessionMemoryError):
-    """A snapshot is no memory of this strategy."""
+    """A snapshot is not of this strategy, or cannot be read."""

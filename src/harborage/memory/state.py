@@ -33,20 +33,20 @@ __all__ = [
     "Change",
     "HealthReason",
     "MemoryState",
-    "added",
-    "attempted",
-    "check_edge",
-    "failed",
-    "patch_of",
+    "add_turn",
+    "apply_summary",
+    "check_health_change",
+    "count_failure",
+    "fail_recovery",
+    "finish_recovery",
+    "make_patch",
     "read_state",
-    "recovered",
-    "recovery_failed",
-    "restored",
-    "summarised",
+    "restore_state",
+    "start_recovery",
 ]
 
 RETRIES: Final = 3
-"""After so many failures in a row no summary is asked for when a turn is added."""
+"""After so many failures in a row, adding a turn asks for no summary any more."""
 
 
 class HealthReason(StrEnum):
@@ -70,11 +70,11 @@ _EDGES: Final[Mapping[MemoryHealth, frozenset[MemoryHealth]]] = {
 }
 
 
-def check_edge(prior: MemoryHealth | str, new: MemoryHealth | str) -> None:
-    """Accept a change of health that may happen; blank stands for healthy.
+def check_health_change(prior: MemoryHealth | str, new: MemoryHealth | str) -> None:
+    """Check a change of health; blank means healthy.
 
     Raises:
-        MemoryHealthError: it may not.
+        MemoryHealthError: it is not allowed.
     """
     before, after = (MemoryHealth(one or MemoryHealth.HEALTHY) for one in (prior, new))
     if after not in _EDGES[before]:
@@ -85,9 +85,9 @@ _KEYS: Final = 64
 
 
 class MemoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One session's memory. `pending` is what the next summary takes in, `backlog` what waits for the recovery loop.
+    """One session's memory. `pending` are the turns for the next summary, `backlog` those for the recovery loop.
 
-    `keys` are those of the newest turns, also of turns that are gone: a turn is added once.
+    `keys` are those of the newest turns, also of turns that were dropped: a turn is added once.
     """
 
     strategy: MemoryStrategy
@@ -101,7 +101,7 @@ class MemoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def batch(self) -> tuple[Turn, ...]:
-        """The turns that the next summary takes in now; none while summaries have stopped."""
+        """The turns for the next summary; none while summaries have stopped."""
         return () if self._has_stopped else self.pending
 
     @property
@@ -110,66 +110,66 @@ class MemoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A state that follows another: why its health changed, blank if it did not, and how many batches were dropped."""
+    """The next state, the reason if its health changed, else blank, and the number of dropped batches."""
 
     state: MemoryState
     reason: str = ""
     dropped: int = 0
 
 
-def added(state: MemoryState, turn: Turn, config: Memory) -> Change:
-    """The memory with one more turn; the same memory when a turn with that key is in it already."""
+def add_turn(state: MemoryState, turn: Turn, config: Memory) -> Change:
+    """Add a turn; a turn whose key is in the memory already changes nothing."""
     if state.strategy is MemoryStrategy.NONE or (turn.key and turn.key in state.keys):
         return Change(state)
     keys = (*state.keys, turn.key)[-_KEYS:] if turn.key else state.keys
     turns = (*state.turns, turn)
     if state.strategy is MemoryStrategy.TRUNCATION:
-        return Change(replace(state, turns=_fitting(turns, config.tokens), keys=keys))
-    kept = _fitting(turns[-VERBATIM_TURNS:], config.tokens)
+        return Change(replace(state, turns=_fit_turns(turns, config.tokens), keys=keys))
+    kept = _fit_turns(turns[-VERBATIM_TURNS:], config.tokens)
     pending = (*state.pending, *turns[: len(turns) - len(kept)])
     grown = replace(state, turns=kept, pending=pending, keys=keys)
-    return _queued(grown, config) if grown.pending and not grown.batch else Change(grown)
+    return _queue_pending(grown, config) if grown.pending and not grown.batch else Change(grown)
 
 
-def _queued(state: MemoryState, config: Memory) -> Change:
-    """What is pending put into the backlog as one batch; the oldest batches go when there are too many."""
+def _queue_pending(state: MemoryState, config: Memory) -> Change:
+    """Move the pending turns to the backlog as one batch; the oldest batches are dropped when there are too many."""
     backlog = (*state.backlog, state.pending)
     kept = backlog[max(0, len(backlog) - config.backlog) :]
     return Change(replace(state, pending=(), backlog=kept), dropped=len(backlog) - len(kept))
 
 
-def summarised(state: MemoryState, batch: tuple[Turn, ...], summary: str) -> Change:
-    """The memory after a summary that took `batch` in; what another writer has pending meanwhile stays."""
+def apply_summary(state: MemoryState, batch: tuple[Turn, ...], summary: str) -> Change:
+    """Store a summary of `batch`; turns that another writer added meanwhile stay pending."""
     if state.pending[: len(batch)] != batch:
         return Change(state)  # another process has summarised these turns meanwhile
     done = replace(state, summary=summary, pending=state.pending[len(batch) :], failures=0)
-    return _moved(done, MemoryHealth.HEALTHY, HealthReason.SUMMARIZER_SUCCEEDED)
+    return _change_health(done, MemoryHealth.HEALTHY, HealthReason.SUMMARIZER_SUCCEEDED)
 
 
-def failed(state: MemoryState, config: Memory) -> Change:
-    """The memory after a summary that failed: tried again with the next turn, and given up after a few times."""
+def count_failure(state: MemoryState, config: Memory) -> Change:
+    """Count a failed summary: it is retried with the next turn, and stops after a few failures."""
     if not state.batch:
-        return Change(state)  # another process has given up meanwhile
+        return Change(state)  # another process has stopped summaries meanwhile
     counted = replace(state, failures=state.failures + 1)
     if counted.failures < RETRIES:
-        return _moved(counted, MemoryHealth.RETRY, HealthReason.SUMMARIZER_FAILED)
-    degraded = _moved(counted, MemoryHealth.DEGRADED, HealthReason.RETRIES_EXHAUSTED)
-    queued = _queued(degraded.state, config)
+        return _change_health(counted, MemoryHealth.RETRY, HealthReason.SUMMARIZER_FAILED)
+    degraded = _change_health(counted, MemoryHealth.DEGRADED, HealthReason.RETRIES_EXHAUSTED)
+    queued = _queue_pending(degraded.state, config)
     return Change(queued.state, degraded.reason, queued.dropped)
 
 
-def attempted(state: MemoryState) -> Change:
-    """The memory while the recovery loop tries its oldest batch."""
-    return _moved(state, MemoryHealth.RECOVERING, HealthReason.RECOVERY_LOOP_ATTEMPT)
+def start_recovery(state: MemoryState) -> Change:
+    """Mark that the recovery loop tries the oldest batch."""
+    return _change_health(state, MemoryHealth.RECOVERING, HealthReason.RECOVERY_LOOP_ATTEMPT)
 
 
-def recovery_failed(state: MemoryState) -> Change:
-    """The memory after that failed; the batch stays."""
-    return _moved(state, MemoryHealth.DEGRADED, HealthReason.RECOVERY_BATCH_FAILED)
+def fail_recovery(state: MemoryState) -> Change:
+    """Mark that this failed; the batch stays."""
+    return _change_health(state, MemoryHealth.DEGRADED, HealthReason.RECOVERY_BATCH_FAILED)
 
 
-def recovered(state: MemoryState, batch: tuple[Turn, ...], summary: str) -> Change:
-    """The memory after the recovery loop had `batch` summarised: healthy when nothing waits any more.
+def finish_recovery(state: MemoryState, batch: tuple[Turn, ...], summary: str) -> Change:
+    """Store the recovery loop's summary of `batch`: healthy when the backlog is empty.
 
     A batch that was dropped meanwhile is in the summary all the same.
     """
@@ -178,12 +178,12 @@ def recovered(state: MemoryState, batch: tuple[Turn, ...], summary: str) -> Chan
     rest = state.backlog[1:] if state.backlog[:1] == (batch,) else state.backlog
     done = replace(state, summary=summary, backlog=rest, failures=0)
     if rest:
-        return _moved(done, MemoryHealth.DEGRADED, HealthReason.RECOVERY_BATCH_DRAINED)
-    return _moved(done, MemoryHealth.HEALTHY, HealthReason.RECOVERY_LOOP_DRAINED)
+        return _change_health(done, MemoryHealth.DEGRADED, HealthReason.RECOVERY_BATCH_DRAINED)
+    return _change_health(done, MemoryHealth.HEALTHY, HealthReason.RECOVERY_LOOP_DRAINED)
 
 
-def patch_of(state: MemoryState) -> MemoryPatch:
-    """What a prompt may say: the turns that are kept, and the summary unless it has fallen behind."""
+def make_patch(state: MemoryState) -> MemoryPatch:
+    """Return the part for a prompt: the kept turns, and the summary unless it is out of date."""
     healthy = state.health in (MemoryHealth.HEALTHY, MemoryHealth.RETRY)
     summary = state.summary if healthy else ""
     tokens = estimate_turns(state.turns) + estimate_summary(summary)
@@ -191,21 +191,21 @@ def patch_of(state: MemoryState) -> MemoryPatch:
 
 
 def read_state(data: bytes) -> MemoryState:
-    """The memory that these bytes spell.
+    """Decode a stored memory.
 
     Raises:
-        msgspec.DecodeError: they spell none.
-        UnicodeDecodeError: they are no text.
+        msgspec.DecodeError: it is no memory.
+        UnicodeDecodeError: it is no text.
     """
     found: MemoryState = codec.decode(data, MemoryState)
     return found
 
 
-def restored(data: bytes, config: Memory) -> MemoryState:
-    """The memory of a snapshot, within the budget of today.
+def restore_state(data: bytes, config: Memory) -> MemoryState:
+    """Decode a snapshot, and cut its turns to the configured budget.
 
     Raises:
-        InvalidSnapshotError: it cannot be read, or is of another strategy, or has turns where none are kept.
+        InvalidSnapshotError: it cannot be read, is of another strategy, or has turns under the strategy `none`.
     """
     assert isinstance(config.strategy, MemoryStrategy)
     if not data:
@@ -224,13 +224,13 @@ def restored(data: bytes, config: Memory) -> MemoryState:
                 raise InvalidSnapshotError("the snapshot has turns, and strategy none keeps none")
             return state
         case MemoryStrategy.TRUNCATION:
-            return replace(state, turns=_fitting(state.turns, config.tokens))
+            return replace(state, turns=_fit_turns(state.turns, config.tokens))
         case MemoryStrategy.ROLLING_SUMMARY:
             return state
 
 
-def _fitting(turns: tuple[Turn, ...], budget: int) -> tuple[Turn, ...]:
-    """The newest turns that fit into the budget together; all of them when there is none."""
+def _fit_turns(turns: tuple[Turn, ...], budget: int) -> tuple[Turn, ...]:
+    """Return the newest turns that fit into the budget together; all of them without a budget."""
     if budget <= 0:
         return turns
     excess = estimate_turns(turns) - budget
@@ -241,6 +241,6 @@ def _fitting(turns: tuple[Turn, ...], budget: int) -> tuple[Turn, ...]:
     return turns[first:]
 
 
-def _moved(state: MemoryState, health: MemoryHealth, reason: HealthReason) -> Change:
-    check_edge(state.health, health)
+def _change_health(state: MemoryState, health: MemoryHealth, reason: HealthReason) -> Change:
+    check_health_change(state.health, health)
     return Change(replace(state, health=health), "" if health is state.health else reason)

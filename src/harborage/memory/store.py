@@ -1,8 +1,8 @@
-"""`SessionMemory`: what sessions remember, kept in the state store under each session's own identity.
+"""`SessionMemory`: the memory of sessions, in the state store under each session's own identity.
 
-Nothing of a session is kept in this process between two calls, so memory outlives it and several may share a store.
-Changes of one session are made one after the other here; where another process was faster, a change is made anew of
-what that one stored. Only over a store that cannot tell, the last write of two processes wins.
+No state of a session stays in this process between two calls, so memory outlives it and processes may share a store.
+Changes of one session are made one after the other here; when another process was faster, a change is computed again
+from what that one stored. Only over a store without compare-and-swap, the last write of two processes wins.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from harborage.memory.errors import (
 from harborage.memory.state import (
     Change,
     MemoryState,
-    added,
-    attempted,
-    failed,
-    patch_of,
+    add_turn,
+    apply_summary,
+    count_failure,
+    fail_recovery,
+    finish_recovery,
+    make_patch,
     read_state,
-    recovered,
-    recovery_failed,
-    restored,
-    summarised,
+    restore_state,
+    start_recovery,
 )
 from harborage.memory.values import Memory, MemoryHealth, MemoryPatch, MemorySnapshot, MemoryStrategy, Turn
 from harborage.state import NotFoundError, StateRecord, StateStore, SwappingStateStore
@@ -63,10 +63,10 @@ _GRACE_S: Final = 0.25
 
 @runtime_checkable
 class ConversationSummariser(Protocol):
-    """Folds turns into the summary of a session. Safe for concurrent callers."""
+    """Adds turns to the summary of a session. Safe for concurrent callers."""
 
     async def summarise(self, who: Identity, previous: str, turns: tuple[Turn, ...]) -> str:
-        """The new summary, out of the previous one (may be blank) and the turns since, under the session's identity.
+        """Return the new summary of the previous one (may be blank) and the turns since, under the session's identity.
 
         Raises:
             Exception: it could not be made. Never: returns a blank summary for a failure.
@@ -78,7 +78,7 @@ class SessionMemory:
     """The memory of every session of one runtime, over one state store.
 
     Every method raises, in this order, MemoryClosedError once it is closed and MemoryIdentityError for an identity with
-    an empty part. The recovery loop, which takes up what could not be summarised, runs while there is something to do.
+    an empty part. The recovery loop, which retries failed summaries, runs while there are any.
 
     Raises:
         MemoryConfigError: a part is missing: the store, the bus, or the summariser of `rolling_summary`.
@@ -98,7 +98,7 @@ class SessionMemory:
         if None in parts:
             raise MemoryConfigError("memory needs a state store and an event bus")
         if config.strategy is MemoryStrategy.ROLLING_SUMMARY and summariser is None:
-            raise MemoryConfigError("memory strategy rolling_summary needs a summariser: give a model, or a summariser")
+            raise MemoryConfigError("memory strategy rolling_summary needs a summariser: pass a model, or a summariser")
         self.config = config
         self._state = state
         self._swapping = state if isinstance(state, SwappingStateStore) else None
@@ -114,58 +114,58 @@ class SessionMemory:
         self._is_closed = False
 
     async def add_turn(self, who: Identity, turn: Turn) -> None:
-        """Remember a turn; it is stored before an older one is summarised. A summary that fails does not fail this.
+        """Add a turn; it is stored before an older one is summarised. A summary that fails does not fail this.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         self._check(who, "add_turn")
         if self.config.strategy is MemoryStrategy.NONE:
             return
         async with self._lock(who):
-            state = await self._change(who, lambda now: added(now, turn, self.config))
+            state = await self._change(who, lambda now: add_turn(now, turn, self.config))
             if state.batch:
                 await self._summarise(who, state)
 
     async def context(self, who: Identity) -> MemoryPatch:
-        """What a prompt may say of the session so far. Waits for no summary that is being made.
+        """Return the part of the session's memory for a prompt, without waiting for a summary that is being made.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         self._check(who, "context")
-        return patch_of(await self._load(who))
+        return make_patch(await self._load(who))
 
     async def estimate_tokens(self, who: Identity) -> int:
-        """The estimated size of `context`, in tokens.
+        """Estimate the size of `context`, in tokens.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         self._check(who, "estimate_tokens")
-        return patch_of(await self._load(who)).tokens
+        return make_patch(await self._load(who)).tokens
 
     async def health(self, who: Identity) -> MemoryHealth:
-        """Whether the session's summary keeps up.
+        """Return the health of the session's summary.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         self._check(who, "health")
         return (await self._load(who)).health
 
     async def flush(self, who: Identity) -> None:
-        """Forget the session: its record is deleted, and its health is healthy again."""
+        """Delete the session's memory; its health is healthy again."""
         self._check(who, "flush")
         async with self._lock(who):
             self._degraded.pop(who, None)
             await self._state.delete(who.with_run(""), STATE_KIND)
 
     async def snapshot(self, who: Identity) -> MemorySnapshot:
-        """The session's memory as bytes.
+        """Return the session's memory as bytes.
 
         Raises:
-            MemoryCorruptError: what is stored cannot be read.
+            MemoryCorruptError: the stored memory cannot be read.
         """
         self._check(who, "snapshot")
         state = await self._load(who)
@@ -182,7 +182,7 @@ class SessionMemory:
             raise InvalidSnapshotError(
                 f"the snapshot is of strategy {snapshot.strategy}, and this memory of {self.config.strategy}"
             )
-        state = restored(snapshot.data, self.config)
+        state = restore_state(snapshot.data, self.config)
         async with self._lock(who):
             if snapshot.data and self.config.strategy is not MemoryStrategy.NONE:
                 await self._save(who, state)
@@ -190,7 +190,7 @@ class SessionMemory:
                 await self._state.delete(who.with_run(""), STATE_KIND)
 
     async def aclose(self) -> None:
-        """Stop the recovery loop; what it still had to do is stored. Closing twice does nothing."""
+        """Stop the recovery loop; its unfinished work is stored. Closing twice does nothing."""
         self._is_closed = True
         await self._crew.aclose()
         for name in await self._asking.close_within(_GRACE_S):
@@ -200,33 +200,33 @@ class SessionMemory:
 
     async def _summarise(self, who: Identity, state: MemoryState) -> None:
         batch = state.batch
-        summary = await self._asked(who, state.summary, batch)
+        summary = await self._ask_summariser(who, state.summary, batch)
         if summary:
-            await self._change(who, lambda now: summarised(now, batch, summary))
+            await self._change(who, lambda now: apply_summary(now, batch, summary))
         else:
-            await self._change(who, lambda now: failed(now, self.config))
+            await self._change(who, lambda now: count_failure(now, self.config))
 
-    async def _asked(self, who: Identity, previous: str, turns: tuple[Turn, ...]) -> str:
-        """The new summary; blank when it could not be made, which the log explains."""
+    async def _ask_summariser(self, who: Identity, previous: str, turns: tuple[Turn, ...]) -> str:
+        """Return the new summary; blank when it could not be made, which the log explains."""
         summary, reason = "", "the summary is blank"
         try:
-            asking = _summarised(self._summariser, who, previous, turns)
+            asking = _call_summariser(self._summariser, who, previous, turns)
             seconds = self.config.summary_timeout_s
             summary = (await self._asking.within(asking, seconds, "summary of a session", clock=self._clock)).strip()
-        except Exception as error:  # noqa: BLE001 - a failed summary is counted, and never fails what asked for it
+        except Exception as error:  # noqa: BLE001 - a failed summary is counted, and never fails its caller
             reason = error_reason(error)
         if not summary:
             self._logger.warning("the memory of session %s was not summarised: %s", who.session_id, reason)
         return summary if len(summary) <= _MOST_SUMMARY else summary[: _MOST_SUMMARY - 1] + "…"
 
     async def _recover(self) -> None:
-        """Try the oldest batch of each session that has fallen behind, once in a while, until none has."""
+        """Retry the oldest batch of each degraded session at intervals, until none is degraded."""
         while self._degraded:
             await sleep(self._clock, RECOVERY_INTERVAL_S)
             for who in list(self._degraded):
                 try:
                     await self._recover_one(who)
-                except Exception as error:  # noqa: BLE001 - one session must not keep the others from recovering
+                except Exception as error:  # noqa: BLE001 - one session must not prevent the others from recovering
                     self._logger.warning(
                         "the memory of session %s was not recovered: %s", who.session_id, error_reason(error)
                     )
@@ -237,22 +237,22 @@ class SessionMemory:
             if state.health not in (MemoryHealth.DEGRADED, MemoryHealth.RECOVERING):
                 self._degraded.pop(who, None)
                 return
-            state = await self._change(who, attempted)
+            state = await self._change(who, start_recovery)
             batch = state.backlog[0] if state.backlog else ()
-            summary = await self._asked(who, state.summary, batch) if batch else state.summary
+            summary = await self._ask_summariser(who, state.summary, batch) if batch else state.summary
             if summary or not batch:
-                await self._change(who, lambda now: recovered(now, batch, summary))
+                await self._change(who, lambda now: finish_recovery(now, batch, summary))
             else:
-                await self._change(who, recovery_failed)
+                await self._change(who, fail_recovery)
 
     # ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _change(self, who: Identity, change: Callable[[MemoryState], Change]) -> MemoryState:
-        """Store what `change` makes of what is stored now, and announce it; hold the session's lock."""
+        """Apply `change` to the stored state, store the result and publish it; the caller holds the session's lock."""
         while True:
-            before, event_id = await self._loaded(who)
+            before, event_id = await self._load_record(who)
             done = change(before)
-            if done.state is before or await self._swapped(who, done.state, event_id):
+            if done.state is before or await self._swap(who, done.state, event_id):
                 break
         if done.reason:
             payload = MemoryHealthChangedPayload(
@@ -265,10 +265,10 @@ class SessionMemory:
         return done.state
 
     async def _load(self, who: Identity) -> MemoryState:
-        return (await self._loaded(who))[0]
+        return (await self._load_record(who))[0]
 
-    async def _loaded(self, who: Identity) -> tuple[MemoryState, str]:
-        """What is stored, and the event id that wrote it; blank where nothing is."""
+    async def _load_record(self, who: Identity) -> tuple[MemoryState, str]:
+        """Return the stored state and the event id that wrote it; blank without a record."""
         assert isinstance(self.config.strategy, MemoryStrategy)
         empty = MemoryState(strategy=self.config.strategy)
         if self.config.strategy is MemoryStrategy.NONE:
@@ -287,17 +287,17 @@ class SessionMemory:
         return state, record.event_id
 
     async def _save(self, who: Identity, state: MemoryState) -> None:
-        await self._state.save(_record(who, state))
+        await self._state.save(_make_record(who, state))
 
-    async def _swapped(self, who: Identity, state: MemoryState, after: str) -> bool:
-        """Store the state in place of what `after` wrote; False when another process has stored something since."""
+    async def _swap(self, who: Identity, state: MemoryState, after: str) -> bool:
+        """Store the state in place of the one that `after` wrote; False when another process has stored one since."""
         if self._swapping is not None:
-            return await self._swapping.swap(_record(who, state), after=after)
+            return await self._swapping.swap(_make_record(who, state), after=after)
         await self._save(who, state)
         return True
 
     def _watch(self, who: Identity, state: MemoryState) -> None:
-        """Let the recovery loop look after a session that has fallen behind."""
+        """Give a degraded session to the recovery loop."""
         if state.health not in (MemoryHealth.DEGRADED, MemoryHealth.RECOVERING):
             self._degraded.pop(who, None)
             return
@@ -311,7 +311,7 @@ class SessionMemory:
             lock = self._locks[who] = asyncio.Lock()
         return lock
 
-    # ── Who asks ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Identity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check(self, who: Identity, operation: str) -> None:
         if self._is_closed:
@@ -329,18 +329,18 @@ class SessionMemory:
         raise error
 
     def _publish(self, type: EventType, who: Quadruple, payload: Payload) -> None:
-        """Announce something. The store is the truth, so a bus that refuses is logged."""
+        """Publish an event. The store is the truth, so a bus that fails is only logged."""
         try:
             self._bus.publish_nowait(Event(type, who, payload))
-        except Exception as error:  # noqa: BLE001 - announcing must not fail what is announced
+        except Exception as error:  # noqa: BLE001 - publishing must not fail the change
             self._logger.warning("%s was not published: %s", type, error_reason(error))
 
 
-def _record(who: Identity, state: MemoryState) -> StateRecord:
+def _make_record(who: Identity, state: MemoryState) -> StateRecord:
     return StateRecord(new_id(), who.with_run(""), STATE_KIND, codec.encode(state, "memory"))
 
 
-async def _summarised(
+async def _call_summariser(
     summariser: ConversationSummariser | None, who: Identity, previous: str, turns: tuple[Turn, ...]
 ) -> str:
     assert summariser is not None  # a memory that summarises is refused without one

@@ -1,4 +1,4 @@
-"""What the memory of a session holds, and how it is set: turns, a summary of older ones, strategies, sizes.
+"""The values of a session's memory, and its configuration: turns, a summary of older ones, strategies, sizes.
 
 Values and arithmetic. Sizes are estimated in tokens of four bytes, so that no tokeniser is needed.
 """
@@ -33,7 +33,7 @@ _BYTES_PER_TOKEN: Final = 4
 
 
 class MemoryStrategy(StrEnum):
-    """What is kept of a session's earlier turns: nothing, the newest ones, or those and a summary of the rest."""
+    """The part of a session's earlier turns that is kept: none, the newest ones, or those and a summary of the rest."""
 
     NONE = "none"
     TRUNCATION = "truncation"
@@ -52,12 +52,12 @@ class MemoryHealth(StrEnum):
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """How the sessions of a runtime remember: `Runtime(memory=Memory(tokens=8_000))`.
 
-    `tokens` is the estimated size of what is kept, 0 for no limit. `rolling_summary` alone uses the rest: `backlog` is
-    how many batches of turns wait while summaries fail, `summary_model` the model that makes them (blank: the
+    `tokens` is the estimated size of the kept turns, 0 for no limit. `rolling_summary` alone uses the rest: `backlog`
+    is how many batches of turns wait while summaries fail, `summary_model` the model that makes them (blank: the
     runtime's own), `summary_timeout_s` how many seconds one may take.
 
     Raises:
-        MemoryConfigError: an unknown strategy, or a negative number; the message lists what there is.
+        MemoryConfigError: an unknown strategy, or a negative number; the message lists the strategies.
     """
 
     strategy: MemoryStrategy | str = MemoryStrategy.ROLLING_SUMMARY
@@ -75,13 +75,13 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("tokens", "backlog"):
             value = getattr(self, field)
             if type(value) is not int or value < 0:
-                raise MemoryConfigError(f"memory {field} is {value!r}; give a whole number from 0 on")
+                raise MemoryConfigError(f"memory {field} is {value!r}; use a whole number from 0 on")
         if not self.summary_timeout_s > 0:
-            raise MemoryConfigError(f"memory summary_timeout_s is {self.summary_timeout_s!r}; give a positive number")
+            raise MemoryConfigError(f"memory summary_timeout_s is {self.summary_timeout_s!r}; use a positive number")
 
 
 class TurnDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened within a turn, in short: which tools were called, what was observed and reasoned, what was made."""
+    """A turn in short: the tools that were called, their observations, the reasoning, and the new artifacts."""
 
     tools_invoked: tuple[str, ...] = ()
     observations_summary: str = ""
@@ -90,7 +90,7 @@ class TurnDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the user said and what came back. `key` names what wrote the turn: a second one with it is not added."""
+    """A user's message and its response. `key` names the writer of the turn: a second turn with it is not added."""
 
     user_message: str
     assistant_response: str
@@ -102,7 +102,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryPatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a prompt may say of a session's earlier turns; `tokens` is its estimated size."""
+    """The part of a session's memory that a prompt shows; `tokens` is its estimated size."""
 
     strategy: MemoryStrategy
     summary: str = ""
@@ -118,14 +118,14 @@ class MemorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate_turns(turns: tuple[Turn, ...]) -> int:
-    """The size of these turns in tokens, both sides of each, rounded up."""
-    return sum(_tokens(turn.user_message) + _tokens(turn.assistant_response) for turn in turns)
+    """Estimate the size of these turns in tokens, both sides of each, rounded up."""
+    return sum(_estimate_tokens(turn.user_message) + _estimate_tokens(turn.assistant_response) for turn in turns)
 
 
 def estimate_summary(summary: str) -> int:
-    """The size of a summary in tokens; a blank one has none."""
-    return _tokens(summary) if summary.strip() else 0
+    """Estimate the size of a summary in tokens; 0 for a blank one."""
+    return _estimate_tokens(summary) if summary.strip() else 0
 
 
-def _tokens(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN + 1

@@ -1,4 +1,4 @@
-"""Tools: what they are, where they are kept, and how a call of one is made reliable and visible."""
+"""Tools: their descriptions, their catalog, and reliable calls of them with events."""
 
 from __future__ import annotations
 

@@ -22,41 +22,41 @@ __all__ = [
     "REQUIRED",
     "Argument",
     "Finder",
-    "argument_decoder",
-    "invalid_args",
-    "result_checker",
-    "unknown_field_finder",
+    "make_argument_decoder",
+    "make_result_checker",
+    "make_unknown_field_finder",
+    "to_invalid_args",
 ]
 
 Finder: TypeAlias = Callable[[Any, str], str | None]
-"""Takes decoded JSON and its path; gives the path of the first unknown field, or None."""
+"""Takes decoded JSON and its path; returns the path of the first unknown field, or None."""
 
 
-def unknown_field_finder(info: kinds.Type) -> Finder | None:
-    """A finder for values of this type; None when the decoder rejects unknown fields by itself, or there are none."""
+def make_unknown_field_finder(info: kinds.Type) -> Finder | None:
+    """Return a finder for values of this type; None when the decoder itself rejects unknown fields."""
     match info:
         case kinds.Metadata():
-            return unknown_field_finder(info.type)
+            return make_unknown_field_finder(info.type)
         case kinds.ListType() | kinds.VarTupleType() | kinds.SetType() | kinds.FrozenSetType():
-            return _in_items(unknown_field_finder(info.item_type))
+            return _find_in_items(make_unknown_field_finder(info.item_type))
         case kinds.TupleType():
-            return _in_row([unknown_field_finder(each) for each in info.item_types])
+            return _find_in_row([make_unknown_field_finder(each) for each in info.item_types])
         case kinds.NamedTupleType():
-            return _in_row([unknown_field_finder(each.type) for each in info.fields])
+            return _find_in_row([make_unknown_field_finder(each.type) for each in info.fields])
         case kinds.DictType():
-            return _in_values(unknown_field_finder(info.value_type))
+            return _find_in_values(make_unknown_field_finder(info.value_type))
         case kinds.UnionType():
-            return _in_union(info.types)
+            return _find_in_union(info.types)
         case kinds.StructType() if info.array_like:
-            return _in_row([unknown_field_finder(each.type) for each in info.fields])
+            return _find_in_row([make_unknown_field_finder(each.type) for each in info.fields])
         case kinds.StructType() | kinds.DataclassType() | kinds.TypedDictType():
-            return _in_record(info)
+            return _find_in_record(info)
         case _:
             return None
 
 
-def _in_record(info: Any) -> Finder | None:
-    fields = {each.encode_name: unknown_field_finder(each.type) for each in info.fields}
+def _find_in_record(info: Any) -> Finder | None:
+    fields = {each.encode_name: make_unknown_field_finder(each.type) for each in info.fields}
     if getattr(info, "tag_field", None) is not None:
         fields.setdefault(info.tag_field, None)
     if getattr(info, "forbid_unknown_fields", False) and not any(fields.values()):
@@ -77,7 +77,7 @@ def _in_record(info: Any) -> Finder | None:
     return find
 
 
-def _in_items(inner: Finder | None) -> Finder | None:
+def _find_in_items(inner: Finder | None) -> Finder | None:
     if inner is None:
         return None
 
@@ -87,7 +87,7 @@ def _in_items(inner: Finder | None) -> Finder | None:
     return find
 
 
-def _in_row(inner: list[Finder | None]) -> Finder | None:
+def _find_in_row(inner: list[Finder | None]) -> Finder | None:
     if not any(inner):
         return None
 
@@ -100,7 +100,7 @@ def _in_row(inner: list[Finder | None]) -> Finder | None:
     return find
 
 
-def _in_values(inner: Finder | None) -> Finder | None:
+def _find_in_values(inner: Finder | None) -> Finder | None:
     if inner is None:
         return None
 
@@ -110,12 +110,14 @@ def _in_values(inner: Finder | None) -> Finder | None:
     return find
 
 
-def _in_union(types: Iterable[kinds.Type]) -> Finder | None:
-    """A union has at most one array part, and one object part or several tagged structs; that tells them apart."""
+def _find_in_union(types: Iterable[kinds.Type]) -> Finder | None:
+    """A union has at most one array part, and one object part or several tagged structs, so its part is known."""
     parts = [part.type if isinstance(part, kinds.Metadata) else part for part in types]
-    by_tag = {part.tag: unknown_field_finder(part) for part in parts if isinstance(part, kinds.StructType) and part.tag}
+    by_tag = {
+        part.tag: make_unknown_field_finder(part) for part in parts if isinstance(part, kinds.StructType) and part.tag
+    }
     tag_field = next((part.tag_field for part in parts if isinstance(part, kinds.StructType) and part.tag), None)
-    others = [finder for part in parts if (finder := _untagged(part)) is not None]
+    others = [finder for part in parts if (finder := _find_in_untagged(part)) is not None]
     if not others and not any(by_tag.values()):
         return None
 
@@ -129,8 +131,8 @@ def _in_union(types: Iterable[kinds.Type]) -> Finder | None:
     return find
 
 
-def _untagged(part: kinds.Type) -> Finder | None:
-    return None if isinstance(part, kinds.StructType) and part.tag else unknown_field_finder(part)
+def _find_in_untagged(part: kinds.Type) -> Finder | None:
+    return None if isinstance(part, kinds.StructType) and part.tag else make_unknown_field_finder(part)
 
 
 def _first(found: Iterable[str | None]) -> str | None:
@@ -142,7 +144,7 @@ def _is_list(value: Any) -> bool:
 
 
 REQUIRED: Any = msgspec.NODEFAULT
-"""Stands where a default would: the argument must be given."""
+"""In place of a default: the argument is required."""
 
 _PLACE = re.compile(r"^(?P<reason>.*?) - at `(?P<path>.+)`$", re.DOTALL)
 _NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.+)`$", re.DOTALL)
@@ -150,7 +152,7 @@ _QUOTED_VALUE = re.compile(r"^(Invalid (?:enum )?value)\b.*", re.DOTALL)
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """One parameter of a tool as its arguments carry it."""
+    """One argument of a tool."""
 
     name: str
     type: Any
@@ -166,20 +168,20 @@ class _ModelError(ValueError):
         super().__init__(reason)
 
 
-def argument_decoder(
+def make_argument_decoder(
     name: str, arguments: Sequence[Argument], *, find_unknown: Finder | None = None, accepts_null: bool = False
 ) -> Callable[[bytes], msgspec.Struct]:
-    """A function from argument bytes to a struct with one field per argument; empty bytes stand for `{}`.
+    """Return a function from argument bytes to a struct with one field per argument; empty bytes mean `{}`.
 
-    `accepts_null` lets `null` stand for `{}`, too. `find_unknown` looks for fields that nested records do not have.
+    With `accepts_null`, `null` means `{}`, too. `find_unknown` finds fields that nested records do not have.
 
     Raises:
         UnsupportedTypeError: msgspec cannot decode one of the types.
     """
-    fields = [_field(each) for each in arguments]
+    fields = [_make_field(each) for each in arguments]
     try:
         struct = msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
-        decoder = msgspec.json.Decoder(struct, dec_hook=_model_from)
+        decoder = msgspec.json.Decoder(struct, dec_hook=_decode_model)
     except Exception as error:
         raise UnsupportedTypeError(name, f"the arguments cannot be decoded: {error}") from error
     decode_typed = decoder.decode
@@ -193,12 +195,12 @@ def argument_decoder(
             stripped = args.strip()
             if stripped == b"" or (accepts_null and stripped == b"null"):
                 return decode(b"{}")
-            raise invalid_args(error) from error
+            raise to_invalid_args(error) from error
 
     return decode
 
 
-def _field(argument: Argument) -> tuple[str, Any] | tuple[str, Any, Any]:
+def _make_field(argument: Argument) -> tuple[str, Any] | tuple[str, Any, Any]:
     if argument.default is REQUIRED:
         return (argument.name, argument.type)
     default = argument.default
@@ -214,20 +216,20 @@ def _refuse_unknown(args: bytes, find_unknown: Finder) -> None:
         raise _ModelError(f"Object contains unknown field `{field}`", path)
 
 
-def result_checker(annotation: Any) -> Callable[[Any], None]:
-    """A function that accepts what fits `annotation` and raises ToolInvalidArgsError for anything else."""
+def make_result_checker(annotation: Any) -> Callable[[Any], None]:
+    """Return a function that raises ToolInvalidArgsError for a value that does not fit `annotation`."""
 
     def check(value: Any) -> None:
         try:
-            msgspec.convert(value, annotation, dec_hook=_model_from)
+            msgspec.convert(value, annotation, dec_hook=_decode_model)
         except (ValueError, TypeError, RecursionError) as error:
-            raise invalid_args(error) from error
+            raise to_invalid_args(error) from error
 
     return check
 
 
-def invalid_args(error: Exception) -> ToolInvalidArgsError:
-    """What `error` says about arguments or a result, with its path."""
+def to_invalid_args(error: Exception) -> ToolInvalidArgsError:
+    """Convert a decoding error into one that names the path."""
     if isinstance(error, _ModelError):
         return ToolInvalidArgsError(error.reason, error.path)
     if isinstance(error, UnicodeDecodeError):
@@ -243,18 +245,18 @@ def invalid_args(error: Exception) -> ToolInvalidArgsError:
     return ToolInvalidArgsError(_QUOTED_VALUE.sub(r"\1", reason), f"{path}.{named['field']}" if named else path)
 
 
-def _model_from(cls: Any, value: Any) -> Any:
-    """A model instance from decoded JSON, by the model's own validation; no other class gets past the schema."""
+def _decode_model(cls: Any, value: Any) -> Any:
+    """Decode a model by its own validation; the schema lets no other class through."""
     if isinstance(value, cls):
         return value
     try:
         return cls.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
-        raise _from_model(error) from error
+        raise _to_model_error(error) from error
 
 
-def _from_model(error: ValueError) -> _ModelError:
-    """The first complaint of a model, without the value it complains about."""
+def _to_model_error(error: ValueError) -> _ModelError:
+    """Return the first error of a model, without the value."""
     listed = getattr(error, "errors", None)
     found = listed() if callable(listed) else []
     if not found:

@@ -1,6 +1,6 @@
 """The built-in tools: small ones for every agent, and those through which a model finds tools and reads artifacts.
 
-Each is a factory of an ordinary `ToolDescriptor`. Which of them an agent gets is the configuration's choice, by name.
+Each is a factory of an ordinary `ToolDescriptor`. The configuration chooses by name which of them an agent gets.
 `declarative_action` needs the planners' parser and is made there.
 """
 
@@ -10,14 +10,14 @@ import base64
 from datetime import UTC
 from typing import Any, Final, NotRequired, TypedDict
 
-from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore, NotFoundError
+from harborage.artifacts import ArtifactNotFoundError, ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.identity import Quadruple, require_triple
 from harborage.tools.catalog import MAX_LIMIT, CatalogView
 from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, TEXT_ECHO, TOOL_GET, TOOL_SEARCH, ErrorClass, SideEffect
 from harborage.tools.errors import ToolError
 from harborage.tools.function import tool
 from harborage.tools.model import CallContext, ToolDescriptor
-from harborage.tools.text import Window, is_text, text_window
+from harborage.tools.text import TextRange, is_text, read_window
 
 __all__ = [
     "MAX_FETCH_BYTES",
@@ -41,13 +41,13 @@ MAX_FETCH_BYTES: Final = 1024 * 1024
 
 
 class ArtifactStoreRequiredError(ToolError):
-    """`artifact_fetch` was called where there is no artifact store; give the runtime one."""
+    """`artifact_fetch` was called without an artifact store; pass one to the runtime."""
 
     error_class = ErrorClass.PERMANENT
 
 
 class FetchedArtifact(TypedDict):
-    """A piece of an artifact. `base64` says that the content is spelled in base64, because it is no text.
+    """A piece of an artifact. `base64` says that the content is encoded in base64, because it is no text.
 
     `size_bytes` is the size of the whole; `offset` is where the piece begins, when that is not the beginning, and
     `next_offset` where the next one does.
@@ -65,7 +65,7 @@ class FetchedArtifact(TypedDict):
 
 
 def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
-    """The tool that reads artifacts of the caller's session from `store`, or from the store of the call."""
+    """Make the tool that reads artifacts of the caller's session from `store`, or from the store of the call."""
 
     async def fetch(ref: str, call: CallContext, max_bytes: int = 0, offset: int = 0) -> FetchedArtifact:
         """Read an artifact by its reference, in pieces if it is long.
@@ -99,7 +99,7 @@ def artifact_fetch(store: ArtifactStore | None = None) -> ToolDescriptor:
 
 
 async def _read(store: ArtifactStore, who: Quadruple, ref: str) -> tuple[ArtifactRef, bytes] | None:
-    """The artifact of the session, or the one that this very run's own prompts were relieved of."""
+    """Read an artifact of the session, or one that was moved out of this run's own prompts."""
     session = ArtifactScope.of(who)
     for scope in (session, ArtifactScope.of(who, who.run_id)) if who.run_id else (session,):
         known = await store.get_ref(scope, ref)
@@ -107,7 +107,7 @@ async def _read(store: ArtifactStore, who: Quadruple, ref: str) -> tuple[Artifac
             continue
         try:
             data = await store.get(scope, ref)
-        except NotFoundError:
+        except ArtifactNotFoundError:
             return None
         if data is not None:
             return known, data
@@ -121,7 +121,7 @@ def _piece(ref: ArtifactRef, data: bytes, offset: int, max_bytes: int) -> Fetche
         piece["error"] = f"offset {offset} is past the end; the artifact has {size} bytes"
         return piece
     text = is_text(data, ref.mime_type)
-    window = text_window(data, offset, max_bytes) if text else _bytes_window(data, offset, max_bytes)
+    window = read_window(data, offset, max_bytes) if text else _bytes_window(data, offset, max_bytes)
     piece["content"] = window.data.decode() if text else base64.b64encode(window.data).decode()
     if not text:
         piece["base64"] = True
@@ -133,13 +133,13 @@ def _piece(ref: ArtifactRef, data: bytes, offset: int, max_bytes: int) -> Fetche
     return piece
 
 
-def _bytes_window(data: bytes, offset: int, max_bytes: int) -> Window:
+def _bytes_window(data: bytes, offset: int, max_bytes: int) -> TextRange:
     end = min(offset + max_bytes, len(data))
-    return Window(offset, end, data[offset:end])
+    return TextRange(offset, end, data[offset:end])
 
 
 class Now(TypedDict):
-    """One moment, written twice."""
+    """One moment in two forms."""
 
     rfc3339: str
     epoch_ms: int
@@ -147,7 +147,7 @@ class Now(TypedDict):
 
 
 def clock_now() -> ToolDescriptor:
-    """The tool that tells the time in UTC."""
+    """Make the tool that returns the time in UTC."""
 
     async def now(call: CallContext) -> Now:
         """Tell the current date and time in UTC."""
@@ -163,14 +163,14 @@ def clock_now() -> ToolDescriptor:
 
 
 class Echo(TypedDict):
-    """What was said, and the tag that came with it."""
+    """The given text, and the given tag."""
 
     echoed: str
     tag: NotRequired[str]
 
 
 def text_echo() -> ToolDescriptor:
-    """The tool that returns its text."""
+    """Make the tool that returns its text."""
 
     async def echo(text: str, call: CallContext, tag: str = "") -> Echo:
         """Return the given text unchanged.
@@ -199,7 +199,7 @@ class FoundTool(TypedDict):
 
 
 class FoundTools(TypedDict):
-    """What a search found, best first."""
+    """The tools that a search found, best first."""
 
     tools: list[FoundTool]
     count: int
@@ -216,7 +216,7 @@ class ToolDetails(TypedDict):
 
 
 def tool_search(view: CatalogView) -> ToolDescriptor:
-    """The tool that searches what `view` shows, deferred tools too."""
+    """Make the tool that searches the tools of `view`, deferred ones too."""
 
     async def search(query: str, call: CallContext, tags: list[str] = [], limit: int = 0) -> FoundTools:  # noqa: B006
         """Search all tools by words, also those you do not see; the tools it finds can be called from the next turn on.
@@ -228,7 +228,7 @@ def tool_search(view: CatalogView) -> ToolDescriptor:
         """
         require_triple(call.who, TOOL_SEARCH)
         wanted = min(limit, _MAX_LIMIT) if limit > 0 else _DEFAULT_LIMIT
-        # What the run may not see is dropped after the search, so more is asked for than is shown.
+        # Tools that the run may not see are dropped after the search, so the search returns more than is shown.
         found = (await view.search(query, tags=tuple(tags), limit=MAX_LIMIT))[:wanted]
         listed = [FoundTool(name=one.name, description=one.description, tags=list(one.tags)) for one in found]
         return FoundTools(tools=listed, count=len(listed))
@@ -237,7 +237,7 @@ def tool_search(view: CatalogView) -> ToolDescriptor:
 
 
 def tool_get(view: CatalogView) -> ToolDescriptor:
-    """The tool that describes one tool of `view`."""
+    """Make the tool that describes one tool of `view`."""
 
     async def get(name: str, call: CallContext) -> ToolDetails:
         """Describe one tool by its exact name: what it does and the JSON Schema of its arguments.

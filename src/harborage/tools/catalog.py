@@ -37,7 +37,7 @@ __all__ = [
     "MemoryToolSearch",
     "ToolCatalog",
     "ToolSearch",
-    "search_limit",
+    "clamp_limit",
 ]
 
 Tools: TypeAlias = list[Tool]
@@ -50,18 +50,18 @@ MAX_LIMIT = 200
 
 
 class ToolSearch(Protocol):
-    """An index over tools, for the deferred ones that no planner sees every turn."""
+    """An index over tools, for the deferred ones that are not shown at every step."""
 
     async def sync(self, tools: Sequence[Tool]) -> None:
         """Make the index hold exactly `tools`: add and update by name, remove the rest."""
         ...
 
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> list[str]:
-        """The names of at most `limit` tools that match `query` and carry all of `tags`, best first."""
+        """Return the names of at most `limit` tools that match `query` and have all of `tags`, best first."""
         ...
 
     async def aclose(self) -> None:
-        """Release what the index holds."""
+        """Release the index's resources."""
         ...
 
 
@@ -98,7 +98,7 @@ class ToolCatalog:
 
     @property
     def version(self) -> int:
-        """A number that changes whenever the tools do; what was listed for one version stays true for it."""
+        """A number that changes whenever the tools do; a listing is valid as long as it stays the same."""
         return self._version
 
     def register(self, descriptor: ToolDescriptor) -> None:
@@ -111,28 +111,28 @@ class ToolCatalog:
         name = descriptor.tool.name
         if not name or name in self._descriptors:
             raise ToolDuplicateNameError(name)
-        _refuse_contradictions(descriptor)
+        _check_descriptor(descriptor)
         self._descriptors[name] = descriptor
         self._version += 1
 
     def resolve(self, name: str) -> ToolDescriptor | None:
-        """The tool of exactly this name, no matter who may see it: `CatalogView.descriptor` looks at that, too."""
+        """Return the tool of exactly this name, without a check of scopes; `CatalogView.descriptor` checks them."""
         return self._descriptors.get(name)
 
     @property
     def tools(self) -> Tools:
-        """Every tool, sorted by name, whoever may see it."""
+        """Every tool, sorted by name, without a check of scopes."""
         return sorted((each.tool for each in self._descriptors.values()), key=lambda tool: tool.name)
 
     def list(self, filter: CatalogFilter | None = None) -> Tools:
-        """The tools that pass `filter`, sorted by name.
+        """Return the tools that pass `filter`, sorted by name.
 
         Raises:
             ToolFilterInvalidError: its search is not a regular expression.
         """
         wanted = CatalogFilter() if filter is None else filter
         modes = wanted.loading_modes or (Loading.ALWAYS,)
-        pattern = _compiled(wanted.search)
+        pattern = _compile_search(wanted.search)
         return sorted(
             (
                 each.tool
@@ -157,23 +157,23 @@ class ToolCatalog:
                 raise ToolNotFoundError(name)
             if descriptor.tool.name != name:
                 raise ToolNameMismatchError(name, descriptor.tool.name)
-            _refuse_contradictions(descriptor)
+            _check_descriptor(descriptor)
         self._descriptors = {**self._descriptors, **descriptors}
         self._version += 1
 
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
-        """The tools that the index finds, deferred ones too, best first. Nothing without an index, or when it fails."""
+        """Return the tools that the index finds, deferred ones too, best first; none without a working index."""
         if self._search is None:
             return []
-        await self._bring_index_up_to_date(self._search)
+        await self._sync_index(self._search)
         try:
-            names = await self._search.search(query, tags=tags, limit=search_limit(limit))
-        except Exception:  # noqa: BLE001 - an index is a driver; whatever it raises costs results only
+            names = await self._search.search(query, tags=tags, limit=clamp_limit(limit))
+        except Exception:  # noqa: BLE001 - a driver that fails costs results only
             _log.warning("tool search failed; no tools found", exc_info=True)
             return []
         return [self._descriptors[name].tool for name in names if name in self._descriptors]
 
-    async def _bring_index_up_to_date(self, index: ToolSearch) -> None:
+    async def _sync_index(self, index: ToolSearch) -> None:
         version = self._version
         if version == self._indexed_version:
             return
@@ -189,7 +189,7 @@ class ToolCatalog:
 
 
 class CatalogView:
-    """What one run may see and call: the tools whose scopes are all granted to it.
+    """The tools that one run may see and call: those whose scopes are all granted to it.
 
     A planner lists the tools of the given loading modes; it can resolve deferred ones once it knows their names.
     """
@@ -207,41 +207,41 @@ class CatalogView:
         self._listed_version = -1
 
     def resolve(self, name: str) -> Tool | None:
-        """The tool of this name, if it may be seen."""
+        """Return the tool of this name, if the run may see it."""
         descriptor = self.descriptor(name)
         return None if descriptor is None else descriptor.tool
 
     def descriptor(self, name: str) -> ToolDescriptor | None:
-        """The tool of this name and how to call it, if it may be seen: what a dispatcher resolves with."""
+        """Return the tool of this name and how to call it, if the run may see it; dispatchers use this."""
         found = self._catalog.resolve(name)
         return found if found is not None and found.tool.is_granted(self._filter.granted_scopes) else None
 
     def list(self) -> Tools:
-        """The visible tools, sorted by name."""
+        """Return the visible tools, sorted by name."""
         if self._listed_version != self._catalog.version:
             self._listed, self._listed_version = self._catalog.list(self._filter), self._catalog.version
         return self._listed.copy()
 
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = DEFAULT_LIMIT) -> Tools:
-        """What the catalog's search finds, less what may not be seen."""
+        """Return what the catalog's search finds and the run may see."""
         found = await self._catalog.search(query, tags=tags, limit=limit)
         return [each for each in found if each.is_granted(self._filter.granted_scopes)]
 
 
-def search_limit(limit: int) -> int:
-    """`limit` within 1 to 200, or 20 for anything else."""
+def clamp_limit(limit: int) -> int:
+    """Return `limit` within 1 to 200, or 20 for anything else."""
     return limit if 1 <= limit <= MAX_LIMIT else DEFAULT_LIMIT
 
 
-def _compiled(search: str) -> re.Pattern[str] | None:
+def _compile_search(search: str) -> re.Pattern[str] | None:
     try:
         return re.compile(search) if search else None
     except re.error as error:
         raise ToolFilterInvalidError(f"the filter's search is not a regular expression: {error}") from error
 
 
-def _refuse_contradictions(descriptor: ToolDescriptor) -> None:
-    """Refuse a tool that lacks its body or probe, or that has an example or a MIME pattern which is none."""
+def _check_descriptor(descriptor: ToolDescriptor) -> None:
+    """Refuse a tool without its body or probe, or with an invalid example or MIME pattern."""
     tool = descriptor.tool
     if not callable(descriptor.body):
         raise ToolDuplicateNameError(tool.name, f"tool {tool.name!r} needs a body to call")
@@ -287,7 +287,7 @@ class MemoryToolSearch:
     """Finds tools by their words: every word of the query, else any, else the query as a pattern, else as a piece.
 
     A word of the query finds the words that begin with it. Names count more than tags, tags more than descriptions. As
-    a pattern, a query may use `^`, `$`, `.`, `.*` and `|`, ignoring case; anything else in it stands for itself.
+    a pattern, a query may use `^`, `$`, `.`, `.*` and `|`, ignoring case; any other character matches itself.
     """
 
     def __init__(self) -> None:
@@ -298,37 +298,37 @@ class MemoryToolSearch:
         entries: dict[str, _Entry] = {}
         for tool in tools:
             known = self._entries.get(tool.name)
-            entries[tool.name] = known if known is not None and known.tool is tool else _entry(tool)
+            entries[tool.name] = known if known is not None and known.tool is tool else _make_entry(tool)
         self._entries = entries
 
     async def search(self, query: str, *, tags: tuple[str, ...] = (), limit: int = 20) -> list[str]:
-        """The names of at most `limit` tools that match `query` and carry all of `tags`, best first.
+        """Return the names of at most `limit` tools that match `query` and have all of `tags`, best first.
 
-        Without words in it a query finds all tools that carry the tags, the newest first.
+        An empty query finds all tools with the tags, the newest first.
         """
         wanted = frozenset(tag.strip().lower() for tag in tags if tag.strip())
         entries = [entry for entry in reversed(self._entries.values()) if wanted <= entry.tags]
         query = query.strip()[:_MAX_QUERY_CHARS]
         if not query:
             return [entry.tool.name for entry in entries[:limit]]
-        return _ladder(entries, query)[:limit]
+        return _search_entries(entries, query)[:limit]
 
     async def aclose(self) -> None:
-        """Forget all tools."""
+        """Drop all tools."""
         self._entries = {}
 
 
-def _ladder(entries: list[_Entry], query: str) -> list[str]:
-    """The names that the first rung with any result finds."""
-    words = list(_words(query))
+def _search_entries(entries: list[_Entry], query: str) -> list[str]:
+    """Return the names that the first kind of search with a result finds."""
+    words = list(_split_words(query))
     return (
-        (_ranked(entries, words, all) or _ranked(entries, words, any) if words else [])
-        or _by_pattern(entries, query)
+        (_rank(entries, words, all) or _rank(entries, words, any) if words else [])
+        or _match_pattern(entries, query)
         or [entry.tool.name for entry in entries if query.lower() in entry.text.lower()]
     )
 
 
-def _ranked(entries: list[_Entry], words: list[str], needed: Callable[[Iterable[bool]], bool]) -> list[str]:
+def _rank(entries: list[_Entry], words: list[str], needed: Callable[[Iterable[bool]], bool]) -> list[str]:
     scored: list[tuple[int, str]] = []
     for entry in entries:
         scores = [_score(entry, word) for word in words]
@@ -338,30 +338,30 @@ def _ranked(entries: list[_Entry], words: list[str], needed: Callable[[Iterable[
 
 
 def _score(entry: _Entry, word: str) -> int:
-    """How well a tool answers to one word: the word itself counts double."""
+    """Return how well a tool matches one word; the whole word counts double."""
     whole = entry.words[word]
     return whole + max((weight for known, weight in entry.words.items() if known.startswith(word)), default=0)
 
 
-def _by_pattern(entries: list[_Entry], query: str) -> list[str]:
+def _match_pattern(entries: list[_Entry], query: str) -> list[str]:
     if _SIMPLE_PATTERN.fullmatch(query) is None or query.count(".*") > _MAX_WILDCARDS:
         return []
     pattern = re.compile(query, re.IGNORECASE | re.MULTILINE)
     return [entry.tool.name for entry in entries if pattern.search(entry.text)]
 
 
-def _entry(tool: Tool) -> _Entry:
+def _make_entry(tool: Tool) -> _Entry:
     words: Counter[str] = Counter()
     for text, weight in (
         (tool.name, _NAME_WEIGHT),
         (" ".join(tool.tags), _TAG_WEIGHT),
         (tool.description, _DESCRIPTION_WEIGHT),
     ):
-        for word in set(_words(text)):
+        for word in set(_split_words(text)):
             words[word] += weight
     return _Entry(tool, words, frozenset(tag.lower() for tag in tool.tags))
 
 
-def _words(text: str) -> Iterable[str]:
-    """The words of a text in lower case; `readFile`, `read_file` and `read-file` are two words each."""
+def _split_words(text: str) -> Iterable[str]:
+    """Yield the words of a text in lower case; `readFile`, `read_file` and `read-file` are two words each."""
     return (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))

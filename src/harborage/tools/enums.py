@@ -33,7 +33,7 @@ class Transport(StrEnum):
 
 
 class SideEffect(StrEnum):
-    """What a call does to the world; it decides whether a call in doubt may be repeated."""
+    """What a call does to the outside world; it decides whether an interrupted call may be repeated."""
 
     PURE = "pure"
     READ = "read"
@@ -50,10 +50,10 @@ class Loading(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What becomes of a call that was in flight when its process died, so that nobody knows whether it acted.
+    """How an interrupted call with an unknown outcome is resolved, whose worker died in it.
 
     `retry` makes it again under the same key, `probe` asks the tool's own probe, `report` tells the planner that the
-    outcome is unknown, `pause` lets a person say.
+    outcome is unknown, `pause` asks a person.
     """
 
     RETRY = "retry"
@@ -63,7 +63,7 @@ class OnUnknown(StrEnum):
 
 
 class ErrorClass(StrEnum):
-    """What a failed attempt says about the next one: only `permanent` says that trying again is pointless."""
+    """The class of a failed attempt; only after `permanent` another attempt is pointless."""
 
     TRANSIENT = "transient"
     TIMEOUT = "timeout"

@@ -1,21 +1,21 @@
-"""What can go wrong with tools. Messages name the tool and the place, never an argument's value.
+"""The errors of tools. Messages name the tool and the place, never an argument's value.
 
     ToolError
     ├── ToolNotFoundError            no such tool, or none that this caller may see
     ├── ToolDuplicateNameError       a registration without a usable name
-    ├── ToolNameMismatchError        a replacement that carries another tool's name
+    ├── ToolNameMismatchError        a replacement with another tool's name
     ├── ToolExampleInvalidError      an example that does not fit the tool's own schema
     ├── ToolMimeInvalidError         a `handles_mime` entry that is neither `type/subtype` nor `type/*`
-    ├── ToolProbeMissingError        calls in doubt are to be probed, and the tool has no probe
+    ├── ToolProbeMissingError        interrupted calls are to be probed, and the tool has no probe
     ├── ToolFilterInvalidError       a catalog filter whose search is no regular expression
     ├── UnsupportedTypeError         a signature that has no JSON Schema
     ├── ToolInvalidArgsError         arguments or a result that do not fit; names the path
     ├── ToolTimeoutError             an attempt ran past its deadline (also a builtin TimeoutError)
     ├── ToolCrashedError             the tool tried to end the process or the thread
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
-    └── ToolRejectedError            a person or a policy said no
+    └── ToolRejectedError            a person or a policy rejected the call
 
-An error of any room, or of a tool itself, may carry `error_class` (an `ErrorClass`) to say how it is to be treated,
+An error of any package, or of a tool itself, may carry `error_class` (an `ErrorClass`) to say how it is to be treated,
 and `had_no_effect = True` to promise that the call changed nothing, so that repeating it is safe.
 """
 
@@ -55,7 +55,7 @@ class ToolError(HarborageError):
 
 
 class ToolNotFoundError(ToolError):
-    """No tool has this name, or none that the caller may see. `name` is what was asked for."""
+    """No tool has this name, or none that the caller may see. `name` is the wanted name."""
 
     error_class = ErrorClass.PERMANENT
 
@@ -72,7 +72,7 @@ class HandleUnknownError(ToolError):
     def __init__(self, name: str = "", reason: str = "") -> None:
         self.name = name
         super().__init__(
-            reason or f"the run's context has no handle {name!r}; a context provider gives it with handles={{…}}"
+            reason or f"the run's context has no handle {name!r}; a context provider sets it with handles={{…}}"
         )
 
 
@@ -86,7 +86,7 @@ class ToolDuplicateNameError(ToolError):
 
 
 class ToolNameMismatchError(ToolError):
-    """A replacement for one tool carries another tool's name."""
+    """A replacement for one tool has another tool's name."""
 
     def __init__(self, name: str = "", found: str = "") -> None:
         self.name = name
@@ -119,7 +119,7 @@ class ToolProbeMissingError(ToolError):
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        super().__init__(f"tool {name!r}: calls in doubt are to be probed, but it has no probe; give `probe=` to it")
+        super().__init__(f"tool {name!r}: interrupted calls are to be probed, but it has no probe; pass `probe=`")
 
 
 class ToolFilterInvalidError(ToolError):

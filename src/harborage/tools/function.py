@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 from msgspec.structs import asdict, replace
 
 from harborage import codec
-from harborage.tools.arguments import argument_decoder, result_checker
+from harborage.tools.arguments import make_argument_decoder, make_result_checker
 from harborage.tools.enums import Loading, OnUnknown, SideEffect
 from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError, ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.model import (
@@ -27,9 +27,9 @@ from harborage.tools.model import (
     ToolProbe,
     ToolResult,
 )
-from harborage.tools.policy import ToolPolicy, resolve
+from harborage.tools.policy import ToolPolicy, resolve_policy
 from harborage.tools.signature import Signature, read_signature
-from harborage.tools.threads import in_thread
+from harborage.tools.threads import run_in_thread
 
 if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
@@ -38,7 +38,7 @@ __all__ = ["ToolOptions", "register_function", "tool"]
 
 
 class ToolOptions(TypedDict, total=False):
-    """What can be said of a tool besides its function and its name; each is the field of `Tool` that it is called."""
+    """The options of a tool besides its function and its name; each is the field of `Tool` of that name."""
 
     description: str
     side_effects: SideEffect
@@ -74,29 +74,30 @@ def tool(
     probe: Callable[..., Any] | None = None,
     **options: Unpack[ToolOptions],
 ) -> ToolDescriptor | Callable[[Callable[..., Any]], ToolDescriptor]:
-    """A tool made of a typed function, with or without options: `@tool` and `@tool(side_effects=SideEffect.READ)`.
+    """Make a tool of a typed function, with or without options: `@tool` and `@tool(side_effects=SideEffect.READ)`.
 
     Name, description, schemas and parameter descriptions come from the function. A parameter annotated `CallContext`
-    is given the call's context and is no argument of the tool. The function itself stays at `.function`.
+    gets the call's context and is no argument of the tool. The function itself stays at `.function`.
 
     A function that is not async runs in a thread. Python cannot stop a thread: after a timeout or a cancellation it
-    runs on unheard, so give slow work that must not overlap with its own retry `ToolPolicy(max_retries=0)`.
+    runs on and its result is dropped, so give slow work that must not overlap with its own retry
+    `ToolPolicy(max_retries=0)`.
 
-    `probe` is a function that finds out what became of a call whose process died in the middle of it: it takes some of
-    the tool's parameters, and the call's context with the very key, changes nothing and returns a `Probed`. It makes
+    `probe` is a function that finds the outcome of an interrupted call, whose worker died in it: it takes some of the
+    tool's parameters, and the call's context with the same key, changes nothing and returns a `Probed`. It makes
     `on_unknown` probe, unless the policy says otherwise.
 
     Raises:
-        UnsupportedTypeError: the signature has no JSON Schema, or the probe wants what the tool is not given.
+        UnsupportedTypeError: the signature has no JSON Schema, or the probe takes an argument that the tool lacks.
         InvalidOptionError: an option has a value that it cannot have.
     """
     if fn is None:
-        return partial(_describe, name=name, options=options, probe=probe)
-    return _describe(fn, name, options, probe)
+        return partial(_make_descriptor, name=name, options=options, probe=probe)
+    return _make_descriptor(fn, name, options, probe)
 
 
 def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
-    """The tool that `fn` became in `catalog`, under `name`.
+    """Register `fn` as a tool in `catalog` under `name`, and return the tool.
 
     Raises:
         UnsupportedTypeError: the signature has no JSON Schema; nothing is registered.
@@ -104,61 +105,65 @@ def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], *
     """
     if not name:
         raise ToolDuplicateNameError(name)
-    descriptor = _describe(fn, name, options)
+    descriptor = _make_descriptor(fn, name, options)
     catalog.register(descriptor)
     return descriptor.tool
 
 
-def _describe(
+def _make_descriptor(
     fn: Callable[..., Any], name: str, options: ToolOptions, probe: Callable[..., Any] | None = None
 ) -> ToolDescriptor:
     signature = read_signature(fn, name)
-    described = _tool(signature, options)  # refuses options that do not fit, before they are used
+    described = _describe_tool(signature, options)  # refuses options that do not fit, before they are used
     if probe is not None:
-        described = replace(described, policy=_probed(described.policy))
-    decode = argument_decoder(
+        described = replace(described, policy=_set_probe(described.policy))
+    decode = make_argument_decoder(
         signature.name,
         signature.arguments,
         find_unknown=signature.find_unknown,
-        accepts_null=not resolve(described.policy).validates_in,
+        accepts_null=not resolve_policy(described.policy).validates_in,
     )
     return ToolDescriptor(
         tool=described,
-        body=_body(fn, signature, decode),
+        body=_make_body(fn, signature, decode),
         validate_args=lambda args: _discard(decode(args)),
-        validate_result=None if signature.returns is Any else result_checker(signature.returns),
+        validate_result=None if signature.returns is Any else make_result_checker(signature.returns),
         body_validates=True,
         function=fn,
-        probe=None if probe is None else _probe(probe, signature),
+        probe=None if probe is None else _make_probe(probe, signature),
     )
 
 
-def _probed(policy: ToolPolicy) -> ToolPolicy:
-    """The policy of a tool that has a probe."""
+def _set_probe(policy: ToolPolicy) -> ToolPolicy:
+    """Return the policy of a tool that has a probe."""
     return policy if policy.on_unknown is not None else replace(policy, on_unknown=OnUnknown.PROBE)
 
 
-def _probe(fn: Callable[..., Any], of: Signature) -> ToolProbe:
-    """A probe made of a function that takes some of the arguments of the tool."""
+def _make_probe(fn: Callable[..., Any], of: Signature) -> ToolProbe:
+    """Make a probe of a function that takes some of the arguments of the tool."""
     signature = read_signature(fn, f"{of.name}.probe")
     wanted = {each.name for each in signature.arguments}
     foreign = sorted(wanted - {each.name for each in of.arguments})
     if foreign:
         raise UnsupportedTypeError(signature.name, f"the tool has no argument {', '.join(foreign)}; a probe takes its")
-    ask = _body(fn, signature, argument_decoder("probe", signature.arguments, find_unknown=signature.find_unknown))
+    ask = _make_body(
+        fn, signature, make_argument_decoder("probe", signature.arguments, find_unknown=signature.find_unknown)
+    )
 
     async def probe(args: bytes, call: CallContext) -> Probed:
         given = codec.decode(args.strip() or b"{}")
-        kept = {name: value for name, value in given.items() if name in wanted}
-        answer = (await ask(codec.encode(kept), call)).value
+        passed = {name: value for name, value in given.items() if name in wanted}
+        answer = (await ask(codec.encode(passed), call)).value
         if not isinstance(answer, Probed):
-            raise ToolInvalidArgsError(f"output: the probe of {of.name!r} gave {type(answer).__name__}, no Probed")
+            raise ToolInvalidArgsError(
+                f"output: the probe of {of.name!r} returned {type(answer).__name__}, expected Probed"
+            )
         return answer
 
     return probe
 
 
-def _tool(signature: Signature, options: ToolOptions) -> Tool:
+def _describe_tool(signature: Signature, options: ToolOptions) -> Tool:
     given: dict[str, Any] = {**options, "description": options.get("description") or signature.description}
     if not isinstance(given.get("examples", ""), str):
         given["examples"] = tuple(given["examples"])
@@ -166,10 +171,10 @@ def _tool(signature: Signature, options: ToolOptions) -> Tool:
 
 
 def _discard(_value: object) -> None:
-    """Turn a decoder into a check."""
+    """Drop the result of a decoder, to use it as a check."""
 
 
-def _body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes], Any]) -> ToolBody:
+def _make_body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes], Any]) -> ToolBody:
     context_name = signature.context_name
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
@@ -184,7 +189,7 @@ def _body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes]
         given = asdict(decode(args))
         if context_name:
             given[context_name] = call
-        value = await in_thread(signature.name, partial(_contained, fn, given))
+        value = await run_in_thread(signature.name, partial(_call_contained, fn, given))
         if inspect.isawaitable(value):
             value = await value
         return value if type(value) is ToolResult else ToolResult(value)
@@ -192,8 +197,8 @@ def _body(fn: Callable[..., Any], signature: Signature, decode: Callable[[bytes]
     return call_async if is_async else call_in_thread
 
 
-def _contained(fn: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """Call `fn` in a thread; what a thread's future cannot carry, or what would end the process, becomes an error."""
+def _call_contained(fn: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """Call `fn` in a thread; an exception that would end the process or break a future becomes an error."""
     try:
         return fn(**given)
     except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:

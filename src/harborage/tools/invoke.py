@@ -1,7 +1,7 @@
-"""Call a tool the way its policy says, and tell what happened.
+"""Call a tool as its policy says, and publish the events of the call.
 
-`run_with_policy` is the order of things for one call: check, try, wait, try again. `Invoker` puts a descriptor through
-it and publishes `tool.*` events. Neither keeps anything between calls, so one Invoker serves every run.
+`run_with_policy` is the sequence of one call: validate, attempt, back off, attempt again. `Invoker` runs a descriptor
+through it and publishes `tool.*` events. Neither holds state between calls, so one Invoker serves every run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from harborage.tools.errors import (
     ToolPolicyExhaustedError,
     ToolTimeoutError,
 )
-from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, classify, may_repeat, resolve
+from harborage.tools.policy import EffectivePolicy, ToolPolicy, backoff_ms, classify, may_repeat, resolve_policy
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -50,10 +50,10 @@ __all__ = ["BetweenAttempts", "Invoker", "OnAttempt", "run_with_policy"]
 T = TypeVar("T")
 
 OnAttempt = Callable[[int, Exception | None], None]
-"""Told after every attempt: its index from 0, and what it failed with or None."""
+"""Called after every attempt with its index from 0 and its error or None."""
 
 BetweenAttempts = Callable[[], AbstractContextManager[object]]
-"""Entered while a call does nothing but wait for its next attempt."""
+"""Entered while a call only waits for its next attempt."""
 
 MAX_MESSAGE_CHARS = 1024
 
@@ -73,12 +73,12 @@ async def run_with_policy(
     name: str = "attempt",
     between: BetweenAttempts = nullcontext,
 ) -> T:
-    """What `attempt` gives, tried as often as `policy` allows, each time under the policy's deadline.
+    """Return the result of `attempt`, made as often as `policy` allows, each time under the policy's deadline.
 
     An attempt that ignores its cancellation is ended after a short grace, which is logged under `name`. `between` is
     entered for each wait before another attempt.
 
-    Input is checked once before, the output once after the successful attempt. `is_guarded` forbids another attempt
+    Input is validated once before, the output once after the successful attempt. `is_guarded` forbids another attempt
     when the last one may have acted. Never: swallows a cancellation; one that arrives ends the call at once.
 
     Raises:
@@ -86,7 +86,7 @@ async def run_with_policy(
         ToolPolicyExhaustedError: the last attempt allowed failed; chained to its error.
         Exception: the attempt's own error, unchanged, when its class is permanent or not to be retried.
     """
-    effective = policy if isinstance(policy, EffectivePolicy) else resolve(policy)
+    effective = policy if isinstance(policy, EffectivePolicy) else resolve_policy(policy)
     if validate_in is not None and effective.validates_in:
         validate_in()
     index = 0
@@ -100,7 +100,7 @@ async def run_with_policy(
                 raise
             if index >= effective.max_retries:
                 if is_guarded and index == 0:
-                    raise  # there never was another attempt to be had
+                    raise  # the policy allows no second attempt
                 last_class = classify(error, has_deadline=effective.timeout_s is not None)
                 raise ToolPolicyExhaustedError(index + 1, last_class, error_reason(error)) from error
         else:
@@ -115,9 +115,9 @@ async def run_with_policy(
 
 
 async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None, clock: Timers, name: str) -> T:
-    """One attempt under its deadline; what would end the process becomes an ordinary error."""
+    """Make one attempt under its deadline; what would end the process becomes an ordinary error."""
     task, began = asyncio.current_task(), clock.monotonic()
-    left = partial(_was_left, name)
+    left = partial(_log_left_behind, name)
     try:
         if timeout_s is None:
             return await leavable(attempt(), clock=clock, on_left=left, owner=task)
@@ -134,7 +134,7 @@ async def _attempt(attempt: Callable[[], Awaitable[T]], timeout_s: float | None,
     raise ToolTimeoutError(timeout_s * 1000) from TimeoutError()
 
 
-def _was_left(name: str, problem: BaseException | None) -> None:
+def _log_left_behind(name: str, problem: BaseException | None) -> None:
     why = "" if problem is None else f", and could not be closed: {error_reason(problem)}"
     _log.warning("%s was left: it ignored its cancellation for %g s%s", name, CANCEL_GRACE_S, why)
 
@@ -153,8 +153,8 @@ def _check_output(validate_out: Callable[[T], None], result: T) -> None:
         raise ToolInvalidArgsError(f"output: {error.reason}", error.path) from error
 
 
-class _Tally:
-    """Makes the attempts of one call, counting those that began, and keeps the last failure."""
+class _Attempts:
+    """Makes and counts the attempts of one call, and stores the last error."""
 
     __slots__ = ("_args", "_body", "_call", "attempts", "error")
 
@@ -169,7 +169,7 @@ class _Tally:
         self.attempts += 1
         return self._body(self._args, self._call)
 
-    def note(self, _index: int, error: Exception | None) -> None:
+    def record(self, _index: int, error: Exception | None) -> None:
         self.error = error
 
 
@@ -197,8 +197,9 @@ class Invoker:
     def invoke(
         self, descriptor: ToolDescriptor, args: bytes, call: CallContext, between: BetweenAttempts = nullcontext
     ) -> Awaitable[ToolResult]:
-        """What the tool gives for `args`, the argument bytes exactly as they came; `between` is entered while it only
-        waits for its next attempt.
+        """Return the tool's result for `args`, the argument bytes exactly as they came.
+
+        `between` is entered while the call only waits for its next attempt.
 
         Raises:
             ToolInvalidArgsError, ToolPolicyExhaustedError, ToolTimeoutError: as for `run_with_policy`.
@@ -208,7 +209,7 @@ class Invoker:
         who = call.who
         if emit is None or not (who.tenant_id and who.user_id and who.session_id):
             return self._run(descriptor, args, partial(descriptor.body, args, call), None, between)
-        return self._run_told(descriptor, args, call, emit, between)
+        return self._run_published(descriptor, args, call, emit, between)
 
     def _run(
         self,
@@ -232,7 +233,7 @@ class Invoker:
             between=between,
         )
 
-    async def _run_told(
+    async def _run_published(
         self,
         descriptor: ToolDescriptor,
         args: bytes,
@@ -244,46 +245,50 @@ class Invoker:
         began = self._clock.monotonic()
         started_at = self._clock.now()
         begun = ToolInvokedPayload(who, tool.name, tool.transport, started_at)
-        self._tell(emit, EventType.TOOL_INVOKED, who, begun, started_at)
-        tally = _Tally(descriptor.body, args, call)
+        self._emit(emit, EventType.TOOL_INVOKED, who, begun, started_at)
+        attempts = _Attempts(descriptor.body, args, call)
         try:
-            result = await self._run(descriptor, args, tally.attempt, tally.note, between)
+            result = await self._run(descriptor, args, attempts.attempt, attempts.record, between)
         except BaseException as error:
-            self._tell(emit, *self._failure(tool, who, error, tally, descriptor.policy))
+            self._emit(emit, *self._failure_event(tool, who, error, attempts, descriptor.policy))
             raise
         took_ms = int((self._clock.monotonic() - began) * 1000)
-        done = ToolCompletedPayload(who, tool.name, tool.transport, tally.attempts, took_ms)
-        self._tell(emit, EventType.TOOL_COMPLETED, who, done)
+        done = ToolCompletedPayload(who, tool.name, tool.transport, attempts.attempts, took_ms)
+        self._emit(emit, EventType.TOOL_COMPLETED, who, done)
         return result
 
-    def _failure(
-        self, tool: Tool, who: Quadruple, error: BaseException, tally: _Tally, policy: EffectivePolicy
+    def _failure_event(
+        self, tool: Tool, who: Quadruple, error: BaseException, attempts: _Attempts, policy: EffectivePolicy
     ) -> tuple[EventType, Quadruple, Payload]:
-        """Which event a failed call is. An exhausted policy inside the body is just a failure of this call."""
+        """Return the event of a failed call; an exhausted policy inside the body is an ordinary failure."""
         if isinstance(error, ToolInvalidArgsError):
-            text = self._text(error)
+            text = self._render_error(error)
             return EventType.TOOL_INVALID_ARGS, who, ToolInvalidArgsPayload(who, tool.name, tool.transport, text)
-        if isinstance(error, ToolPolicyExhaustedError) and error is not tally.error:
-            last = self._text(error.__cause__ or error)
+        if isinstance(error, ToolPolicyExhaustedError) and error is not attempts.error:
+            last = self._render_error(error.__cause__ or error)
             exhausted = ToolPolicyExhaustedPayload(
                 who, tool.name, tool.transport, error.attempts, error.last_class, last
             )
             return EventType.TOOL_POLICY_EXHAUSTED, who, exhausted
         error_class = classify(error, has_deadline=policy.timeout_s is not None)
-        failed = ToolFailedPayload(who, tool.name, tool.transport, tally.attempts, error_class, self._text(error))
+        failed = ToolFailedPayload(
+            who, tool.name, tool.transport, attempts.attempts, error_class, self._render_error(error)
+        )
         return EventType.TOOL_FAILED, who, failed
 
-    def _text(self, error: BaseException) -> str:
+    def _render_error(self, error: BaseException) -> str:
         text = error_reason(error)
         if self._redactor is None:
             return text if len(text) <= MAX_MESSAGE_CHARS else safe_excerpt(text, MAX_MESSAGE_CHARS)
         try:
-            return str(self._redactor.redact(text))[:MAX_MESSAGE_CHARS]  # cut first, a secret could lose its mark
-        except Exception:  # noqa: BLE001 - a redactor that fails must not leak what it was given
+            return str(self._redactor.redact(text))[
+                :MAX_MESSAGE_CHARS
+            ]  # cut after: a secret that is cut may no longer be recognised
+        except Exception:  # noqa: BLE001 - a redactor that fails must not leak its input
             _log.warning("the text of a tool's error could not be redacted and is left out", exc_info=True)
             return type(error).__name__
 
-    def _tell(
+    def _emit(
         self,
         emit: Callable[[Event], object],
         type: EventType,
@@ -293,7 +298,7 @@ class Invoker:
     ) -> None:
         try:
             emit(Event(type, who, payload, at))
-        except Exception:  # noqa: BLE001 - telling is best effort: the call's own outcome counts
+        except Exception:  # noqa: BLE001 - publishing is best effort: the call's own outcome counts
             _log.warning("%s of a tool could not be published", type, exc_info=True)
 
 

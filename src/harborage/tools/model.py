@@ -1,4 +1,4 @@
-"""What a tool is: the values that catalogs hold, planners read and invokers call.
+"""The values of tools that catalogs hold, planners read and invokers call.
 
 Everything here is frozen and may be shared by any number of runs; nothing here calls a tool.
 """
@@ -17,7 +17,7 @@ from harborage.errors import InvalidOptionError, names_of, one_of
 from harborage.identity import Quadruple
 from harborage.tools.enums import ErrorClass, Loading, OnUnknown, SideEffect, Transport, ValidateMode
 from harborage.tools.errors import HandleUnknownError
-from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve
+from harborage.tools.policy import EffectivePolicy, ToolPolicy, is_guarded, resolve_policy
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
@@ -113,18 +113,18 @@ class Tool(msgspec.Struct, frozen=True):
 
     @property
     def on_unknown(self) -> OnUnknown:
-        """What becomes of a call whose process died in the middle of it."""
+        """How an interrupted call is resolved, whose worker died in it."""
         wanted = self.policy.on_unknown
         if wanted is not None:
             return wanted
         return OnUnknown.RETRY if self.is_repeatable else OnUnknown.REPORT
 
     def is_granted(self, scopes: frozenset[str]) -> bool:
-        """Whether somebody who holds `scopes` may see and call this tool; one that asks for none is everybody's."""
+        """Whether a caller with `scopes` may see and call this tool; a tool without scopes is open to all."""
         return not self.auth_scopes or scopes.issuperset(self.auth_scopes)
 
     def handles(self, mime: str) -> bool:
-        """Whether the tool says that it reads content of this type."""
+        """Whether the tool declares that it reads content of this type."""
         return any(mime_matches(pattern, mime) for pattern in self.handles_mime)
 
 
@@ -136,18 +136,18 @@ def mime_matches(pattern: str, mime: str) -> bool:
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What a call gave: the value, and what the transport wants to add to it."""
+    """The result of a call: the value, and metadata of the transport."""
 
     value: Any = None
     meta: dict[str, Any] | None = None
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """Everything a tool may know about the call it serves. A function asks for it with a parameter of this type.
+    """Everything that a tool may know about its call. A function gets it in a parameter of this type.
 
     `idempotency_key` is the same for every attempt at one call, also after a crash; `key_headers` and `key_meta` are
-    how it travels further. `emit` publishes an event of the run; the Invoker tells it about the call, too.
-    `tool_context` is what the run's context holds for tools and never for a model; `handle` reaches its live objects.
+    how it travels further. `emit` publishes an event of the run; the Invoker publishes those of the call there.
+    `tool_context` is the part of the run's context that only tools see; `handle` returns its live objects.
     """
 
     who: Quadruple
@@ -160,10 +160,10 @@ class CallContext(msgspec.Struct, frozen=True):
     find_handle: Callable[[str], Any] | None = None
 
     def handle(self, name: str) -> Any:
-        """The live object that the run's context has under `name`, the very one that was given.
+        """Return the live object that the run's context has under `name`, the very one that was set.
 
         Raises:
-            HandleUnknownError: the run's context names none like that, or it is not in this process.
+            HandleUnknownError: the run's context has no such name, or the object is not in this process.
         """
         if self.find_handle is None:
             raise HandleUnknownError(name)
@@ -181,10 +181,10 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """What a tool's probe found out about a call in doubt.
+    """The finding of a tool's probe about an interrupted call.
 
-    `acted` None means that it cannot tell, False that the call may be made again under the same key. `value` is what
-    the call would have returned, had its process lived to hear it.
+    `acted` is None when the probe cannot know, False when the call may be made again under the same key. `value` is the
+    result that the interrupted call would have returned.
     """
 
     acted: bool | None = None
@@ -196,12 +196,12 @@ ToolProbe: TypeAlias = Callable[[bytes, CallContext], Awaitable[Probed]]
 
 
 class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
-    """A tool and how to call it: `body` takes the arguments as JSON, exactly as the planner gave them.
+    """A tool and how to call it: `body` takes the arguments as JSON, exactly as the planner wrote them.
 
     `validate_args` and `validate_result` raise ToolInvalidArgsError. `body_validates` says that the body refuses
     invalid arguments by itself before it acts, so that checking them first would be checking them twice. `function`
-    is the Python function behind the tool, when there is one. `probe` finds out, without changing anything, what became
-    of an earlier call with these arguments under the same key.
+    is the Python function behind the tool, when there is one. `probe` finds the outcome of an interrupted call
+    with these arguments under the same key, without changing anything.
     """
 
     tool: Tool
@@ -215,7 +215,7 @@ class ToolDescriptor(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def policy(self) -> EffectivePolicy:
         """The tool's policy with its defaults filled in."""
-        return resolve(self.tool.policy, is_repeatable=not self.is_guarded)
+        return resolve_policy(self.tool.policy, is_repeatable=not self.is_guarded)
 
     @cached_property
     def is_guarded(self) -> bool:

@@ -1,4 +1,4 @@
-"""The arithmetic of reliability: what a policy means, how long to wait, what a failure says about the next attempt.
+"""Tool policies: their defaults, the backoff between attempts, and the classes of failures.
 
 Everything here is a pure function over values; `invoke` does the waiting and the calling.
 """
@@ -23,7 +23,7 @@ __all__ = [
     "classify",
     "is_guarded",
     "may_repeat",
-    "resolve",
+    "resolve_policy",
 ]
 
 
@@ -35,7 +35,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     second time. The wait before retry k is `backoff_base_ms` (100) times `backoff_mult` (2) to the power
     k, plus up to a tenth of the base, at most `backoff_max_ms` (30 000). `retry_on` lists the classes that are tried
     again (transient, timeout, 5xx; empty retries nothing). `validate` says what is checked (both). `on_unknown` says
-    what becomes of a call whose process died in the middle of it (retry what changes nothing or acts once per key,
+    how an interrupted call is resolved, whose worker died in it (retry what changes nothing or acts once per key,
     report the rest to the planner).
 
     Raises:
@@ -84,8 +84,8 @@ DEFAULT_POLICY = EffectivePolicy()
 _ONCE = EffectivePolicy(max_retries=0)
 
 
-def resolve(policy: ToolPolicy | None, *, is_repeatable: bool = True) -> EffectivePolicy:
-    """What `policy` comes to once its defaults are filled in; a call that is not repeatable is made once by default."""
+def resolve_policy(policy: ToolPolicy | None, *, is_repeatable: bool = True) -> EffectivePolicy:
+    """Return `policy` with its defaults filled in; a call that is not repeatable is made once by default."""
     default = DEFAULT_POLICY if is_repeatable else _ONCE
     if policy is None or policy == ToolPolicy():
         return default
@@ -108,7 +108,7 @@ def _or_default(value: float | None, default: float) -> float:
 
 
 def backoff_ms(policy: EffectivePolicy, retry: int, draw: float) -> float:
-    """How long to wait before retry `retry` (the first is 1), for a `draw` from [0, 1)."""
+    """Return the milliseconds to wait before retry `retry` (the first is 1), for a `draw` from [0, 1)."""
     try:
         wait = policy.backoff_base_ms * policy.backoff_mult**retry
     except OverflowError:
@@ -144,33 +144,32 @@ _TIMEOUT_SIGNS = ("timeout", "deadline exceeded")
 
 
 def classify(error: BaseException, *, has_deadline: bool = True, deadline_fired: bool = False) -> ErrorClass:
-    """What kind of failure `error` is: its own word (`error_class`), its type and its HTTP status first, its text last.
+    """Return the class of a failure: by its own `error_class`, its type and its HTTP status, and by its text last.
 
-    Mistakes such as a TypeError or a KeyError are permanent whatever they say, and so is a status other than 408, 425,
-    429 and 5xx. A TimeoutError under a policy that sets no deadline is permanent: whoever set that deadline gave up for
-    good.
+    Mistakes such as a TypeError or a KeyError are always permanent, and so is a status other than 408, 425, 429 and
+    5xx. A TimeoutError under a policy without a deadline is permanent: the tool itself set that deadline.
     """
     if deadline_fired:
         return ErrorClass.TIMEOUT
     if isinstance(error, _PERMANENT):
         return ErrorClass.PERMANENT
-    said = getattr(error, "error_class", None)
-    if isinstance(said, str) and said in _CLASSES:
-        return ErrorClass(said)
+    declared = getattr(error, "error_class", None)
+    if isinstance(declared, str) and declared in _CLASSES:
+        return ErrorClass(declared)
     if isinstance(error, TimeoutError):
         return ErrorClass.TIMEOUT if has_deadline else ErrorClass.PERMANENT
     if isinstance(error, ConnectionError):
         return ErrorClass.TRANSIENT
-    status = _status(error)
+    status = _find_status(error)
     if status is not None:
-        return _class_of_status(status)
+        return _classify_status(status)
     if isinstance(error, _MISTAKES):
         return ErrorClass.PERMANENT
-    return _class_of_text(error_text(error))
+    return _classify_text(error_text(error))
 
 
-def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error of one of the usual clients carries."""
+def _find_status(error: BaseException) -> int | None:
+    """Return the HTTP status in an error of one of the usual clients."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)
@@ -179,13 +178,13 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _class_of_status(status: int) -> ErrorClass:
+def _classify_status(status: int) -> ErrorClass:
     if status >= 500:
         return ErrorClass.SERVER
     return ErrorClass.TRANSIENT if status in _TRANSIENT_STATUSES else ErrorClass.PERMANENT
 
 
-def _class_of_text(text: str) -> ErrorClass:
+def _classify_text(text: str) -> ErrorClass:
     text = text.lower()
     if any(sign in text for sign in _SERVER_SIGNS):
         return ErrorClass.SERVER
@@ -195,15 +194,15 @@ def _class_of_text(text: str) -> ErrorClass:
 
 
 def is_guarded(side_effects: SideEffect, is_idempotent: bool) -> bool:
-    """Whether a call that failed in an unknown state may not be repeated: it may act, and acts again without a key.
+    """Whether a call that failed in an unknown state must not be repeated: it may act, and acts again without a key.
 
-    A tool that says nothing is `stateful` and guarded; declaring `pure`, `read` or `idempotent=True` lifts that.
+    A tool that declares nothing is `stateful` and guarded; declaring `pure`, `read` or `idempotent=True` lifts that.
     """
     return side_effects not in (SideEffect.PURE, SideEffect.READ) and not is_idempotent
 
 
 def may_repeat(error: BaseException, *, is_guarded: bool) -> bool:
-    """Whether trying again cannot act twice: always without the guard, else only when the call surely did nothing."""
+    """Whether another attempt cannot act twice: always without the guard, else when the call surely did nothing."""
     if not is_guarded:
         return True
     return isinstance(error, ConnectionRefusedError) or getattr(error, "had_no_effect", False) is True

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect as kinds
 
 from harborage.codec import UnserializableError, to_plain
-from harborage.tools.arguments import invalid_args
+from harborage.tools.arguments import to_invalid_args
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.model import Tool, ToolBody, ToolDescriptor
 
@@ -25,10 +25,10 @@ __all__ = [
     "SchemaBuilder",
     "describe_tool",
     "is_model",
-    "object_schema",
-    "optional_part",
+    "make_object_schema",
+    "read_type",
     "schema_validator",
-    "type_info",
+    "unwrap_optional",
 ]
 
 MAX_DEPTH = 32
@@ -61,24 +61,24 @@ _RECORDS = (kinds.StructType, kinds.DataclassType, kinds.TypedDictType)
 
 
 def is_model(cls: Any) -> bool:
-    """Whether a class brings its own schema and validation, as pydantic models do; nothing is imported to tell."""
+    """Whether a class has its own schema and validation, as pydantic models do; nothing is imported to find out."""
     return isinstance(cls, type) and hasattr(cls, "model_json_schema") and hasattr(cls, "model_validate_json")
 
 
-def type_info(annotation: Any, path: str) -> kinds.Type:
-    """How msgspec reads `annotation`.
+def read_type(annotation: Any, path: str) -> kinds.Type:
+    """Return how msgspec reads `annotation`.
 
     Raises:
-        UnsupportedTypeError: it does not, or a name inside cannot be resolved.
+        UnsupportedTypeError: it cannot, or a name inside cannot be resolved.
     """
     try:
         return kinds.type_info(annotation)
     except Exception as error:
-        raise UnsupportedTypeError(path, f"{_name(annotation)} cannot be described: {error}") from error
+        raise UnsupportedTypeError(path, f"{_type_name(annotation)} cannot be described: {error}") from error
 
 
-def optional_part(info: kinds.Type) -> kinds.Type | None:
-    """What an `Optional` holds besides None; None when `info` is not optional."""
+def unwrap_optional(info: kinds.Type) -> kinds.Type | None:
+    """Return the type in an `Optional` besides None; None when `info` is not optional."""
     inner = info.type if isinstance(info, kinds.Metadata) else info
     if not isinstance(inner, kinds.UnionType) or not any(isinstance(part, kinds.NoneType) for part in inner.types):
         return None
@@ -87,8 +87,8 @@ def optional_part(info: kinds.Type) -> kinds.Type | None:
     return kinds.Metadata(part, info.extra_json_schema) if isinstance(info, kinds.Metadata) else part
 
 
-def object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """A closed object: no other fields, and `required` sorted, left out when empty."""
+def make_object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Return the schema of a closed object: no other fields, and `required` sorted, left out when empty."""
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = sorted(required)
@@ -103,7 +103,7 @@ class SchemaBuilder:
         self._above: list[Any] = []
 
     def schema(self, info: kinds.Type, path: str, depth: int = 1) -> dict[str, Any]:
-        """The schema of `info`; `path` names the place in errors.
+        """Return the schema of `info`; `path` names the place in errors.
 
         Raises:
             UnsupportedTypeError: JSON cannot carry the type, it contains itself, or it nests deeper than 32.
@@ -168,7 +168,7 @@ class SchemaBuilder:
 
     def _record(self, info: Any, path: str, depth: int) -> dict[str, Any]:
         if info.cls in self._above:
-            raise UnsupportedTypeError(path, f"{_name(info.cls)} contains itself; break the cycle")
+            raise UnsupportedTypeError(path, f"{_type_name(info.cls)} contains itself; break the cycle")
         self._above.append(info.cls)
         try:
             if isinstance(info, kinds.NamedTupleType) or getattr(info, "array_like", False):
@@ -190,31 +190,31 @@ class SchemaBuilder:
             properties[info.tag_field] = {"const": info.tag}
         for each in info.fields:
             place = f"{path}.{each.encode_name}"
-            part = None if each.required else optional_part(each.type)
+            part = None if each.required else unwrap_optional(each.type)
             shown = self.schema(each.type if part is None else part, place, depth + 1)
-            properties[each.encode_name] = {**shown, **default_of(each.default)}
-        return object_schema(properties, [each.encode_name for each in info.fields if each.required])
+            properties[each.encode_name] = {**shown, **encode_default(each.default)}
+        return make_object_schema(properties, [each.encode_name for each in info.fields if each.required])
 
     def _custom(self, cls: Any, path: str) -> dict[str, Any]:
         if cls is object:
             return {}
         if not is_model(cls):
-            raise UnsupportedTypeError(path, f"{_name(cls)} has no JSON form; use a dataclass or a model")
+            raise UnsupportedTypeError(path, f"{_type_name(cls)} has no JSON form; use a dataclass or a model")
         own: dict[str, Any] = cls.model_json_schema()
         prefix = f"{cls.__name__}{len(self.definitions) or ''}."
-        schema: dict[str, Any] = _renamed_references(own, prefix)
+        schema: dict[str, Any] = _rename_references(own, prefix)
         self.definitions.update({prefix + name: each for name, each in schema.pop("$defs", {}).items()})
         return schema
 
 
-def default_of(default: Any) -> dict[str, Any]:
-    """The `default` entry of a property: nothing when there is none, it is None, or JSON cannot say it."""
+def encode_default(default: Any) -> dict[str, Any]:
+    """Return the `default` entry of a property: empty without a default, for None, and for one without a JSON form."""
     if default is None or default is msgspec.NODEFAULT or default is msgspec.UNSET:
         return {}
     try:
         return {"default": to_plain(default)}
     except UnserializableError:
-        # The default still applies; only the model is not told of it.
+        # The default still applies; only the model does not see it.
         return {}
 
 
@@ -237,20 +237,20 @@ def _enumeration(values: list[Any]) -> dict[str, Any]:
     return {"enum": plain}
 
 
-def _renamed_references(node: Any, prefix: str) -> Any:
-    """A model's own schema with its definitions renamed, so that they can live beside another model's."""
+def _rename_references(node: Any, prefix: str) -> Any:
+    """Rename the definitions of a model's schema, so that they do not clash with those of another model."""
     if isinstance(node, list):
-        return [_renamed_references(each, prefix) for each in node]
+        return [_rename_references(each, prefix) for each in node]
     if not isinstance(node, dict):
         return node
-    renamed = {key: _renamed_references(each, prefix) for key, each in node.items()}
+    renamed = {key: _rename_references(each, prefix) for key, each in node.items()}
     reference = node.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         renamed["$ref"] = f"#/$defs/{prefix}{reference.removeprefix('#/$defs/')}"
     return renamed
 
 
-def _name(annotation: Any) -> str:
+def _type_name(annotation: Any) -> str:
     return getattr(annotation, "__qualname__", None) or str(annotation)
 
 
@@ -258,7 +258,7 @@ _MASK = "the value"
 
 
 def describe_tool(tool: Tool, body: ToolBody) -> ToolDescriptor:
-    """A descriptor that checks arguments and results against the tool's own schemas; an empty schema checks nothing.
+    """Return a descriptor that validates arguments and results by the tool's schemas; an empty one validates nothing.
 
     Raises:
         UnsupportedTypeError: a schema is not valid, or refers to another document.
@@ -268,13 +268,13 @@ def describe_tool(tool: Tool, body: ToolBody) -> ToolDescriptor:
     return ToolDescriptor(
         tool=tool,
         body=body,
-        validate_args=None if check_args is None else _of_bytes(check_args),
-        validate_result=None if check_result is None else _of_plain(check_result),
+        validate_args=None if check_args is None else _check_bytes_with(check_args),
+        validate_result=None if check_result is None else _check_plain_with(check_result),
     )
 
 
 def schema_validator(schema: dict[str, Any], name: str = "schema") -> Callable[[Any], None]:
-    """A function that accepts decoded JSON that fits `schema` and raises ToolInvalidArgsError, naming the path, else.
+    """Return a function that raises ToolInvalidArgsError, with the path, for decoded JSON that does not fit `schema`.
 
     Raises:
         UnsupportedTypeError: the schema is not valid, or refers to another document.
@@ -291,25 +291,25 @@ def schema_validator(schema: dict[str, Any], name: str = "schema") -> Callable[[
         try:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            raise _named(error) from error
+            raise _to_invalid_args(error) from error
         except (ValueError, RecursionError) as error:
             raise ToolInvalidArgsError(f"not JSON: {type(error).__name__}") from error
 
     return check
 
 
-def _of_bytes(check: Callable[[Any], None]) -> Callable[[bytes], None]:
+def _check_bytes_with(check: Callable[[Any], None]) -> Callable[[bytes], None]:
     def check_bytes(args: bytes) -> None:
         try:
             value = msgspec.json.decode(args if args.strip() else b"{}")
         except (ValueError, RecursionError) as error:
-            raise invalid_args(error) from error
+            raise to_invalid_args(error) from error
         check(value)
 
     return check_bytes
 
 
-def _of_plain(check: Callable[[Any], None]) -> Callable[[Any], None]:
+def _check_plain_with(check: Callable[[Any], None]) -> Callable[[Any], None]:
     def check_plain(value: Any) -> None:
         try:
             plain = msgspec.to_builtins(value)
@@ -320,8 +320,8 @@ def _of_plain(check: Callable[[Any], None]) -> Callable[[Any], None]:
     return check_plain
 
 
-def _named(error: Any) -> ToolInvalidArgsError:
-    """The complaint with its path; a missing or unknown field belongs to the path."""
+def _to_invalid_args(error: Any) -> ToolInvalidArgsError:
+    """Convert a validation error into one with its path; a missing or unknown field belongs to the path."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     kind = error.kind
     field = getattr(kind, "property", None) or next(iter(getattr(kind, "unexpected", ())), None)

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import inspect as kinds
 
-from harborage.tools.arguments import REQUIRED, Argument, Finder, unknown_field_finder
+from harborage.tools.arguments import REQUIRED, Argument, Finder, make_unknown_field_finder
 from harborage.tools.errors import UnsupportedTypeError
 from harborage.tools.model import CallContext, ToolResult
-from harborage.tools.schema import SchemaBuilder, default_of, object_schema, optional_part, type_info
+from harborage.tools.schema import SchemaBuilder, encode_default, make_object_schema, read_type, unwrap_optional
 
 __all__ = [
     "Docstring",
@@ -44,7 +44,7 @@ class Docstring(msgspec.Struct, frozen=True):
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """What `text` says of the function and of its parameters; the sections on results and errors are left out."""
+    """Parse the description of a function and of its parameters; the sections on results and errors are left out."""
     lines = inspect.cleandoc(text or "").splitlines()
     start = next((at for at in range(len(lines)) if _opens_section(lines, at)), len(lines))
     parameters: dict[str, str] = {}
@@ -55,11 +55,11 @@ def parse_docstring(text: str | None) -> Docstring:
 
 
 def _opens_section(lines: list[str], at: int) -> bool:
-    return bool(_SPHINX_FIELD.match(lines[at])) or _heading(lines, at) in _PARAMETER_HEADINGS | _OTHER_HEADINGS
+    return bool(_SPHINX_FIELD.match(lines[at])) or _read_heading(lines, at) in _PARAMETER_HEADINGS | _OTHER_HEADINGS
 
 
-def _heading(lines: list[str], at: int) -> str:
-    """The section name that begins here, lower-cased, or nothing."""
+def _read_heading(lines: list[str], at: int) -> str:
+    """Return the name of the section that begins here, lower-cased, or an empty text."""
     if _is_underlined(lines, at):
         return lines[at].strip().lower()
     google = _GOOGLE_HEADING.match(lines[at])
@@ -71,7 +71,7 @@ def _is_underlined(lines: list[str], at: int) -> bool:
 
 
 def _read_section(lines: list[str], at: int, parameters: dict[str, str]) -> int:
-    """Read the section that begins at line `at` into `parameters`; the line where the next one may begin."""
+    """Read the section that begins at line `at` into `parameters`; return the line where the next one may begin."""
     sphinx = _SPHINX_FIELD.match(lines[at])
     end = at + 1
     while end < len(lines) and not _opens_section(lines, end):
@@ -80,15 +80,15 @@ def _read_section(lines: list[str], at: int, parameters: dict[str, str]) -> int:
     if sphinx:
         if sphinx.group(1) in ("param", "parameter", "arg", "argument", "key", "keyword") and sphinx.group(2):
             name = sphinx.group(2).split()[-1].lstrip("*")
-            parameters[name] = _one_line([sphinx.group(3), *_until_unindented(body)])
-    elif _heading(lines, at) in _PARAMETER_HEADINGS:
+            parameters[name] = _one_line([sphinx.group(3), *_take_indented(body)])
+    elif _read_heading(lines, at) in _PARAMETER_HEADINGS:
         is_numpy = _is_underlined(lines, at)
-        parameters.update(_numpy_entries(body[1:]) if is_numpy else _google_entries(body))
+        parameters.update(_read_numpy_entries(body[1:]) if is_numpy else _read_google_entries(body))
     return end
 
 
-def _google_entries(body: list[str]) -> dict[str, str]:
-    """`name (type): meaning`, all at one indent; what is indented deeper goes on with the meaning."""
+def _read_google_entries(body: list[str]) -> dict[str, str]:
+    """Read `name (type): meaning`, all at one indent; deeper lines continue the meaning."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     indent = next((_indent(line) for line in body if line.strip()), 0)
@@ -104,8 +104,8 @@ def _google_entries(body: list[str]) -> dict[str, str]:
     return {name: _one_line(text) for name, text in found.items()}
 
 
-def _numpy_entries(body: list[str]) -> dict[str, str]:
-    """`name : type` without indent, its meaning indented below; one entry may name several parameters."""
+def _read_numpy_entries(body: list[str]) -> dict[str, str]:
+    """Read `name : type` without indent, its meaning indented below; one entry may name several parameters."""
     found: dict[str, list[str]] = {}
     names: list[str] = []
     for line in body:
@@ -119,13 +119,13 @@ def _numpy_entries(body: list[str]) -> dict[str, str]:
     return {name: _one_line(text) for name, text in found.items()}
 
 
-def _until_unindented(lines: list[str]) -> list[str]:
-    kept: list[str] = []
+def _take_indented(lines: list[str]) -> list[str]:
+    block: list[str] = []
     for line in lines:
         if line.strip() and not _indent(line):
             break
-        kept.append(line)
-    return kept
+        block.append(line)
+    return block
 
 
 def _indent(line: str) -> int:
@@ -144,7 +144,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """A function as a tool.
 
     `context_name` is the parameter that takes the CallContext, or empty. `returns` is what the function declares to
-    return; Any when it says nothing, or returns a ToolResult itself.
+    return; Any when it declares nothing, or a ToolResult.
     """
 
     name: str
@@ -158,20 +158,20 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
-    """What the signature and the docstring of `fn` say; `name` overrides the function's own.
+    """Read the signature and the docstring of `fn`; `name` overrides the function's own.
 
     Raises:
-        UnsupportedTypeError: a type has no JSON Schema, or the function takes or gives what a tool cannot.
+        UnsupportedTypeError: a type has no JSON Schema, or the function takes or returns what a tool cannot.
     """
-    source = _source(fn)
+    source = _unwrap(fn)
     name = name or (source.__name__ if source.__name__ != "__call__" else type(fn).__name__)
     _refuse_generators(source, name)
     hints = _type_hints(source, name)
-    arguments, context_name = _arguments(fn, hints, name)
+    arguments, context_name = _read_arguments(fn, hints, name)
     docs = parse_docstring(source.__doc__)
     returns = hints.get("return", Any)
     returns = Any if returns is ToolResult else returns
-    args_schema, infos = _args_schema(arguments, docs.parameters, name)
+    args_schema, infos = _make_args_schema(arguments, docs.parameters, name)
     return Signature(
         name=name,
         description=docs.description,
@@ -179,13 +179,13 @@ def read_signature(fn: Callable[..., Any], name: str = "") -> Signature:
         context_name=context_name,
         returns=returns,
         args_schema=args_schema,
-        out_schema=_out_schema(returns, name),
-        find_unknown=_argument_finder(infos),
+        out_schema=_make_out_schema(returns, name),
+        find_unknown=_make_argument_finder(infos),
     )
 
 
-def _source(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose text this is: inside a partial or a wrapper, or the `__call__` of an object."""
+def _unwrap(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function itself: inside a partial or a wrapper, or the `__call__` of an object."""
     inner = inspect.unwrap(fn.func if isinstance(fn, partial) else fn)
     if inspect.isroutine(inner):
         return inner
@@ -206,13 +206,13 @@ def _type_hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
         raise UnsupportedTypeError(name, reason) from error
 
 
-def _arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) -> tuple[tuple[Argument, ...], str]:
-    """The arguments of `fn`, and the name of its context parameter or nothing."""
+def _read_arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) -> tuple[tuple[Argument, ...], str]:
+    """Return the arguments of `fn`, and the name of its context parameter or an empty text."""
     found: list[Argument] = []
     contexts: list[str] = []
-    # What a partial has bound may be a credential: it is not the model's to see or to change.
+    # An argument that a partial has bound may be a credential: the model must not see or change it.
     bound = fn.keywords if isinstance(fn, partial) else {}
-    for each in _parameters(fn, name):
+    for each in _list_parameters(fn, name):
         if each.name in bound:
             continue
         place = f"{name}.{each.name}"
@@ -222,24 +222,24 @@ def _arguments(fn: Callable[..., Any], hints: dict[str, Any], name: str) -> tupl
         if _is_context(annotation):
             contexts.append(each.name)
         else:
-            found.append(_argument(each, annotation, place))
+            found.append(_make_argument(each, annotation, place))
     if len(contexts) > 1:
         raise UnsupportedTypeError(name, f"takes the call context twice: {', '.join(contexts)}")
     return tuple(found), "".join(contexts)
 
 
-def _parameters(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+def _list_parameters(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(fn).parameters.values())
     except ValueError as error:
         raise UnsupportedTypeError(name, f"its signature cannot be read: {error}") from error
 
 
-def _argument(parameter: inspect.Parameter, annotation: Any, place: str) -> Argument:
-    """An optional parameter need not be given, whether or not it has a default: it is None then."""
+def _make_argument(parameter: inspect.Parameter, annotation: Any, place: str) -> Argument:
+    """Return the argument of a parameter; an optional one without a default is None when it is left out."""
     if parameter.default is not inspect.Parameter.empty:
         return Argument(parameter.name, annotation, parameter.default)
-    is_optional = optional_part(type_info(annotation, place)) is not None
+    is_optional = unwrap_optional(read_type(annotation, place)) is not None
     return Argument(parameter.name, annotation, None if is_optional else REQUIRED)
 
 
@@ -251,7 +251,7 @@ def _is_context(annotation: Any) -> bool:
     return annotation is CallContext
 
 
-def _args_schema(
+def _make_args_schema(
     arguments: tuple[Argument, ...], documented: dict[str, str], name: str
 ) -> tuple[dict[str, Any], dict[str, kinds.Type]]:
     builder = SchemaBuilder()
@@ -259,21 +259,21 @@ def _args_schema(
     infos: dict[str, kinds.Type] = {}
     for each in arguments:
         place = f"{name}.{each.name}"
-        info = infos[each.name] = type_info(each.type, place)
-        part = None if each.default is REQUIRED else optional_part(info)
+        info = infos[each.name] = read_type(each.type, place)
+        part = None if each.default is REQUIRED else unwrap_optional(info)
         schema = builder.schema(info if part is None else part, place)
-        description = _annotated_description(each.type) or documented.get(each.name, "")
+        description = _find_annotation_text(each.type) or documented.get(each.name, "")
         properties[each.name] = {
             **schema,
             **({"description": description} if description else {}),
-            **({} if each.default is REQUIRED else default_of(each.default)),
+            **({} if each.default is REQUIRED else encode_default(each.default)),
         }
     required = [each.name for each in arguments if each.default is REQUIRED]
-    return _with_definitions(object_schema(properties, required), builder), infos
+    return _add_definitions(make_object_schema(properties, required), builder), infos
 
 
-def _annotated_description(annotation: Any) -> str:
-    """What `Annotated[T, "text"]`, `Annotated[T, Doc("text")]` or a `description` inside says of a parameter."""
+def _find_annotation_text(annotation: Any) -> str:
+    """Return the text of `Annotated[T, "text"]`, `Annotated[T, Doc("text")]` or a `description` inside."""
     for each in get_args(annotation)[1:] if get_origin(annotation) is Annotated else ():
         text = each if isinstance(each, str) else getattr(each, "description", getattr(each, "documentation", None))
         if isinstance(text, str) and text:
@@ -281,19 +281,19 @@ def _annotated_description(annotation: Any) -> str:
     return ""
 
 
-def _out_schema(returns: Any, name: str) -> dict[str, Any]:
+def _make_out_schema(returns: Any, name: str) -> dict[str, Any]:
     builder = SchemaBuilder()
     place = f"{name} -> result"
-    return _with_definitions(builder.schema(type_info(returns, place), place), builder)
+    return _add_definitions(builder.schema(read_type(returns, place), place), builder)
 
 
-def _with_definitions(schema: dict[str, Any], builder: SchemaBuilder) -> dict[str, Any]:
+def _add_definitions(schema: dict[str, Any], builder: SchemaBuilder) -> dict[str, Any]:
     return {**schema, "$defs": builder.definitions} if builder.definitions else schema
 
 
-def _argument_finder(infos: dict[str, kinds.Type]) -> Finder | None:
-    """A finder over all arguments; None when no argument holds a record that drops unknown fields."""
-    inner = {name: finder for name, info in infos.items() if (finder := unknown_field_finder(info)) is not None}
+def _make_argument_finder(infos: dict[str, kinds.Type]) -> Finder | None:
+    """Return a finder over all arguments; None when no argument holds a record that drops unknown fields."""
+    inner = {name: finder for name, info in infos.items() if (finder := make_unknown_field_finder(info)) is not None}
     if not inner:
         return None
 

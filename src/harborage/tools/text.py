@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
-    "Window",
-    "character_start",
+    "TextRange",
+    "find_character_start",
     "is_text",
     "is_text_type",
-    "text_window",
-    "trimmed",
+    "read_window",
+    "trim_cut_character",
 ]
 
 _TEXT_TYPES = frozenset(
@@ -34,8 +34,8 @@ _UNKNOWN = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 _LONGEST_CHARACTER = 4
 
 
-class Window(msgspec.Struct, frozen=True):
-    """A range of some bytes: where it really begins, where it ends, and what is in it."""
+class TextRange(msgspec.Struct, frozen=True):
+    """A range of some bytes: its start, its end, and its content."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def is_text(data: bytes, mime: str) -> bool:
-    """Whether `data` is text in UTF-8: its type says text, or says nothing and no NUL speaks against it."""
+    """Whether `data` is text in UTF-8: its type is one of text, or unknown and the data has no NUL."""
     if not (is_text_type(mime) or (_bare(mime) in _UNKNOWN and b"\0" not in data)):
         return False
     try:
@@ -59,23 +59,23 @@ def is_text_type(mime: str) -> bool:
     return bare.startswith("text/") or bare in _TEXT_TYPES or bare.endswith(_TEXT_SUFFIXES)
 
 
-def text_window(data: bytes, offset: int, max_bytes: int) -> Window:
-    """At most `max_bytes` of UTF-8 from `offset` on, in whole characters: one that is begun or cut is moved out.
+def read_window(data: bytes, offset: int, max_bytes: int) -> TextRange:
+    """Return at most `max_bytes` of UTF-8 from `offset` on, in whole characters.
 
-    An offset inside a character goes back to its beginning, and a window too small for one character holds it all the
-    same, so that reading on from `end` always gets somewhere.
+    An offset inside a character goes back to its beginning. A range too small for one character holds that character
+    all the same, so that reading on from `end` always advances.
     """
-    start = character_start(data, min(offset, len(data)))
-    end = character_start(data, min(start + max_bytes, len(data)))
+    start = find_character_start(data, min(offset, len(data)))
+    end = find_character_start(data, min(start + max_bytes, len(data)))
     if end == start < len(data):
         end = start + 1
         while end < len(data) and data[end] & 0xC0 == 0x80:
             end += 1
-    return Window(start, end, data[start:end])
+    return TextRange(start, end, data[start:end])
 
 
-def character_start(data: bytes, at: int) -> int:
-    """The beginning of the UTF-8 character that `at` falls into; `at` itself at the end, or where there is none."""
+def find_character_start(data: bytes, at: int) -> int:
+    """Return the start of the UTF-8 character at `at`; `at` itself at the end, or in bytes that are no UTF-8."""
     if at >= len(data):
         return at
     for back in range(min(_LONGEST_CHARACTER, at + 1)):
@@ -84,9 +84,9 @@ def character_start(data: bytes, at: int) -> int:
     return at
 
 
-def trimmed(data: bytes) -> bytes:
-    """`data` without a character that its end cuts short."""
-    start = character_start(data, len(data) - 1) if data else 0
+def trim_cut_character(data: bytes) -> bytes:
+    """Return `data` without a character that its end cuts."""
+    start = find_character_start(data, len(data) - 1) if data else 0
     last = data[start:]
     try:
         last.decode()

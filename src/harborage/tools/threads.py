@@ -1,5 +1,8 @@
-"""The threads that synchronous tools run in: a tool that hangs in one keeps neither the process nor other tools from
-ending, as it would in the event loop's own pool, which is joined at exit."""
+"""The threads that synchronous tools run in.
+
+A tool that hangs in one of them does not keep the process from ending, as it would in the event loop's own pool, which
+is joined at exit.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from typing import Any, TypeVar
 
 from harborage.errors import HarborageError
 
-__all__ = ["MOST_THREADS", "ThreadsExhaustedError", "ToolThreads", "in_thread"]
+__all__ = ["MOST_THREADS", "ThreadsExhaustedError", "ToolThreads", "run_in_thread"]
 
 T = TypeVar("T")
 
@@ -30,34 +33,34 @@ _log = logging.getLogger(__name__)
 
 
 class ThreadsExhaustedError(HarborageError):
-    """Every thread for synchronous tools is held by a call that was given up and goes on. `names` are its tools."""
+    """Every thread for synchronous tools runs a call whose caller has given up. `names` are the tools."""
 
     def __init__(self, names: tuple[str, ...] = ()) -> None:
         self.names = names
         super().__init__(
-            f"all {len(names)} threads for synchronous tools are held by calls that were given up and still run: "
+            f"all {len(names)} threads for synchronous tools run calls whose callers have given up: "
             f"{', '.join(sorted(set(names)))}; give these tools timeouts of their own or make them async, and restart "
             "the process"
         )
 
 
 class _Job:
-    """One call: what runs, under which name, since when, and whether its caller has gone on without it."""
+    """One call: the work, its name, its start, and whether its caller has given up."""
 
-    __slots__ = ("future", "is_left", "name", "since", "work")
+    __slots__ = ("future", "is_abandoned", "name", "since", "work")
 
     def __init__(self, name: str, work: Callable[[], Any]) -> None:
         self.name = name
         self.work = work
         self.future: Future[Any] = Future()
         self.since = 0.0
-        self.is_left = False
+        self.is_abandoned = False
 
     def __call__(self) -> Any:
         return self.work()
 
     def run(self, on_end: Callable[[_Job], None]) -> None:
-        """Make the call, unless it was cancelled; `on_end` comes before anybody sees what it gave."""
+        """Make the call, unless it was cancelled; `on_end` is called before the caller sees the result."""
         if not self.future.set_running_or_notify_cancel():
             on_end(self)
             return
@@ -72,15 +75,15 @@ class _Job:
 
 
 class ToolThreads(Executor):
-    """At most `most` daemon threads. Calls beyond that wait for one, which is logged with the names of those that run.
+    """At most `most` daemon threads. Further calls wait for one, which is logged with the names of the running calls.
 
-    Nothing waits for these threads at exit: what hangs in one ends with the process.
+    The process does not wait for these threads at exit.
     """
 
     def __init__(self, most: int = MOST_THREADS, *, idle_s: float = IDLE_S) -> None:
         self._most = most
         self._idle_s = idle_s
-        self._forget()
+        self._reset()
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -92,14 +95,14 @@ class ToolThreads(Executor):
         """Run a call in a thread.
 
         Raises:
-            ThreadsExhaustedError: every thread is held by a call whose caller has given it up.
+            ThreadsExhaustedError: every thread runs a call whose caller has given up.
         """
         job = fn if isinstance(fn, _Job) else _Job(getattr(fn, "__name__", "call"), partial(fn, *args, **kwargs))
         if os.getpid() != self._pid:
-            self._forget()  # a forked process has none of the threads of its parent
+            self._reset()  # a forked process has none of the threads of its parent
         with self._changed:
             is_full = self._count >= self._most and self._idle <= len(self._queue)
-            if is_full and len(self._running) >= self._most and all(one.is_left for one in self._running):
+            if is_full and len(self._running) >= self._most and all(one.is_abandoned for one in self._running):
                 raise ThreadsExhaustedError(tuple(one.name for one in self._running))
             self._queue.append(job)
             if is_full:
@@ -113,13 +116,13 @@ class ToolThreads(Executor):
         return job.future
 
     def _warn(self, job: _Job) -> None:
-        """Say once that calls wait, and again when that happens anew."""
+        """Log once that calls wait, and again after a time in which none did."""
         if not self._is_warned:
             names = ", ".join(sorted({one.name for one in self._running}))
             text = "the call of %r waits: all %d threads for synchronous tools run others (%s); make these tools async"
             _log.warning(text, job.name, self._most, names)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
@@ -129,11 +132,11 @@ class ToolThreads(Executor):
         self._is_warned = False
 
     def _serve(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._take_job()) is not None:
             job.run(self._discard)
 
-    def _next(self) -> _Job | None:
-        """The next call; None when there was none for a while and this thread ends."""
+    def _take_job(self) -> _Job | None:
+        """Return the next call; None when there was none for a while and this thread ends."""
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: bool(self._queue), self._idle_s)
@@ -154,19 +157,19 @@ class ToolThreads(Executor):
 _THREADS = ToolThreads()
 
 
-async def in_thread(name: str, work: Callable[[], T], threads: ToolThreads = _THREADS) -> T:
-    """What `work` gives, run in a thread with the caller's context variables.
+async def run_in_thread(name: str, work: Callable[[], T], threads: ToolThreads = _THREADS) -> T:
+    """Run `work` in a thread with the caller's context variables, and return its result.
 
-    Python cannot stop a thread: after a cancellation the work runs on, and what it gives is dropped.
+    Python cannot stop a thread: after a cancellation the work runs on, and its result is dropped.
 
     Raises:
-        ThreadsExhaustedError: every thread is held by a call whose caller has given it up.
+        ThreadsExhaustedError: every thread runs a call whose caller has given up.
         Exception: what the work raised.
     """
     job = _Job(name, partial(contextvars.copy_context().run, work))
     try:
         result: T = await asyncio.get_running_loop().run_in_executor(threads, job)
     except asyncio.CancelledError:
-        job.is_left = True
+        job.is_abandoned = True
         raise
     return result

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from harborage import codec
-from harborage.artifacts import ArtifactScope, ArtifactStore, FileArtifactStore, MemoryArtifactStore, StorageError
+from harborage.artifacts import (
+    ArtifactScope,
+    ArtifactStorageError,
+    ArtifactStore,
+    FileArtifactStore,
+    MemoryArtifactStore,
+)
 from harborage.identity import Identity, Quadruple
 from harborage.planner import ArtifactManifestEntry, CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.agent.session_artifacts import SessionArtifacts, recorded_of, tracker_of
@@ -128,7 +134,7 @@ async def test_a_store_that_tracks_nothing_is_listed_at_each_step() -> None:
 
 async def test_a_listing_that_fails_leaves_the_list_out(caplog: pytest.LogCaptureFixture) -> None:
     """The step goes on without it, the log says why, the next step tries again; a database's refusal is passed on."""
-    faults: list[Exception | None] = [None, StorageError("/data", "no such disk"), None, DatabaseError("gone")]
+    faults: list[Exception | None] = [None, ArtifactStorageError("/data", "no such disk"), None, DatabaseError("gone")]
 
     class Flaky(MemoryArtifactStore):
         def changes(self, scope: ArtifactScope) -> int:

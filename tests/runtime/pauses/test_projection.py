@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harborage.artifacts import ArtifactScope, MemoryArtifactStore, StoreClosedError
+from harborage.artifacts import ArtifactScope, ArtifactStoreClosedError, MemoryArtifactStore
 from harborage.events import MemoryEventBus, PausePayloadArtifactRoutedPayload
 from harborage.identity import Quadruple
 from harborage.runtime.pauses import HEAVY_PAYLOAD_BYTES, Pause, PauseReason, PauseState, project_payload
@@ -95,7 +95,7 @@ async def test_a_store_that_refuses_is_heard() -> None:
     """A heavy payload is never shown inline by accident."""
     artifacts = MemoryArtifactStore()
     await artifacts.aclose()
-    with pytest.raises(StoreClosedError):
+    with pytest.raises(ArtifactStoreClosedError):
         await project_payload(a_pause(PAYLOAD), artifacts, SIZE)
 
 

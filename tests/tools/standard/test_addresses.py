@@ -7,7 +7,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.standard.addresses import refused_address, refused_host
+from harborage.tools.standard.addresses import explain_refused_address, explain_refused_host
 from tests.kit.tables import each_row
 
 PRIVATE = [
@@ -63,25 +63,25 @@ PUBLIC = ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:1.1.1.1", 
 @each_row("address", [*PRIVATE, *NEVER])
 def test_an_address_of_the_inside_is_refused(address: str) -> None:
     """However it is wrapped: mapped, compatible, 6to4, Teredo or NAT64."""
-    assert refused_address(address, allow_private=False)
+    assert explain_refused_address(address, allow_private=False)
 
 
 @each_row("address", PUBLIC)
 def test_a_public_address_is_asked(address: str) -> None:
     """In either family."""
-    assert refused_address(address, allow_private=False) == ""
+    assert explain_refused_address(address, allow_private=False) == ""
 
 
 @each_row("address", NEVER)
 def test_metadata_and_what_is_no_host_is_refused_even_on_an_intranet(address: str) -> None:
     """Where clouds keep credentials is nobody's intranet."""
-    assert refused_address(address, allow_private=True)
+    assert explain_refused_address(address, allow_private=True)
 
 
 @each_row("address", ["127.0.0.1", "10.0.0.1", "::1", "fc00::1", "::ffff:127.0.0.1", "1.1.1.1"])
 def test_an_intranet_is_asked_when_that_is_allowed(address: str) -> None:
     """Loopback and private networks, and the rest of the world all the same."""
-    assert refused_address(address, allow_private=True) == ""
+    assert explain_refused_address(address, allow_private=True) == ""
 
 
 @given(st.ip_addresses(v=4))
@@ -93,8 +93,8 @@ def test_wrapping_an_address_never_helps_it(address: ipaddress.IPv4Address) -> N
         ipaddress.IPv6Address(0x2002 << 112 | low << 80),
         ipaddress.IPv6Address(int(ipaddress.IPv6Address("64:ff9b::")) | low),
     ]
-    if refused_address(str(address), allow_private=False):
-        assert all(refused_address(str(one), allow_private=False) for one in wrapped)
+    if explain_refused_address(str(address), allow_private=False):
+        assert all(explain_refused_address(str(one), allow_private=False) for one in wrapped)
 
 
 @each_row(
@@ -128,17 +128,17 @@ def test_wrapping_an_address_never_helps_it(address: ipaddress.IPv4Address) -> N
 )
 def test_a_host_in_disguise_is_refused_before_it_is_looked_up(host: str) -> None:
     """Numbers in other notations, local names, and what is no name at all."""
-    assert refused_host(host, allow_private=False)
+    assert explain_refused_host(host, allow_private=False)
 
 
 @each_row("host", ["example.com", "example.com.", "a_b.example.com", "xn--bcher-kva.ch", "1.1.1.1", "::1"])
 def test_a_plain_name_or_address_is_looked_at_further(host: str) -> None:
     """What an address stands for is judged by the address itself."""
-    assert refused_host(host, allow_private=False) == ""
+    assert explain_refused_host(host, allow_private=False) == ""
 
 
 def test_local_names_are_asked_where_private_networks_are_allowed() -> None:
     """Disguised numbers are not, even there."""
-    assert refused_host("localhost", allow_private=True) == ""
-    assert refused_host("wiki.internal", allow_private=True) == ""
-    assert refused_host("2130706433", allow_private=True)
+    assert explain_refused_host("localhost", allow_private=True) == ""
+    assert explain_refused_host("wiki.internal", allow_private=True) == ""
+    assert explain_refused_host("2130706433", allow_private=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harborage.tools import SideEffect, ToolDescriptor
 from harborage.tools.standard import FileLimits, FileRefusedError, PathRefusedError, file_tools
 from harborage.tools.standard import root as root_module
-from harborage.tools.standard.root import may_hold_secrets, parts_of
+from harborage.tools.standard.root import may_hold_secrets, split_path
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +100,7 @@ class TestPaths:
         """Absolute paths, steps up, drives, backslashes, control characters and broken Unicode get nowhere."""
         if path == "\ud800":
             with pytest.raises(PathRefusedError, match="Unicode"):
-                parts_of(path)
+                split_path(path)
             return
         assert all(SECRET not in str(error) for error in await files.refused(path))
         assert (files.outside / "secret.txt").read_text() == SECRET
@@ -109,7 +109,7 @@ class TestPaths:
     def test_no_text_gives_a_step_up_or_an_absolute_path(self, path: str) -> None:
         """Whatever is accepted consists of plain names."""
         try:
-            parts = parts_of(path)
+            parts = split_path(path)
         except PathRefusedError:
             return
         assert all(part not in ("", ".", "..") and "/" not in part and "\0" not in part for part in parts)
@@ -118,7 +118,7 @@ class TestPaths:
     @each_row("path", ["", ".", "./", "a", "a/", "./a//."])
     def test_harmless_spellings_are_understood(self, path: str) -> None:
         """Dots, doubled and trailing slashes mean what they mean everywhere."""
-        assert parts_of(path) == (("a",) if "a" in path else ())
+        assert split_path(path) == (("a",) if "a" in path else ())
 
     def test_the_root_must_be_a_folder(self, tmp_path: Path) -> None:
         """A root that is not there is refused when the tools are made, not when they are called."""

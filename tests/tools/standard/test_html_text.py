@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.tools.standard.html_text import readable
+from harborage.tools.standard.html_text import parse_html
 from tests.kit.tables import each_row
 
 BASE = "https://example.com/docs/page.html"
@@ -13,7 +13,7 @@ BASE = "https://example.com/docs/page.html"
 
 def test_a_page_becomes_its_title_and_its_lines() -> None:
     """Blocks stand on lines of their own, lists have dashes, links say where they lead."""
-    page = readable(
+    page = parse_html(
         """<!DOCTYPE html><html><head><title>A &amp; B
         </title><style>p { color: red }</style><script>if (a < b) alert("<p>no</p>")</script></head>
         <body><h1>Head</h1><p>One   <b>bold</b> and&nbsp;two.<br>Next &lt;line&gt;</p><!-- <p>hidden</p> -->
@@ -49,13 +49,13 @@ def test_a_page_becomes_its_title_and_its_lines() -> None:
 )
 def test_odd_markup_is_read_as_well_as_can_be(source: str, expected: str) -> None:
     """Nothing raises; signs that begin no tag stay as they are."""
-    assert readable(source, BASE).text == expected
+    assert parse_html(source, BASE).text == expected
 
 
 @given(st.text(alphabet="<>/!-?ab \"'=&;#x\n", max_size=200))
 def test_any_text_can_be_read(source: str) -> None:
     """There is a text for everything."""
-    readable(source, BASE)
+    parse_html(source, BASE)
 
 
 @each_row(
@@ -79,9 +79,9 @@ def test_any_text_can_be_read(source: str) -> None:
 def test_a_hostile_page_takes_time_in_proportion(piece: str) -> None:
     """A page made to be slow is read in the time of its length: the standard parser needs minutes for some of these."""
     source = piece * (300_000 // len(piece))
-    readable(source, BASE)
+    parse_html(source, BASE)
 
 
 def test_the_first_title_is_the_pages() -> None:
     """Pictures have titles, too."""
-    assert readable("<title>Page</title><title>Other</title>x").title == "Page"
+    assert parse_html("<title>Page</title><title>Other</title>x").title == "Page"

@@ -14,16 +14,16 @@ from harborage.artifacts import (
     ArtifactRef,
     ArtifactScope,
     ArtifactStore,
+    ArtifactStoreClosedError,
     ChangeCounts,
-    StoreClosedError,
 )
 from harborage.artifacts.values import (
     candidate_ids,
-    describe,
-    plain_source,
+    hash_content,
+    make_ref,
     require_scope,
-    sha256_of,
     sort_key,
+    to_plain_source,
 )
 from harborage.state.postgres.database import PACKAGE, Database
 from harborage.state.sql_files import read_statements
@@ -61,10 +61,10 @@ class PostgresArtifacts(ArtifactStore):
         source: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
         self._check(scope, "artifacts.put")
-        owned, origin = bytes(data), plain_source(source)
-        ref = describe(
+        owned, origin = bytes(data), to_plain_source(source)
+        ref = make_ref(
             scope,
-            await sha256_of(owned),
+            await hash_content(owned),
             len(owned),
             mime_type=mime_type,
             filename=filename,
@@ -89,7 +89,7 @@ class PostgresArtifacts(ArtifactStore):
         if row is None:
             return None
         data: bytes = row["data"]
-        if await sha256_of(data) != row["sha256"]:
+        if await hash_content(data) != row["sha256"]:
             raise ArtifactCorruptError(self._place(id), "its content does not match its hash")
         return data
 
@@ -137,7 +137,7 @@ class PostgresArtifacts(ArtifactStore):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StoreClosedError()
+            raise ArtifactStoreClosedError()
 
     def _check(self, scope: ArtifactScope, what: str) -> None:
         self._check_open()

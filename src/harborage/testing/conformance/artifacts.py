@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore, StoreClosedError, TracksChanges
+from harborage.artifacts import ArtifactRef, ArtifactScope, ArtifactStore, ArtifactStoreClosedError, TracksChanges
 from harborage.codec import UnserializableError
 from harborage.identity import IdentityRequiredError
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, expect_raises, run_scenarios
@@ -289,8 +289,8 @@ async def a_closed_store_says_so(store: ArtifactStore) -> None:
     await store.aclose()
     for scope in (ME, INCOMPLETE[0]):
         for name, call in calls(store, scope):
-            await expect_raises(StoreClosedError, call, f"{name} after close")
-        await expect_raises(StoreClosedError, store.list(scope), "list after close")
+            await expect_raises(ArtifactStoreClosedError, call, f"{name} after close")
+        await expect_raises(ArtifactStoreClosedError, store.list(scope), "list after close")
 
 
 async def a_source_is_kept_as_json(store: ArtifactStore) -> None:

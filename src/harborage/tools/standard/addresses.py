@@ -1,7 +1,7 @@
-"""Which addresses a tool may be sent to: the rules of `http_get` against being turned on the network it runs in.
+"""The addresses that `http_get` may connect to: rules against its use to attack the network that it runs in.
 
-Pure: names are resolved elsewhere. What matters is the numeric address that a connection is made to, so every rule is
-about that, and about the texts that stand for one without looking like it.
+Pure: names are resolved elsewhere. Every rule is about the numeric address that a connection is made to, and about
+texts that mean such an address without looking like one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ipaddress
 import re
 from typing import Final, TypeAlias
 
-__all__ = ["is_literal", "refused_address", "refused_host"]
+__all__ = ["explain_refused_address", "explain_refused_host", "is_literal"]
 
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -27,14 +27,14 @@ _SITE_LOCAL: Final = ipaddress.IPv6Network("fec0::/10")
 
 def is_literal(host: str) -> bool:
     """Whether a host is an address already and needs no name server."""
-    return _literal(host) is not None
+    return _parse_address(host) is not None
 
 
-def refused_host(host: str, *, allow_private: bool) -> str:
-    """Why a URL's host is not asked, before anything is looked up; empty when it may be."""
+def explain_refused_host(host: str, *, allow_private: bool) -> str:
+    """Return why a URL's host is refused, before any lookup; empty when it is allowed."""
     if not host:
         return "it has no host"
-    if _literal(host) is not None:
+    if _parse_address(host) is not None:
         return ""
     if ":" in host or "%" in host or _NAME.fullmatch(host) is None:
         return "its host is not a plain name or address"
@@ -46,22 +46,22 @@ def refused_host(host: str, *, allow_private: bool) -> str:
     return ""
 
 
-def refused_address(address: str, *, allow_private: bool) -> str:
-    """Why a connection to this numeric address is not made; empty when it may be.
+def explain_refused_address(address: str, *, allow_private: bool) -> str:
+    """Return why a connection to this numeric address is refused; empty when it is allowed.
 
     `allow_private` lets loopback and private networks through. Link-local addresses, where clouds keep credentials,
     are refused all the same, and so is what is no single host.
     """
-    found = _literal(address)
+    found = _parse_address(address)
     if found is None:
         return "it is no IP address"
-    carried = _carried(found)
-    # A plain envelope is as good or bad as what is in it; tunnels also have ends of their own.
-    judged = carried if carried and not _is_tunnel(found) else (found, *carried)
-    return next((reason for each in judged if (reason := _refused(each, allow_private))), "")
+    embedded = _list_embedded(found)
+    # A mapped address is judged by the address inside; tunnels also by their own.
+    judged = embedded if embedded and not _is_tunnel(found) else (found, *embedded)
+    return next((reason for each in judged if (reason := _explain_refusal(each, allow_private))), "")
 
 
-def _refused(address: IP, allow_private: bool) -> str:
+def _explain_refusal(address: IP, allow_private: bool) -> str:
     if address.is_link_local or address in _METADATA:
         return "it is a link-local or metadata address"
     if address.is_multicast or address.is_unspecified or _is_broadcast(address):
@@ -77,19 +77,19 @@ def _is_tunnel(address: IP) -> bool:
     return isinstance(address, ipaddress.IPv6Address) and bool(address.sixtofour or address.teredo)
 
 
-def _carried(address: IP) -> list[IP]:
-    """The IPv4 addresses that an IPv6 address carries, by every scheme that routes to them."""
+def _list_embedded(address: IP) -> list[IP]:
+    """Return the IPv4 addresses inside an IPv6 address, by every scheme that routes to them."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
-    carried: list[IP | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    embedded: list[IP | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if any(address in network for network in _NAT64) or (address in _COMPATIBLE and int(address) > 1):
-        carried.append(low)
-    return [one for one in carried if one is not None]
+        embedded.append(low)
+    return [one for one in embedded if one is not None]
 
 
-def _literal(text: str) -> IP | None:
-    """The address that a text spells in the usual form; a zone such as `%eth0` is not part of one."""
+def _parse_address(text: str) -> IP | None:
+    """Parse an address in the usual form; a zone such as `%eth0` is not part of one."""
     try:
         return ipaddress.ip_address(text.strip("[]"))
     except ValueError:

@@ -38,14 +38,14 @@ _CONSTANTS: Final[dict[str, float]] = {"pi": math.pi, "e": math.e, "tau": math.t
 
 
 class Calculation(TypedDict):
-    """An expression and what it comes to."""
+    """An expression and its result."""
 
     expression: str
     result: int | float
 
 
 def calculator() -> ToolDescriptor:
-    """The tool that works out an arithmetic expression."""
+    """Make the tool that computes an arithmetic expression."""
 
     async def calculate_(expression: str) -> Calculation:
         """Work out an arithmetic expression, such as (2 + 3) * sqrt(16) / 7 ** 2.
@@ -61,7 +61,7 @@ def calculator() -> ToolDescriptor:
 
 
 def calculate(expression: str) -> Number:
-    """What `expression` comes to: exact for whole numbers, to 15 digits otherwise.
+    """Compute `expression`: exact for whole numbers, to 15 digits otherwise.
 
     Raises:
         ExpressionRefusedError: it is no arithmetic, has no finite result, or would be too large.
@@ -71,7 +71,7 @@ def calculate(expression: str) -> Number:
         raise ExpressionRefusedError(f"an expression has at most {_MAX_CHARS} characters; work it out in parts")
     try:
         tree = ast.parse(text, mode="eval")
-        return _rounded(_value(tree.body))
+        return _remove_noise(_evaluate(tree.body))
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ExpressionRefusedError(f"{text[:80]!r} is no arithmetic expression; write it like 2 * (3 + 4)") from error
     except ZeroDivisionError as error:
@@ -82,26 +82,26 @@ def calculate(expression: str) -> Number:
         raise ExpressionRefusedError(f"a function has no value there: {error}") from error
 
 
-def _value(node: ast.expr) -> Number:
+def _evaluate(node: ast.expr) -> Number:
     match node:
         case ast.Constant(value=bool() | complex()):
             raise ExpressionRefusedError("only whole numbers and decimals are numbers here")
         case ast.Constant(value=int() | float() as number):
-            return _bounded(number)
+            return _check_size(number)
         case ast.Name(id=name) if name in _CONSTANTS:
             return _CONSTANTS[name]
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand)
+            return _evaluate(operand)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand)
+            return -_evaluate(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left), _value(right))
+            return _power(_evaluate(left), _evaluate(right))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _bounded(_OPERATORS[type(op)](_value(left), _value(right)))
+            return _check_size(_OPERATORS[type(op)](_evaluate(left), _evaluate(right)))
         case ast.BinOp(op=ast.BitXor()):
             raise ExpressionRefusedError("^ is not a power here; write 2 ** 3")
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _called(name, args)
+            return _call(name, args)
         case ast.Call(func=ast.Name(id=name)) | ast.Name(id=name):
             known = ", ".join(sorted((*_FUNCTIONS, *_CONSTANTS)))
             raise ExpressionRefusedError(f"{name!r} is not known here; there are {known}")
@@ -111,17 +111,17 @@ def _value(node: ast.expr) -> Number:
             )
 
 
-def _called(name: str, args: list[ast.expr]) -> Number:
+def _call(name: str, args: list[ast.expr]) -> Number:
     if len(args) > _MAX_ARGUMENTS or any(isinstance(arg, ast.Starred) for arg in args):
         raise ExpressionRefusedError(f"{name} takes at most {_MAX_ARGUMENTS} numbers here")
     try:
-        return _bounded(_FUNCTIONS[name](*map(_value, args)))
+        return _check_size(_FUNCTIONS[name](*map(_evaluate, args)))
     except TypeError as error:
         raise ExpressionRefusedError(f"{name} takes other arguments: {error}") from error
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    """A power; its size is known before it is worked out."""
+    """Compute a power; its size is checked before."""
     if isinstance(base, int) and isinstance(exponent, int):
         if abs(base) > 1 and base.bit_length() * abs(exponent) > _MAX_BITS:
             raise OverflowError
@@ -130,7 +130,7 @@ def _power(base: Number, exponent: Number) -> Number:
     result = base**exponent
     if isinstance(result, complex):
         raise ExpressionRefusedError("a root of a negative number has no real result")
-    return _bounded(result)
+    return _check_size(result)
 
 
 def _factorial(number: Number) -> Number:
@@ -153,7 +153,7 @@ def _sum(*numbers: Number) -> Number:
     return sum(numbers)
 
 
-def _bounded(number: Number) -> Number:
+def _check_size(number: Number) -> Number:
     if isinstance(number, float):
         if not math.isfinite(number):
             raise OverflowError
@@ -162,8 +162,8 @@ def _bounded(number: Number) -> Number:
     return number
 
 
-def _rounded(number: Number) -> Number:
-    """The number without the noise of binary fractions: 0.1 + 0.2 is 0.3."""
+def _remove_noise(number: Number) -> Number:
+    """Remove the noise of binary fractions: 0.1 + 0.2 is 0.3."""
     return float(f"{number:.{_DIGITS}g}") if isinstance(number, float) else number
 
 
@@ -219,7 +219,7 @@ class LocalTime(TypedDict):
 
 
 def clock() -> ToolDescriptor:
-    """The tool that tells the time of the call's clock."""
+    """Make the tool that returns the time of the call's clock."""
 
     async def tell(call: CallContext, timezone: str = "UTC") -> LocalTime:
         """Tell the current date, time and day of the week.
@@ -227,7 +227,7 @@ def clock() -> ToolDescriptor:
         Args:
             timezone: an IANA name such as Europe/Vienna
         """
-        now = call.clock.now().astimezone(_zone(timezone))
+        now = call.clock.now().astimezone(_find_zone(timezone))
         offset = now.strftime("%z")
         return LocalTime(
             time=now.isoformat(timespec="seconds"),
@@ -239,7 +239,7 @@ def clock() -> ToolDescriptor:
     return tool(tell, name="clock", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
 
 
-def _zone(name: str) -> tzinfo:
+def _find_zone(name: str) -> tzinfo:
     if name.upper() == "UTC":
         return UTC
     # Costs a few milliseconds, and most clocks are asked for UTC.

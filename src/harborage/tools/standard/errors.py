@@ -1,11 +1,11 @@
-"""What the standard tools refuse. Each refusal comes before anything was changed and says what would be accepted.
+"""The refusals of the standard tools. Each comes before anything was changed and says what would be accepted.
 
 StandardToolError
 ├── PathRefusedError          a path that leads out of the root, through a link, or nowhere
-├── FileRefusedError          what is there cannot be read or written by these tools
-├── AddressRefusedError       a URL whose scheme, host or address is not to be asked
-├── FetchFailedError          a server answered no, not at all, or with what is no text
-└── ExpressionRefusedError    what is no arithmetic, or too much of it
+├── FileRefusedError          a file that these tools cannot read or write
+├── AddressRefusedError       a URL whose scheme, host or address is refused
+├── FetchFailedError          a server refused, did not answer, or did not send text
+└── ExpressionRefusedError    an expression that is no arithmetic, or too large
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FileRefusedError(StandardToolError):
 
 
 class AddressRefusedError(StandardToolError):
-    """A URL may not be asked. `url` is the URL without what could be a secret in it."""
+    """A URL is refused. `url` is the URL without what could be a secret in it."""
 
     def __init__(self, url: str = "", reason: str = "") -> None:
         self.url = url

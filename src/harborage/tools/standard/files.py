@@ -18,8 +18,8 @@ from harborage.tools.function import tool
 from harborage.tools.model import ToolDescriptor
 from harborage.tools.policy import ToolPolicy
 from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
-from harborage.tools.standard.root import Entry, Root, entries, may_hold_secrets
-from harborage.tools.text import text_window
+from harborage.tools.standard.root import Entry, Root, list_entries, may_hold_secrets
+from harborage.tools.text import read_window
 
 __all__ = ["FileLimits", "file_tools"]
 
@@ -46,7 +46,7 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedEntry(TypedDict):
-    """One thing in a folder; `kind` is file, folder, link or other."""
+    """One entry of a folder; `kind` is file, folder, link or other."""
 
     path: str
     kind: str
@@ -54,7 +54,7 @@ class ListedEntry(TypedDict):
 
 
 class Listing(TypedDict):
-    """What is below a folder; `truncated` when there is more than is listed."""
+    """The entries below a folder; `truncated` when there are more."""
 
     entries: list[ListedEntry]
     truncated: bool
@@ -72,7 +72,7 @@ class FilePiece(TypedDict):
 
 
 class Match(TypedDict):
-    """One line that holds what was searched for; `offset` is where in its file the line begins."""
+    """One line that holds the searched text; `offset` is where in its file the line begins."""
 
     path: str
     line: int
@@ -82,7 +82,7 @@ class Match(TypedDict):
 
 class Matches(TypedDict):
     """What a search found; `truncated` when it stopped at a limit. `skipped` files are no text, too large, or have a
-    name under which secrets are kept."""
+    name that usually means secrets."""
 
     matches: list[Match]
     searched: int
@@ -91,7 +91,7 @@ class Matches(TypedDict):
 
 
 class Written(TypedDict):
-    """What was written."""
+    """The file that was written."""
 
     path: str
     size_bytes: int
@@ -125,11 +125,11 @@ def _list_files(root: Root, limits: FileLimits) -> ToolDescriptor:
         """
         found: list[ListedEntry] = []
         for where, entry in _walk(root, path, depth=_MAX_DEPTH if recursive else 1):
-            if pattern and not _fits(where, pattern):
+            if pattern and not _is_match(where, pattern):
                 continue
             if len(found) == limits.entries:
                 return Listing(entries=found, truncated=True)
-            found.append(_listed(where, entry))
+            found.append(_to_listed(where, entry))
         return Listing(entries=found, truncated=False)
 
     return tool(list_files, side_effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
@@ -148,7 +148,7 @@ def _read_file(root: Root, limits: FileLimits) -> ToolDescriptor:
         with root.file(path) as (handle, size):
             if not 0 <= offset <= size:
                 raise FileRefusedError(path, f"offset {offset} is outside the file, which has {size} bytes")
-            return _piece(handle, path, size, offset, wanted)
+            return _read_piece(handle, path, size, offset, wanted)
 
     return tool(read_file, side_effects=SideEffect.READ, tags=_TAGS, policy=_ONCE, source="standard")
 
@@ -167,9 +167,9 @@ def _search_files(root: Root, limits: FileLimits) -> ToolDescriptor:
             raise FileRefusedError(path, "give a text of one line to look for")
         search = _Search(root, limits, text, ignore_case)
         for where, entry in _walk(root, path, depth=_MAX_DEPTH):
-            if entry.kind != "file" or (pattern and not _fits(where, pattern)):
+            if entry.kind != "file" or (pattern and not _is_match(where, pattern)):
                 continue
-            if not search.look_into(where, entry.size_bytes):
+            if not search.search_file(where, entry.size_bytes):
                 break
         return search.result()
 
@@ -205,10 +205,10 @@ def _write_file(root: Root, limits: FileLimits) -> ToolDescriptor:
 
 
 def _walk(root: Root, path: str, *, depth: int) -> Iterator[tuple[str, Entry]]:
-    """What is below a folder by path, names in order; folders of tools and of versions are named, not entered."""
+    """Yield the entries below a folder by path, names in order; folders such as `.git` are listed, not entered."""
     prefix = path.strip("/")
     with root.folder(path) as folder:
-        found = sorted(entries(folder), key=lambda entry: entry.name)
+        found = sorted(list_entries(folder), key=lambda entry: entry.name)
     for entry in found:
         where = f"{prefix}/{entry.name}" if prefix not in ("", ".") else entry.name
         yield where, entry
@@ -216,26 +216,26 @@ def _walk(root: Root, path: str, *, depth: int) -> Iterator[tuple[str, Entry]]:
             try:
                 yield from _walk(root, where, depth=depth - 1)
             except (PathRefusedError, FileRefusedError):
-                continue  # gone, replaced by a link, or not to be read; what is beside it still is
+                continue  # gone, replaced by a link, or unreadable; its siblings are still listed
 
 
-def _fits(path: str, pattern: str) -> bool:
+def _is_match(path: str, pattern: str) -> bool:
     name = path if "/" in pattern else path.rpartition("/")[2]
     return fnmatch.fnmatchcase(name, pattern)
 
 
-def _listed(path: str, entry: Entry) -> ListedEntry:
+def _to_listed(path: str, entry: Entry) -> ListedEntry:
     listed = ListedEntry(path=path, kind=entry.kind)
     if entry.kind == "file":
         listed["size_bytes"] = entry.size_bytes
     return listed
 
 
-def _piece(handle: int, path: str, size: int, offset: int, wanted: int) -> FilePiece:
-    """Whole characters from `offset` on; only what is shown is read, however long the file is."""
+def _read_piece(handle: int, path: str, size: int, offset: int, wanted: int) -> FilePiece:
+    """Read whole characters from `offset` on; only this piece is read, however long the file is."""
     start = max(0, offset - _MARGIN)
     data = os.pread(handle, offset - start + wanted + _MARGIN, start)
-    window = text_window(data, offset - start, wanted)
+    window = read_window(data, offset - start, wanted)
     try:
         content = window.data.decode()
     except UnicodeDecodeError as error:
@@ -250,7 +250,7 @@ def _piece(handle: int, path: str, size: int, offset: int, wanted: int) -> FileP
 
 
 class _Search:
-    """One search as far as it has come."""
+    """The progress of one search."""
 
     def __init__(self, root: Root, limits: FileLimits, text: str, ignore_case: bool) -> None:
         self._root = root
@@ -262,23 +262,23 @@ class _Search:
         self._skipped = 0
         self._is_cut = False
 
-    def look_into(self, path: str, size: int) -> bool:
+    def search_file(self, path: str, size: int) -> bool:
         """Search one file; False when a limit is reached."""
         if self._searched + self._skipped == self._limits.search_files:
             self._is_cut = True
             return False
-        content = self._content(path, size)
+        content = self._read_content(path, size)
         if content is None:
             self._skipped += 1
             return True
         self._searched += 1
-        return self._take(path, content)
+        return self._add_matches(path, content)
 
     def result(self) -> Matches:
-        """What was found."""
+        """Return the matches."""
         return Matches(matches=self._matches, searched=self._searched, skipped=self._skipped, truncated=self._is_cut)
 
-    def _content(self, path: str, size: int) -> str | None:
+    def _read_content(self, path: str, size: int) -> str | None:
         if size > self._limits.search_file_bytes or may_hold_secrets(path):
             return None
         try:
@@ -293,7 +293,7 @@ class _Search:
         except UnicodeDecodeError:
             return None
 
-    def _take(self, path: str, content: str) -> bool:
+    def _add_matches(self, path: str, content: str) -> bool:
         if self._text not in (content.casefold() if self._ignore_case else content):
             return True
         offset = 0

@@ -16,7 +16,7 @@ import msgspec
 
 __all__ = [
     "Page",
-    "readable",
+    "parse_html",
 ]
 
 _TAG: Final = re.compile(r"(/?)([a-zA-Z][a-zA-Z0-9-]*)")
@@ -27,7 +27,7 @@ _SKIPPED: Final = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
     for name in ("script", "style", "noscript", "template", "svg", "textarea", "iframe", "object")
 }
-# Those that stand apart from what is around them have a blank line before and after.
+# Blocks with a blank line before and after.
 _BLOCKS: Final = {
     **dict.fromkeys(
         ("address", "article", "aside", "body", "br", "dd", "div", "dl", "dt", "figcaption", "figure"), "\n"
@@ -49,43 +49,43 @@ class Page(msgspec.Struct, frozen=True):
     text: str
 
 
-def readable(source: str, base: str = "") -> Page:
-    """The text of an HTML page; the addresses of its links are completed with `base`."""
+def parse_html(source: str, base: str = "") -> Page:
+    """Convert an HTML page to text; the addresses of its links are completed with `base`."""
     reader = _Reader(base)
     at = 0
     while (start := source.find("<", at)) >= 0:
         reader.text(source[at:start])
-        at = _past_markup(source, start, reader)
+        at = _read_markup(source, start, reader)
     reader.text(source[at:])
     return reader.page()
 
 
-def _past_markup(source: str, start: int, reader: _Reader) -> int:
-    """Take in the tag, comment or declaration at `start`; returns where it ends."""
+def _read_markup(source: str, start: int, reader: _Reader) -> int:
+    """Read the tag, comment or declaration at `start`; return its end."""
     if source.startswith("<!--", start):
-        return _after(source, "-->", start + 4)
+        return _find_end(source, "-->", start + 4)
     if source.startswith(("<!", "<?"), start):
-        return _after(source, ">", start)
+        return _find_end(source, ">", start)
     tag = _TAG.match(source, start + 1)
     if tag is None:
         reader.text("<")
         return start + 1
-    end = _after(source, ">", tag.end())
+    end = _find_end(source, ">", tag.end())
     name = tag[2].lower()
     if not tag[1] and name in _SKIPPED:
         closing = _SKIPPED[name].search(source, end)
-        return len(source) if closing is None else _after(source, ">", closing.end())
+        return len(source) if closing is None else _find_end(source, ">", closing.end())
     reader.tag(name, is_end=bool(tag[1]), attributes=source[tag.end() : min(end, tag.end() + _MAX_ATTRIBUTE_CHARS)])
     return end
 
 
-def _after(source: str, mark: str, start: int) -> int:
+def _find_end(source: str, mark: str, start: int) -> int:
     found = source.find(mark, start)
     return len(source) if found < 0 else found + len(mark)
 
 
 class _Reader:
-    """The text of a page as far as it has been read."""
+    """Collects the text of a page."""
 
     def __init__(self, base: str) -> None:
         self._base = base
@@ -95,14 +95,14 @@ class _Reader:
         self._is_title = False
 
     def text(self, raw: str) -> None:
-        """Text between two tags; white space in it is one blank."""
+        """Add text between two tags; white space in it becomes one blank."""
         if not raw:
             return
         plain = _SPACE.sub(" ", html.unescape(raw))
         (self._title if self._is_title else self._pieces).append(plain)
 
     def tag(self, name: str, *, is_end: bool, attributes: str) -> None:
-        """A tag: what it means for the lines and links of the text."""
+        """Apply a tag to the lines and links of the text."""
         if name == "title":
             # Only the first title is the page's; pictures have titles, too.
             self._is_title = not is_end and not self._title
@@ -116,21 +116,21 @@ class _Reader:
                 self._pieces.append("- ")
 
     def page(self) -> Page:
-        """What was read."""
+        """Return the page."""
         self._link("")
         lines = (line.strip() for line in "".join(self._pieces).split("\n"))
         text = _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
         return Page(" ".join("".join(self._title).split()), text)
 
     def _link(self, attributes: str) -> None:
-        """Say where the link that ends here led, and remember where the one that begins leads."""
+        """Add the address of the link that ends here, and store that of the one that begins."""
         if self._href:
             self._pieces.append(f" ({self._href})")
         found = _HREF.search(attributes)
         href = html.unescape(found[1] or found[2] or found[3] or "").strip() if found else ""
-        self._href = self._address(href)
+        self._href = self._complete_address(href)
 
-    def _address(self, href: str) -> str:
+    def _complete_address(self, href: str) -> str:
         if not href or href.startswith("#"):
             return ""
         try:

@@ -23,9 +23,9 @@ from harborage.tools.standard.errors import FileRefusedError, PathRefusedError
 __all__ = [
     "Entry",
     "Root",
-    "entries",
+    "list_entries",
     "may_hold_secrets",
-    "parts_of",
+    "split_path",
 ]
 
 _MAX_PATH_CHARS = 1024
@@ -48,7 +48,7 @@ _REASONS = {
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing in a folder: its name as text, what it is, and its size when it is a file."""
+    """One entry of a folder: its name as text, its kind, and its size when it is a file."""
 
     name: str
     kind: str
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Root:
-    """The folder below which everything happens; links on the way to it are followed once, now.
+    """The folder that no path leaves; links on the way to it are followed once, now.
 
     Raises:
         PathRefusedError: it is no folder, or this system cannot open files by folder handles.
@@ -76,7 +76,7 @@ class Root:
         Raises:
             PathRefusedError: it is not there, or not below the root.
         """
-        with self._walked(parts_of(path), path, make=make) as handle:
+        with self._walk(split_path(path), path, make=make) as handle:
             yield handle
 
     @contextmanager
@@ -87,10 +87,10 @@ class Root:
             PathRefusedError: it is not there, or not below the root.
             FileRefusedError: it is no regular file.
         """
-        *above, name = _named(path)
-        with self._walked(tuple(above), path) as folder, _refusing(path):
+        *above, name = _split_file_path(path)
+        with self._walk(tuple(above), path) as folder, _convert_errors(path):
             _require_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
-            # What was put there since is looked at again: opened without waiting, it can do no harm yet.
+            # Checked again after opening, in case it was replaced since; opening does not block, so it does no harm.
             handle = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
             try:
                 found = os.fstat(handle)
@@ -100,15 +100,15 @@ class Root:
                 os.close(handle)
 
     def write(self, path: str, data: bytes, *, overwrite: bool) -> bool:
-        """Let the file at `path` hold `data`; True when there was none before. A reader sees the old or the new one.
+        """Write `data` to the file at `path`; True when there was none before. A reader sees the old or the new one.
 
         Raises:
             PathRefusedError: it is not below the root.
             FileRefusedError: it is there and `overwrite` is off, it is no regular file, or the system refuses.
         """
-        *above, name = _named(path)
-        with self._walked(tuple(above), path, make=True) as folder, _refusing(path):
-            mode = _mode_of(name, folder, path)
+        *above, name = _split_file_path(path)
+        with self._walk(tuple(above), path, make=True) as folder, _convert_errors(path):
+            mode = _read_mode(name, folder, path)
             if mode is not None and not overwrite:
                 raise FileRefusedError(path, _REASONS[errno.EEXIST])
             if mode is None and not overwrite:
@@ -118,12 +118,12 @@ class Root:
             return mode is None
 
     @contextmanager
-    def _walked(self, parts: tuple[str, ...], path: str, *, make: bool = False) -> Iterator[int]:
-        with _refusing(path):
+    def _walk(self, parts: tuple[str, ...], path: str, *, make: bool = False) -> Iterator[int]:
+        with _convert_errors(path):
             handle = os.open(self.path, os.O_RDONLY | _FOLDER)
             try:
                 for part in parts:
-                    handle = _stepped(handle, part, make=make)
+                    handle = _step_into(handle, part, make=make)
             except BaseException:
                 os.close(handle)
                 raise
@@ -133,16 +133,16 @@ class Root:
             os.close(handle)
 
 
-def entries(folder: int) -> Iterator[Entry]:
-    """What is in an open folder, as the system lists it; links are told, never followed."""
+def list_entries(folder: int) -> Iterator[Entry]:
+    """Yield the entries of an open folder, as the system lists them; links are listed, never followed."""
     with os.scandir(folder) as found:
         for one in found:
             with suppress(FileNotFoundError):  # gone since it was listed
-                yield _entry(one)
+                yield _make_entry(one)
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Whether a file's name is one under which keys and passwords are usually kept, such as `.env` or `id_rsa`.
+    """Whether a file's name is one that usually holds keys and passwords, such as `.env` or `id_rsa`.
 
     Examples and templates, which are meant to be read, are not counted.
     """
@@ -189,8 +189,8 @@ _SECRET_NAMES = (
 )
 
 
-def parts_of(path: str) -> tuple[str, ...]:
-    """The names that a relative path goes through; empty for the root itself.
+def split_path(path: str) -> tuple[str, ...]:
+    """Split a relative path into its names; empty for the root itself.
 
     Raises:
         PathRefusedError: it is absolute, goes up, or holds what no file name may.
@@ -211,28 +211,28 @@ def parts_of(path: str) -> tuple[str, ...]:
     return parts
 
 
-def _named(path: str) -> tuple[str, ...]:
-    parts = parts_of(path)
+def _split_file_path(path: str) -> tuple[str, ...]:
+    parts = split_path(path)
     if not parts or path.endswith("/"):
         raise FileRefusedError(path, "it names a folder, not a file")
     return parts
 
 
-def _stepped(handle: int, part: str, *, make: bool) -> int:
-    """The handle one folder further down; the one it came from is closed, unless the step fails."""
+def _step_into(handle: int, part: str, *, make: bool) -> int:
+    """Return the handle of the folder below; the given handle is closed, unless this fails."""
     try:
         below = os.open(part, os.O_RDONLY | _FOLDER, dir_fd=handle)
     except FileNotFoundError:
         if not make:
             raise
-        with suppress(FileExistsError):  # somebody else made it just now
+        with suppress(FileExistsError):  # another process made it just now
             os.mkdir(part, dir_fd=handle)
         below = os.open(part, os.O_RDONLY | _FOLDER, dir_fd=handle)
     os.close(handle)
     return below
 
 
-def _entry(found: os.DirEntry[str]) -> Entry:
+def _make_entry(found: os.DirEntry[str]) -> Entry:
     # A name that is no UTF-8 can be shown, though not asked for.
     name = os.fsencode(found.name).decode("utf-8", "replace")
     if found.is_symlink():
@@ -253,8 +253,8 @@ def _require_regular(found: os.stat_result, path: str) -> None:
         raise FileRefusedError(path, "it is a device, a pipe or a socket, not a file")
 
 
-def _mode_of(name: str, folder: int, path: str) -> int | None:
-    """The permissions of the file that is there, or None when there is none."""
+def _read_mode(name: str, folder: int, path: str) -> int | None:
+    """Return the permissions of the file that is there, or None when there is none."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -264,16 +264,16 @@ def _mode_of(name: str, folder: int, path: str) -> int | None:
 
 
 def _create(name: str, folder: int, data: bytes) -> None:
-    """A new file under its own name; whoever made one there in between keeps theirs."""
+    """Create a new file under its own name; a file that another process made meanwhile stays."""
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
-    _fill(handle, data, lambda: os.unlink(name, dir_fd=folder))
+    _write_all(handle, data, lambda: os.unlink(name, dir_fd=folder))
 
 
 def _replace(name: str, folder: int, data: bytes, mode: int | None) -> None:
-    """A file that takes the place of the one that is there, in one step and with its permissions."""
+    """Replace the file that is there in one step, with its permissions."""
     temp = f".{secrets.token_hex(8)}.tmp"
     handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
-    _fill(handle, data, lambda: os.unlink(temp, dir_fd=folder), mode)
+    _write_all(handle, data, lambda: os.unlink(temp, dir_fd=folder), mode)
     try:
         os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
@@ -281,7 +281,7 @@ def _replace(name: str, folder: int, data: bytes, mode: int | None) -> None:
         raise
 
 
-def _fill(handle: int, data: bytes, discard: Callable[[], None], mode: int | None = None) -> None:
+def _write_all(handle: int, data: bytes, discard: Callable[[], None], mode: int | None = None) -> None:
     try:
         with open(handle, "wb") as file:
             if mode is not None:
@@ -295,8 +295,8 @@ def _fill(handle: int, data: bytes, discard: Callable[[], None], mode: int | Non
 
 
 @contextmanager
-def _refusing(path: str) -> Iterator[None]:
-    """Turn what the system says into a refusal that names the path as it was given."""
+def _convert_errors(path: str) -> Iterator[None]:
+    """Turn an error of the system into a refusal that names the path as it was given."""
     try:
         yield
     except OSError as error:

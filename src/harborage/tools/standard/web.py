@@ -21,10 +21,10 @@ from harborage.tools.enums import ErrorClass, SideEffect
 from harborage.tools.function import tool
 from harborage.tools.model import ToolDescriptor
 from harborage.tools.policy import ToolPolicy
-from harborage.tools.standard.addresses import is_literal, refused_address, refused_host
+from harborage.tools.standard.addresses import explain_refused_address, explain_refused_host, is_literal
 from harborage.tools.standard.errors import AddressRefusedError, FetchFailedError
-from harborage.tools.standard.html_text import readable
-from harborage.tools.text import is_text_type, trimmed
+from harborage.tools.standard.html_text import parse_html
+from harborage.tools.text import is_text_type, trim_cut_character
 
 if TYPE_CHECKING:
     import httpx2
@@ -56,7 +56,7 @@ class WebLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebPage(TypedDict):
-    """What was read; `url` is where it was found in the end."""
+    """The page that was read; `url` is its address after redirects."""
 
     url: str
     status: int
@@ -73,11 +73,11 @@ def http_get(
     resolve: Resolve | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> ToolDescriptor:
-    """The tool that reads a URL. `allow_private` lets it reach this machine and private networks.
+    """Make the tool that reads a URL. `allow_private` lets it reach this machine and private networks.
 
-    `resolve` and `transport` stand in for the system's name lookup and for the network.
+    `resolve` and `transport` replace the system's name lookup and the network.
     """
-    fetcher = _Fetcher(limits, allow_private, _looked_up if resolve is None else resolve, transport)
+    fetcher = _Fetcher(limits, allow_private, _look_up if resolve is None else resolve, transport)
 
     async def get(url: str, raw: bool = False) -> WebPage:
         """Read a web page or a text document by its address. HTML comes as readable text with the addresses of links.
@@ -100,7 +100,7 @@ def http_get(
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """One answer as far as it is needed: a redirect's address, or a body cut at the limit."""
+    """One answer: a redirect's address, or a body cut at the limit."""
 
     status: int
     content_type: str = ""
@@ -125,14 +125,14 @@ class _Fetcher:
         self._transport = transport
 
     async def fetch(self, url: str, *, raw: bool) -> WebPage:
-        """The page at `url`, or at the end of its redirects."""
+        """Return the page at `url`, or at the end of its redirects."""
         async with self._client() as client:
             for _ in range(self._limits.max_redirects + 1):
-                answer = await self._ask(client, url)
+                answer = await self._request(client, url)
                 if not answer.location:
-                    return await _page(url, answer, raw=raw)
+                    return await _make_page(url, answer, raw=raw)
                 url = urljoin(url, answer.location)
-        raise FetchFailedError(f"{_shown(url)}: more than {self._limits.max_redirects} redirects")
+        raise FetchFailedError(f"{_clean_url(url)}: more than {self._limits.max_redirects} redirects")
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
@@ -148,11 +148,11 @@ class _Fetcher:
         ) as client:
             yield client
 
-    async def _ask(self, client: httpx2.AsyncClient, url: str) -> _Answer:
+    async def _request(self, client: httpx2.AsyncClient, url: str) -> _Answer:
         import httpx2
 
-        asked = _parsed(url)
-        address = await self._address(asked, url)
+        asked = _parse_url(url)
+        address = await self._choose_address(asked, url)
         request = client.build_request(
             "GET",
             asked.copy_with(host=address, fragment=None),
@@ -163,55 +163,55 @@ class _Fetcher:
         try:
             response = await client.send(request, stream=True)
             try:
-                return await self._answer(response, url)
+                return await self._read_answer(response, url)
             finally:
                 await response.aclose()
         except httpx2.TimeoutException as error:
-            raise FetchFailedError(f"{_shown(url)}: no answer in time", error_class=ErrorClass.TIMEOUT) from error
+            raise FetchFailedError(f"{_clean_url(url)}: no answer in time", error_class=ErrorClass.TIMEOUT) from error
         except httpx2.HTTPError as error:
-            said = str(error) or type(error).__name__
-            raise FetchFailedError(f"{_shown(url)}: {said}", error_class=ErrorClass.TRANSIENT) from error
+            reason = str(error) or type(error).__name__
+            raise FetchFailedError(f"{_clean_url(url)}: {reason}", error_class=ErrorClass.TRANSIENT) from error
 
-    async def _address(self, asked: httpx2.URL, url: str) -> str:
-        """The address to connect to: the first of the host's, if none of them is refused."""
+    async def _choose_address(self, asked: httpx2.URL, url: str) -> str:
+        """Return the address to connect to: the first one of the host, if none of them is refused."""
         host = asked.raw_host.decode("ascii").strip("[]")
-        reason = refused_host(host, allow_private=self._allow_private)
+        reason = explain_refused_host(host, allow_private=self._allow_private)
         if reason:
-            raise AddressRefusedError(_shown(url), reason)
-        addresses = [host] if is_literal(host) else await self._named(host, asked, url)
+            raise AddressRefusedError(_clean_url(url), reason)
+        addresses = [host] if is_literal(host) else await self._look_up_all(host, asked, url)
         for address in addresses:
-            reason = refused_address(address, allow_private=self._allow_private)
+            reason = explain_refused_address(address, allow_private=self._allow_private)
             if reason:
-                raise AddressRefusedError(_shown(url), reason)
+                raise AddressRefusedError(_clean_url(url), reason)
         return addresses[0]
 
-    async def _named(self, host: str, asked: httpx2.URL, url: str) -> list[str]:
-        """All addresses that the name server knows for a host."""
+    async def _look_up_all(self, host: str, asked: httpx2.URL, url: str) -> list[str]:
+        """Return all addresses of a host."""
         try:
             addresses = await self._resolve(host, asked.port or (443 if asked.scheme == "https" else 80))
         except OSError as error:
-            unknown = f"{_shown(url)}: the name {host} is not known"
+            unknown = f"{_clean_url(url)}: the name {host} is not known"
             raise FetchFailedError(unknown, error_class=ErrorClass.TRANSIENT) from error
         if not addresses:
-            raise FetchFailedError(f"{_shown(url)}: the name {host} has no address")
+            raise FetchFailedError(f"{_clean_url(url)}: the name {host} has no address")
         return addresses
 
-    async def _answer(self, response: httpx2.Response, url: str) -> _Answer:
+    async def _read_answer(self, response: httpx2.Response, url: str) -> _Answer:
         status, kind = response.status_code, response.headers.get("content-type", "")
         location = response.headers.get("location", "")
         if status in _REDIRECTS and location:
             return _Answer(status, location=location)
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise FetchFailedError(f"{_shown(url)}: the answer is packed, though it was asked for as it is")
+            raise FetchFailedError(f"{_clean_url(url)}: the answer is packed, though it was asked for as it is")
         if status < 300 and kind and not is_text_type(kind):
-            raise FetchFailedError(f"{_shown(url)}: {kind[:64]} is no text, so it is not read", status=status)
-        body, is_cut = await self._body(response)
+            raise FetchFailedError(f"{_clean_url(url)}: {kind[:64]} is no text, so it is not read", status=status)
+        body, is_cut = await self._read_body(response)
         if status >= 300:
-            raise _refusal(url, status, response.headers, body)
+            raise _make_refusal(url, status, response.headers, body)
         return _Answer(status, kind, body=body, is_cut=is_cut)
 
-    async def _body(self, response: httpx2.Response) -> tuple[bytes, bool]:
-        """The body up to the limit, and whether there is more."""
+    async def _read_body(self, response: httpx2.Response) -> tuple[bytes, bool]:
+        """Return the body up to the limit, and whether there is more."""
         body = bytearray()
         async for piece in response.aiter_raw():
             body += piece
@@ -220,46 +220,46 @@ class _Fetcher:
         return bytes(body), False
 
 
-async def _looked_up(host: str, port: int) -> list[str]:
+async def _look_up(host: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def _parsed(url: str) -> httpx2.URL:
+def _parse_url(url: str) -> httpx2.URL:
     import httpx2
 
     if len(url) > _MAX_URL_CHARS:
-        raise AddressRefusedError(_shown(url), f"an address has at most {_MAX_URL_CHARS} characters")
+        raise AddressRefusedError(_clean_url(url), f"an address has at most {_MAX_URL_CHARS} characters")
     if "\\" in url or any(character <= " " for character in url):
-        raise AddressRefusedError(_shown(url), "an address has no backslashes, blanks or control characters")
+        raise AddressRefusedError(_clean_url(url), "an address has no backslashes, blanks or control characters")
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefusedError(_shown(url), "it is not a valid address") from error
+        raise AddressRefusedError(_clean_url(url), "it is not a valid address") from error
     if parsed.scheme not in ("http", "https"):
-        raise AddressRefusedError(_shown(url), "only http:// and https:// are read")
+        raise AddressRefusedError(_clean_url(url), "only http:// and https:// are read")
     if parsed.port is not None and not 0 < parsed.port < _MAX_PORT:
-        raise AddressRefusedError(_shown(url), "its port is none")
+        raise AddressRefusedError(_clean_url(url), "its port is none")
     if parsed.userinfo:
-        raise AddressRefusedError(_shown(url), "it carries a user name or password; leave them out")
+        raise AddressRefusedError(_clean_url(url), "it has a user name or password; leave them out")
     return parsed
 
 
-async def _page(url: str, answer: _Answer, *, raw: bool) -> WebPage:
-    text = _decoded(answer)
+async def _make_page(url: str, answer: _Answer, *, raw: bool) -> WebPage:
+    text = _decode_body(answer)
     page = WebPage(
         url=url, status=answer.status, content_type=answer.content_type, content=text, truncated=answer.is_cut
     )
     if "html" in answer.content_type.lower() and not raw:
-        found = await asyncio.to_thread(readable, text, url)
+        found = await asyncio.to_thread(parse_html, text, url)
         page["content"] = found.text
         if found.title:
             page["title"] = found.title
     return page
 
 
-def _decoded(answer: _Answer) -> str:
-    """The body as text, in the character set that the server names, else UTF-8; what fits neither is marked."""
+def _decode_body(answer: _Answer) -> str:
+    """Decode the body in the character set that the server names, else UTF-8; invalid bytes are marked."""
     named = answer.content_type.lower().partition("charset=")[2].split(";")[0].strip(" \"'")
     try:
         name = codecs.lookup(named).name if named else "utf-8"
@@ -267,13 +267,13 @@ def _decoded(answer: _Answer) -> str:
         name = "utf-8"
     if not name.startswith(_CHARSETS):
         name = "utf-8"
-    body = trimmed(answer.body) if answer.is_cut and name == "utf-8" else answer.body
+    body = trim_cut_character(answer.body) if answer.is_cut and name == "utf-8" else answer.body
     return body.decode(name, "replace").removeprefix("\ufeff")
 
 
-def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> FetchFailedError:
-    """A status that is no success, with the beginning of what the server said about it."""
-    said = (
+def _make_refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> FetchFailedError:
+    """Return the error for a status that is no success, with the beginning of the server's text."""
+    text = (
         " ".join(body.decode("utf-8", "replace").split())[:_SHOWN_CHARS]
         if is_text_type(headers.get("content-type", "text/plain"))
         else ""
@@ -284,12 +284,12 @@ def _refusal(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
     elif status == 429:
         kind = ErrorClass.TRANSIENT
     return FetchFailedError(
-        f"{_shown(url)}: status {status}" + (f": {said}" if said else ""), status=status, error_class=kind
+        f"{_clean_url(url)}: status {status}" + (f": {text}" if text else ""), status=status, error_class=kind
     )
 
 
-def _shown(url: str) -> str:
-    """The URL for a message: without a query, which may hold a key, and without a user or password."""
+def _clean_url(url: str) -> str:
+    """Return the URL for a message: without a query, which may hold a key, and without a user or password."""
     bare = url.partition("#")[0].partition("?")[0]
     scheme, mark, rest = bare.partition("://")
     authority, slash, path = rest.partition("/")
