@@ -138,7 +138,7 @@ async def calls_of_a_hard_cancel(fan: int) -> tuple[int, int]:
     """How many runs a tree has over a storage, and how many calls of it a hard cancel of them takes."""
     counts: Counter[str] = Counter()
     async with await open_storage("memory:") as storage:
-        for name in ("state", "store", "events"):
+        for name in ("state", "store"):
             setattr(storage, name, Counted(getattr(storage, name), counts))
         async with Runtime(planner=Tree(fan), tools=[hang], storage=storage) as rt:
             run = await rt.start("0", who=ME)
