@@ -103,6 +103,7 @@ PUT_TOGETHER = frozenset(
         ("harborage.state.memory_storage", "harborage.store.memory"),
         # A loop that is embedded without a storage keeps its pauses in memory.
         ("harborage.runtime.pauses.coordinator", "harborage.store.memory"),
+        ("harborage.runtime.assembly", "harborage.store.memory"),
         *(
             ("harborage.state.sqlite.records", f"harborage.store.sqlite.{part}")
             for part in ("connection", "database", "stations")

@@ -10,6 +10,7 @@ from harborage.store import Change, Commit, Guard, Lease, NewRun, RunQuery
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.store import RunRow, Store
+    from harborage.store.memory import MemoryStore
 
 
 async def row_of(store: Store, run_id: str) -> RunRow:
@@ -45,6 +46,11 @@ async def keep(
     if change is not None:
         guard = Guard(lease=Lease(who.run_id, worker, 1), position=len(first))
         await store.commit(Commit(guard=guard, entries=last, change=change))
+
+
+def rewrite(store: MemoryStore, run_id: str, entries: Sequence[bytes]) -> None:
+    """Lay other entries in the place of those of a run, as other code would have written them or damage leaves them."""
+    store._tables.runs[run_id].entries[:] = entries
 
 
 PARKED = Change(release=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from harborage.clock import Timers
 from harborage.events import BusConfig, ControlLifecyclePayload, MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import Finish
 from harborage.runtime.host import Run, Runtime
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Pause
+from harborage.state.storage import Storage, open_storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 from harborage.testing.planners import ScriptedPlanner
@@ -81,7 +84,18 @@ class RuntimeBench:
 
 
 @pytest.fixture
-async def runtimes() -> AsyncIterator[Callable[..., Awaitable[RuntimeBench]]]:
+async def storages() -> AsyncIterator[Callable[[Timers], Awaitable[Storage]]]:
+    """Opens storages in memory that outlive their runtimes; each is closed after those."""
+    async with AsyncExitStack() as opened:
+
+        async def open_one(clock: Timers) -> Storage:
+            return await opened.enter_async_context(await open_storage("memory:", clock=clock))
+
+        yield open_one
+
+
+@pytest.fixture
+async def runtimes(storages: object) -> AsyncIterator[Callable[..., Awaitable[RuntimeBench]]]:
     """Opens runtimes; each is closed afterwards, and none may leave a task behind."""
     opened: list[RuntimeBench] = []
 

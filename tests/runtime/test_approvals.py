@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from harborage.clock import SYSTEM_CLOCK
 from harborage.events import MemoryEventBus, PatternRedactor
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, JoinKind, JoinSpec, RunContext
 from harborage.runtime.approval import AlwaysApprove, AlwaysDeny, ApprovalRequest, BySideEffect, Tagged
 from harborage.runtime.approvals import GatedToolUnknownError, approval_gates
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import MemoryJournal
 from harborage.runtime.pauses import Coordinator, PauseFilter, PauseState
+from harborage.state.storage import Storage
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import ScriptedPlanner
 from harborage.tools import Loading, SideEffect, ToolCatalog, tool
@@ -208,8 +209,8 @@ async def test_branches_are_approved_one_by_one(runtimes: Runtimes) -> None:
     await settle()
     await run.approve(first.token)
     ((observed),) = (await bench.end(run)).payload
-    assert [one.value for one in observed.branches] == ["wrote a", "read b", None]
-    assert "not c" in observed.branches[2].error
+    assert [one.get("value") for one in observed["branches"]] == ["wrote a", "read b", None]
+    assert "not c" in observed["branches"][2]["error"]
 
 
 async def test_the_question_of_a_branch_that_lost_is_withdrawn_with_its_run(runtimes: Runtimes) -> None:
@@ -312,7 +313,9 @@ async def test_a_tool_that_is_replaced_by_one_that_needs_approval_is_not_called(
     assert (await asking.end(run)).payload == ["wrote b"]
 
 
-async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(
+    storages: Callable[..., Awaitable[Storage]],
+) -> None:
     """Another process, with other tools at its start or another policy, carries the run on along the same path; what
     it cannot ask about, it does not call."""
     cases = (
@@ -320,16 +323,17 @@ async def test_what_a_run_has_recorded_decides_which_calls_are_asked_about(caplo
         ({"tools": [read]}, {"tools": [read, write], "approvals": None}, "no policy for it"),
     )
     for before, after, expected in cases:
-        journal, script = MemoryJournal(), [READ, WRITE, READ, everything]
+        script = [READ, WRITE, READ, everything]
+        storage = await storages(SYSTEM_CLOCK)
         async with Runtime(
-            planner=ScriptedPlanner(script), journal=journal, approvals=BySideEffect([SideEffect.WRITE]), **before
+            planner=ScriptedPlanner(script), storage=storage, approvals=BySideEffect([SideEffect.WRITE]), **before
         ) as first:
             first.catalog.register(write)
             run = await first.start("g", who=ME)
             await settle()
             (pause,) = await run.waiting()
             assert pause.payload["tool"] == "write"
-        async with Runtime(planner=ScriptedPlanner(script[2:]), journal=journal, **after) as second:
+        async with Runtime(planner=ScriptedPlanner(script[2:]), storage=storage, **after) as second:
             carried = await second.run(run.id, who=ME)
             await settle()
             for open_pause in await carried.waiting():

@@ -1,4 +1,4 @@
-"""A run that outlives its runtime: a second one over the same journal goes on where the record stands."""
+"""A run that outlives its runtime: a second one over the same storage goes on where the record stands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harborage import CallTool, Finish, FinishReason, Identity, RunContext, Runtime, SideEffect, tool
-from harborage.runtime.journal import MemoryJournal
+from harborage.state.storage import open_storage
 
 pytestmark = pytest.mark.anyio
 
@@ -22,8 +22,8 @@ class InOrder:
         return [CallTool("first"), CallTool("second"), Finish(FinishReason.GOAL, seen)][len(seen)]
 
 
-async def test_a_second_runtime_carries_on_from_the_journal():
-    """What was recorded is not done again, a read that was cut off is, and the run ends although its task is gone."""
+async def test_a_second_runtime_carries_on_from_the_record():
+    """What was recorded is not done again, a read that was cut off is, and the run ends."""
     calls: list[str] = []
     is_reached = asyncio.Event()
 
@@ -40,11 +40,11 @@ async def test_a_second_runtime_carries_on_from_the_journal():
             await asyncio.Event().wait()
         return 2
 
-    journal = MemoryJournal()
-    async with Runtime(planner=InOrder(), tools=[first, second], journal=journal) as runtime:
-        run_id = (await runtime.start("go", who=WHO)).id
-        await is_reached.wait()
-    async with Runtime(planner=InOrder(), tools=[first, second], journal=journal) as runtime:
-        run = await runtime.run(run_id, who=WHO)
-        assert (await run.result()).payload == [1, 2]
+    async with await open_storage("memory:") as storage:
+        async with Runtime(planner=InOrder(), tools=[first, second], storage=storage) as runtime:
+            run_id = (await runtime.start("go", who=WHO)).id
+            await is_reached.wait()
+        async with Runtime(planner=InOrder(), tools=[first, second], storage=storage) as runtime:
+            run = await runtime.run(run_id, who=WHO)
+            assert (await run.result()).payload == [1, 2]
     assert calls == ["first", "second", "second"]

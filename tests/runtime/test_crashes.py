@@ -1,6 +1,6 @@
 """An agent's run whose process dies anywhere: the next one finishes it, and nothing that may happen once happens twice.
 
-The runtime is closed after one turn of the loop, after two, and so on; another one over the same journal carries the
+The runtime is closed after one turn of the loop, after two, and so on; another one over the same storage carries the
 run on.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +18,14 @@ from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Done, MemoryJournal
+from harborage.runtime.journal import Begun, Done
 from harborage.runtime.options import RuntimeOptions
-from harborage.tasks import InProcessTaskRegistry, TaskStatus
+from harborage.state.storage import Storage
+from harborage.store.memory import MemoryStore
+from harborage.tasks import InProcessTaskRegistry, TaskFailure, TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.tools import CallContext, SideEffect, tool
+from tests.kit.slow_store import SlowStore, storage_over
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -45,17 +47,16 @@ PLAN = (
 )
 
 
-class SlowJournal(MemoryJournal):
+class Slow(SlowStore):
     """Takes turns of the loop over everything, so that a process may die before a write, after it, and in between."""
 
-    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        await asyncio.sleep(0)
-        await super().append(run_id, entries)
-        await asyncio.sleep(0)
+    before = after = 1
 
-    async def read(self, run_id: str) -> list[bytes]:
-        await asyncio.sleep(0)
-        return await super().read(run_id)
+
+def opened(store: type[MemoryStore]) -> Storage:
+    """A storage that outlives the processes."""
+    clock = FakeClock()
+    return storage_over(store(clock=clock), clock)
 
 
 class World:
@@ -112,10 +113,10 @@ def _plain(observation: Any) -> Any:
     return [one.error or one.value for one in branches]
 
 
-async def life(world: World, journal: MemoryJournal, run_id: str, turns: int | None) -> tuple[str, Any]:
+async def life(world: World, storage: Storage, run_id: str, turns: int | None) -> tuple[str, Any]:
     """One process, which starts the run or finds it and dies after so many turns: the run's id, and its finish if it
     saw that."""
-    async with Runtime(planner=world, tools=world.tools(), journal=journal, clock=FakeClock()) as rt:
+    async with Runtime(planner=world, tools=world.tools(), storage=storage, clock=FakeClock()) as rt:
         run = await rt.run(run_id, who=ME) if run_id else await rt.start("g", who=ME)
         if turns is None:
             async with asyncio.timeout(10):
@@ -145,15 +146,16 @@ def check(world: World, payload: Any, deaths: int) -> None:
     assert len(world.asked) <= len(PLAN) + 1 + deaths, "at most one more call of the planner for each death"
 
 
-@pytest.mark.parametrize("new_journal", [MemoryJournal, SlowJournal])
-async def test_a_process_may_die_at_any_turn(new_journal: type[MemoryJournal]) -> None:
+@pytest.mark.parametrize("store", [MemoryStore, Slow])
+async def test_a_process_may_die_at_any_turn(store: type[MemoryStore]) -> None:
     """Once, at each turn of the run in turn; in the middle of a write too."""
     for turns in range(MOST_TURNS):
-        world, journal = World(), new_journal()
-        run_id, payload = await life(world, journal, "", turns)
-        deaths = 1 if payload is None else 0
-        if deaths:
-            _, payload = await life(world, journal, run_id, None)
+        world = World()
+        async with opened(store) as storage:
+            run_id, payload = await life(world, storage, "", turns)
+            deaths = 1 if payload is None else 0
+            if deaths:
+                _, payload = await life(world, storage, run_id, None)
         check(world, payload, deaths)
         if not deaths:
             assert turns > 20
@@ -165,19 +167,20 @@ async def test_a_process_may_die_at_any_turn(new_journal: type[MemoryJournal]) -
 async def test_a_process_may_die_again_and_again(seed: int) -> None:
     """At turns that chance picks, until one lives long enough."""
     chance = random.Random(seed)
-    world, journal = World(), SlowJournal() if seed % 2 else MemoryJournal()
+    world, storage = World(), opened(Slow if seed % 2 else MemoryStore)
     run_id, payload = "", None
     deaths = -1
     while payload is None:
         deaths += 1
         assert deaths < 200
-        run_id, payload = await life(world, journal, run_id, chance.randint(0, 12 + deaths))
+        run_id, payload = await life(world, storage, run_id, chance.randint(0, 12 + deaths))
     check(world, payload, deaths)
-    entries = read_entries(run_id, await journal.read(run_id))
+    entries = read_entries(run_id, await storage.store.entries(run_id))
     done = Counter(entry.position for entry in entries if isinstance(entry, Done))
     assert all(count == 1 for count in done.values())
     keys = Counter(entry.key for entry in entries if isinstance(entry, Begun) and entry.name == "tool.write")
     assert all(count == 1 for count in keys.values()), "a write was begun twice"
+    await storage.aclose()
 
 
 class Parent:
@@ -202,12 +205,12 @@ async def idle() -> None:
 
 async def test_a_background_result_finds_a_run_that_was_carried_on() -> None:
     """A group that ended while no process lived is told to its run by the next one; tasks outlive the runtimes here."""
-    bus = MemoryEventBus()
-    tasks, journal = InProcessTaskRegistry(bus=bus), MemoryJournal()
+    bus, storage = MemoryEventBus(), opened(MemoryStore)
+    tasks = InProcessTaskRegistry(bus=bus)
     parts: dict[str, Any] = {
         "planner": Parent(),
         "tools": [idle],
-        "journal": journal,
+        "storage": storage,
         "tasks": tasks,
         "bus": bus,
         "options": RuntimeOptions(max_steps=10_000),
@@ -216,9 +219,11 @@ async def test_a_background_result_finds_a_run_that_was_carried_on() -> None:
         run = await rt.start("g", who=ME)
         await settle()
     (child,) = [one for one in await tasks.list(ME) if one.id != run.id]
-    assert child.status is TaskStatus.FAILED
+    assert child.status is TaskStatus.RUNNING
+    await tasks.mark_failed(child.id, TaskFailure("lost", "somebody else has it"), who=ME)
     async with Runtime(**parts) as rt:
         async with asyncio.timeout(10):
             assert (await (await rt.run(run.id, who=ME)).result()).payload == ["completed"]
     await tasks.aclose()
+    await storage.aclose()
     await bus.aclose()

@@ -15,9 +15,10 @@ from harborage.planner import Finish, FinishReason
 from harborage.runtime.context import ContextSource
 from harborage.runtime.durable import Durable, RunFailedError, RunPhase, RunRequest
 from harborage.runtime.effects import EffectTable
-from harborage.runtime.engines.memory import MemoryEngine
+from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.host import Runtime
 from harborage.runtime.pauses import Coordinator
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +121,7 @@ async def test_a_run_whose_task_somebody_cancels_is_carried_on() -> None:
             await asyncio.Event().wait()
         return GOAL
 
-    engine = MemoryEngine(Coordinator(clock=clock), clock=clock)
+    engine = StoredEngine(MemoryStore(clock=clock), Coordinator(clock=clock), clock=clock)
     serving = asyncio.ensure_future(engine.serve(program, EffectTable({})))
     await engine.start("r", RunRequest(who=ME.with_run("r"), goal="g"))
     await settle()
@@ -140,7 +141,7 @@ async def test_a_program_that_crashes_fails_its_run() -> None:
         async def program(io: Durable, request: RunRequest, error: BaseException = error) -> Finish:
             raise error
 
-        engine = MemoryEngine(Coordinator(clock=clock), clock=clock)
+        engine = StoredEngine(MemoryStore(clock=clock), Coordinator(clock=clock), clock=clock)
         serving = asyncio.ensure_future(engine.serve(program, EffectTable({})))
         await engine.start("r", RunRequest(who=ME.with_run("r"), goal="g"))
         with pytest.raises(RunFailedError):

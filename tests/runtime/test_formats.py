@@ -16,10 +16,9 @@ from harborage.concurrency import Crew
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime import journal
-from harborage.runtime.durable import Durable, RunPhase, RunRequest
+from harborage.runtime.durable import Durable, RunBlockedError, RunPhase, RunRequest
 from harborage.runtime.effects import Effect, EffectTable, StepCall
 from harborage.runtime.engines.bodies import read_whole, taken_out
-from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import (
     FORMAT_VERSION,
@@ -27,7 +26,6 @@ from harborage.runtime.journal import (
     Done,
     JournalCorruptError,
     JournalVersionError,
-    MemoryJournal,
     Started,
     decode_entry,
     encode_entry,
@@ -36,7 +34,6 @@ from harborage.runtime.journal import (
 )
 from harborage.runtime.pauses import Coordinator
 from harborage.state.storage import Storage, open_storage
-from harborage.testing.clock import FakeClock
 from tests.kit.stored_runs import keep
 from tests.kit.tables import each_row
 
@@ -167,7 +164,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield opened
 
 
-async def ended(engine: StoredEngine | MemoryEngine, run_id: str) -> Any:
+async def ended(engine: StoredEngine, run_id: str) -> Any:
     """What a run's finish holds."""
     async with asyncio.timeout(20):
         return (await engine.result(run_id)).payload
@@ -192,25 +189,12 @@ async def test_a_newer_format_blocks_its_run_alone_until_newer_code_is_there(
                 while (status := await engine.status("new")).phase is not RunPhase.BLOCKED:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             assert status.reason.startswith("run new, entry 1: format version 2, this code reads 1")
+            with pytest.raises(RunBlockedError, match="run new, entry 1: format version 2"):
+                await engine.result("new")
+            with pytest.raises(JournalVersionError, match="run new, entry 1: format version 2"):
+                await engine.history("new")
             assert await storage.store.entries("new") == before
         else:
             assert await ended(engine, "new") == [{"wrapped": 1}, 2]
         await crew.aclose()
         await engine.aclose()
-
-
-async def test_a_host_in_memory_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Over a journal that was handed in; whoever asks for the run is told why."""
-    caplog.set_level(logging.CRITICAL)
-    kept = MemoryJournal()
-    await kept.append("new", entries_of("new", NEWER))
-    await kept.append("old", entries_of("old", done(1)))
-    engine = MemoryEngine(Coordinator(), journal=kept, clock=FakeClock())
-    crew = Crew(lambda name, error: pytest.fail(f"{name}: {error}"))
-    crew.start(engine.serve(program, EFFECTS), "worker")
-    assert await ended(engine, "old") == [1, 2]
-    with pytest.raises(JournalVersionError, match="run new, entry 1: format version 2"):
-        await engine.status("new")
-    assert await kept.read("new") == entries_of("new", NEWER)
-    await crew.aclose()
-    await engine.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,12 +30,15 @@ from harborage.planner import (
 from harborage.runtime.agent.contexts import InputArtifactMissingError
 from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError, RunPhase
 from harborage.runtime.host import Runtime, RuntimeClosedError, RuntimeOpenError
-from harborage.runtime.journal import MemoryJournal
 from harborage.state import MemoryStateStore
+from harborage.state.storage import Storage
+from harborage.store import Commit, Committed
+from harborage.store.memory import MemoryStore
 from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFilter, TaskKind, TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import SideEffect, tool
+from tests.kit.slow_store import storage_over
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +48,7 @@ GOAL = Finish(FinishReason.GOAL, "done")
 ASK = RequestPause(PauseReason.AWAIT_INPUT)
 ADD = CallTool("add", b'{"a":1,"b":2}')
 Runtimes = Callable[..., Awaitable[Any]]
+Storages = Callable[..., Awaitable[Storage]]
 
 
 @tool(side_effects=SideEffect.READ)
@@ -70,15 +74,15 @@ class Hang:
             raise
 
 
-class BrokenJournal(MemoryJournal):
+class BrokenStore(MemoryStore):
     """Refuses to begin runs while it is told to."""
 
     refuses = True
 
-    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        if self.refuses and b'"started"' in entries[0]:
+    async def commit(self, commit: Commit) -> Committed:
+        if self.refuses and commit.starts:
             raise OSError("the disk is full")
-        await super().append(run_id, entries)
+        return await super().commit(commit)
 
 
 class BrokenArtifacts(MemoryArtifactStore):
@@ -154,7 +158,7 @@ async def test_closing_leaves_runs_off(runtimes: Runtimes) -> None:
     assert hang.was_cut
     assert bench.types("task.")[-1] == "task.failed"
     assert bench.told.events[-1].payload.error_code == "cancelled"
-    with pytest.raises(RunNotFoundError):
+    with pytest.raises(EngineClosedError):
         await run.cancel()
 
 
@@ -247,8 +251,9 @@ async def test_a_start_that_makes_no_sense_starts_nothing(
 
 async def test_a_run_that_cannot_begin_fails_alone(runtimes: Runtimes, caplog: pytest.LogCaptureFixture) -> None:
     """Its task says why, the caller gets the error, and the runtime goes on with tasks that come later."""
-    journal = BrokenJournal()
-    bench = await runtimes([GOAL], journal=journal)
+    clock = FakeClock()
+    store = BrokenStore(clock=clock)
+    bench = await runtimes([GOAL], storage=storage_over(store, clock), clock=clock)
     with caplog.at_level(logging.ERROR), pytest.raises(OSError, match="disk is full"):
         await bench.start()
     handle = await bench.rt.tasks.spawn(SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="q"))
@@ -256,7 +261,7 @@ async def test_a_run_that_cannot_begin_fails_alone(runtimes: Runtimes, caplog: p
         assert task.status is TaskStatus.FAILED
         assert (task.error.code, task.error.message) == ("runtime_fetch_error", "the disk is full")
     assert f"task {handle.id} was not started: the disk is full" in caplog.text
-    journal.refuses = False
+    store.refuses = False
     assert await bench.run() == GOAL
 
 
@@ -427,9 +432,10 @@ async def test_a_run_that_fails_takes_its_children_along(runtimes: Runtimes) -> 
     assert (await bench.rt.tasks.get(run.id, who=ME)).error.code == "runloop_error"
 
 
-async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes) -> None:
-    """Over the same journal: nothing recorded is done again, and the new runtime closes as well as the first."""
-    journal, calls = MemoryJournal(), []
+async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes, storages: Storages) -> None:
+    """Over the same storage: nothing recorded is done again, and the new runtime closes as well as the first."""
+    clock, calls = FakeClock(), []
+    storage = await storages(clock)
 
     @tool(side_effects=SideEffect.WRITE)
     async def write(text: str) -> str:
@@ -447,11 +453,11 @@ async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes) -> No
                 return Finish(FinishReason.GOAL, [step.observation for step in run.trajectory.steps])
             return await hang.hang()
 
-    first = await runtimes(WritesThenHangs(), tools=[write], journal=journal)
+    first = await runtimes(WritesThenHangs(), tools=[write], storage=storage, clock=clock)
     run = await first.start()
     await hang.is_called.wait()
     await first.rt.aclose()
-    second = await runtimes(WritesThenHangs(), tools=[write], journal=journal)
+    second = await runtimes(WritesThenHangs(), tools=[write], storage=storage, clock=clock)
     again = await second.rt.run(run.id, who=ME)
     assert (await second.end(again)).payload == ["written"]
     assert calls == ["once"]
@@ -459,10 +465,10 @@ async def test_runs_are_carried_on_by_the_next_runtime(runtimes: Runtimes) -> No
     left = await second.start()
     await settle()
     await second.rt.aclose()
-    third = await runtimes(ScriptedPlanner([]), journal=journal)
+    third = await runtimes(ScriptedPlanner([]), storage=storage, clock=clock)
     await third.rt.aclose()
     hang.was_cut = True
-    fourth = await runtimes(WritesThenHangs(), tools=[write], journal=journal)
+    fourth = await runtimes(WritesThenHangs(), tools=[write], storage=storage, clock=clock)
     assert (await fourth.end(await fourth.rt.run(left.id, who=ME))).payload == ["written"]
 
 

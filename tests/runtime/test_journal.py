@@ -1,4 +1,4 @@
-"""Entries: their stored form, what cannot be read, and the journal in memory."""
+"""Entries: their stored form, what cannot be read, and what they mean for their run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from harborage.runtime.journal import (
     Failed,
     Joined,
     JournalCorruptError,
-    MemoryJournal,
     Patched,
     Rolled,
     Started,
@@ -124,32 +123,6 @@ def test_the_text_of_any_error_can_be_stored() -> None:
     text = error_text(ValueError("bad \ud800 text"))
     assert text == "bad \\ud800 text"
     encode_entry(Ended(at=AT, error="E", message=text))
-
-
-@pytest.mark.anyio
-async def test_the_journal_in_memory_appends_and_keeps_order() -> None:
-    """Runs are listed oldest first, entries in order; an unknown run is empty and can be forgotten."""
-    journal = MemoryJournal()
-    await journal.append("b", [b"1"])
-    await journal.append("a", [b"2"])
-    await journal.append("b", [b"3", b"4"])
-    assert await journal.runs() == ["b", "a"]
-    assert await journal.read("b") == [b"1", b"3", b"4"]
-    assert await journal.read("nobody") == []
-    await journal.forget("b")
-    await journal.forget("nobody")
-    assert await journal.runs() == ["a"]
-
-
-@pytest.mark.anyio
-async def test_what_was_read_is_the_readers_own() -> None:
-    """Changing it changes nothing in the journal, and neither does changing what was handed in."""
-    journal = MemoryJournal()
-    handed = [b"1"]
-    await journal.append("r", handed)
-    handed.append(b"2")
-    (await journal.read("r")).append(b"3")
-    assert await journal.read("r") == [b"1"]
 
 
 def stored(*entries: Entry) -> list[bytes]:

@@ -26,7 +26,6 @@ from harborage.llm.errors import (
     RateLimitedError,
 )
 from harborage.runtime.durable import RunFailedError, RunPhase
-from harborage.runtime.journal import MemoryJournal
 from harborage.runtime.outages import KEPT_PATIENCE, next_attempt, outage_of
 from harborage.state.storage import open_storage
 from harborage.testing.clock import FakeClock
@@ -274,8 +273,8 @@ async def test_attempts_are_counted_across_processes(tmp_path: Path) -> None:
 
 async def test_a_run_that_waited_replays() -> None:
     """The attempts that failed are no steps: what was recorded comes out again."""
-    clock, planner, journal = FakeClock(), Flaky(), MemoryJournal()
-    async with Runtime(planner=planner, clock=clock, journal=journal) as rt:
+    clock, planner = FakeClock(), Flaky()
+    async with Runtime(planner=planner, clock=clock) as rt:
         run = await rt.start("go", who=WHO)
         await parked(clock, run)
         await run.message("hello")

@@ -18,11 +18,13 @@ from harborage.runtime.context import Context, ContextRequest
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import MemoryJournal
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.state.errors import DatabaseError
+from harborage.state.storage import Storage
 from harborage.tasks import TaskStatus
+from harborage.testing.clock import FakeClock
 from harborage.testing.planners import ScriptedPlanner
+from tests.kit.stored_runs import keep
 
 pytestmark = pytest.mark.anyio
 
@@ -235,7 +237,9 @@ async def test_what_a_memory_needs_is_checked_when_the_runtime_is_made() -> None
         Runtime(planner=planner, memory="all")
 
 
-async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_once(runtimes: Runtimes) -> None:
+async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_once(
+    runtimes: Runtimes, storages: Callable[..., Awaitable[Storage]]
+) -> None:
     """Whichever entry a crash left last, the run goes on: one turn, and no provider asked that had answered."""
     asked: list[str] = []
 
@@ -257,7 +261,7 @@ async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_on
     state, bus = MemoryStateStore(), MemoryEventBus()
     memory = SessionMemory(state, bus, Memory(strategy="truncation"))
     parts: dict[str, Any] = {"tools": [look], "context": [Provider()], "memory": memory}
-    first = await runtimes(Planner(), journal=MemoryJournal(), **parts)
+    first = await runtimes(Planner(), **parts)
     run = await first.start()
     finish = await first.end(run)
     record = await run.history()
@@ -268,9 +272,10 @@ async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_on
         had_context = "context.provide" in names[:cut]
         if not had_context:
             await memory.flush(first.ME)
-        journal = MemoryJournal()
-        await journal.append(run.id, record[:cut])
-        again = await runtimes(Planner(), journal=journal, **parts)
+        clock = FakeClock()
+        storage = await storages(clock)
+        await keep(storage.store, first.ME.with_run(run.id), record[:cut])
+        again = await runtimes(Planner(), storage=storage, clock=clock, **parts)
         assert await again.end(await again.rt.run(run.id, who=first.ME)) == finish, cut
         assert asked == ([] if had_context else [run.id]), cut
         assert [turn.key for turn in (await memory.context(first.ME)).recent_turns] == [run.id], cut

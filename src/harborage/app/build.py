@@ -9,15 +9,12 @@ from harborage.runtime.host import Runtime
 
 if TYPE_CHECKING:
     from harborage.app.agent import Agent
-    from harborage.runtime.journal import Journal
 
 __all__ = ["open_runtime"]
 
 
-def open_runtime(agent: Agent, *, journal: Journal | None = None, logger: logging.Logger | None = None) -> Runtime:
+def open_runtime(agent: Agent, *, logger: logging.Logger | None = None) -> Runtime:
     """The runtime of an agent, not yet entered: `async with open_runtime(agent) as rt: …`.
-
-    Runs are recorded in `journal`, by default in memory.
 
     Raises:
         AgentNotReadyError: the agent's own check says that it cannot work here.
@@ -34,6 +31,5 @@ def open_runtime(agent: Agent, *, journal: Journal | None = None, logger: loggin
         options=agent.options,
         context=agent.context,
         memory=agent.memory,
-        journal=journal,
         logger=logger,
     )

@@ -33,13 +33,12 @@ from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.answers import Answers
-from harborage.runtime.engines.memory import MemoryEngine
 from harborage.runtime.engines.stored import StoredEngine
-from harborage.runtime.journal import Journal
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.outages import patience_of
 from harborage.runtime.pauses import Coordinator
+from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
 from harborage.runtime.survey import KeptTasks, Places
@@ -47,13 +46,13 @@ from harborage.runtime.upkeep import Upkeep
 from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
 from harborage.state.storage import Storage, open_storage
-from harborage.store import LIVE, RunQuery
+from harborage.store import LIVE, RunQuery, Store
+from harborage.store.memory import MemoryStore
 from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
 from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
-    from harborage.runtime.steering.controls import ControlEvent
     from harborage.state.store import StateStore
 
 __all__ = ["Assembly", "Setup", "assemble"]
@@ -78,7 +77,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     bus: EventBus | None = None
     artifacts: ArtifactStore | None = None
     tasks: TaskRegistry | None = None
-    journal: Journal | None = None
     storage: Storage | str | None = None
     agent: str = ""
     begin_child: BeginChild | None = None
@@ -102,11 +100,12 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     catalog: ToolCatalog
     gates: Gates
     history: ControlHistory
-    engine: MemoryEngine | StoredEngine
+    engine: StoredEngine
     effects: AgentEffects
     program: AgentProgram
     upkeep: Upkeep
-    storage: Storage | None
+    store: Store
+    refuse: Callable[[ControlEvent], None]
     desk: ContextDesk
     token_budget: int
     check_price: Callable[[], Awaitable[None]]
@@ -141,11 +140,11 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     options, clock, logger = setup.options, setup.clock, setup.logger
     redactor = REDACTOR_DRIVERS.factory(options.redactor)()
     storage = await _storage(setup, closers)
+    store = _store(setup, storage)
     artifacts = await _artifacts(setup, storage, closers)
     bus = _bus(setup, storage, redactor, closers)
     hearing = Hearing() if options.records_model and isinstance(setup.mind, Thought) else None
-    deps = Deps(artifacts=artifacts, bus=bus, clock=clock)
-    mind = await _mind(setup, deps, closers, redactor, hearing)
+    mind = await _mind(setup, Deps(artifacts=artifacts, bus=bus, clock=clock), closers, redactor, hearing)
     state = None if storage is None else storage.state
     kept = await _state(closers) if state is None else state
     limits = TaskLimits(max_children=options.max_children, max_tree=options.max_tree)
@@ -158,7 +157,6 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         mind.planner.attach_registry(tasks)
         closers.append(partial(_detach, mind.planner))
     handles = ProcessLocalHandleRegistry() if setup.handles is None else setup.handles
-    store = None if storage is None else storage.store
     pauses = Coordinator(bus=bus, store=store, handles=handles, clock=clock)
     gates = approval_gates(setup.approvals, catalog, pauses, bus, redactor, ttl=options.approval_ttl, clock=clock)
     _register_built_ins(setup, catalog, mind, artifacts, gates)
@@ -168,16 +166,16 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     desk = ContextDesk(
         setup.context, memory, handles, redactor=redactor, max_skills=options.max_skills, clock=clock, logger=logger
     )
-    closers.append(desk.aclose)
     executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
-    closers.append(executor.aclose)
+    closers += [desk.aclose, executor.aclose]
     history = ControlHistory()
     answers = Answers(state)
     services = _services(setup, pauses, history, bus, tasks, executor, answers, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
-    engine = _engine(setup, storage, pauses, partial(refuse, services), answers)
+    refused = partial(refuse, services)
+    engine = _engine(setup, store, pauses, refused, answers)
     closers.append(engine.aclose)
-    sessions = _sessions(setup, storage, kept, bus, engine, history, closers)
+    sessions = _sessions(setup, store, kept, bus, history, closers)
     return Assembly(
         bus=bus,
         artifacts=artifacts,
@@ -190,8 +188,9 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
         engine=engine,
         effects=effects,
         program=_program(setup, mind, effects, catalog, artifacts, bus, gates, ledgers=kept),
-        upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, engine, storage)),
-        storage=storage,
+        upkeep=_upkeep(setup, storage, bus, tasks, pauses, sessions, is_running=partial(_is_running, store)),
+        store=store,
+        refuse=refused,
         desk=desk,
         check_price=mind.check_price,
         token_budget=mind.token_budget(options.token_budget),
@@ -284,20 +283,14 @@ async def _state(closers: list[Closer]) -> StateStore:
 
 
 def _sessions(
-    setup: Setup,
-    storage: Storage | None,
-    state: StateStore,
-    bus: EventBus,
-    engine: MemoryEngine | StoredEngine,
-    history: ControlHistory,
-    closers: list[Closer],
+    setup: Setup, store: Store, state: StateStore, bus: EventBus, history: ControlHistory, closers: list[Closer]
 ) -> SessionRegistry:
     """The sessions, swept while the runtime is open. One in which a run goes on, anywhere, is not swept up."""
     sessions = SessionRegistry(
         state,
         bus,
         policy=setup.options.session_policy,
-        is_running=partial(_is_running, engine, storage),
+        is_running=partial(_is_running, store),
         on_closed=history.forget,
         clock=setup.clock,
     )
@@ -306,12 +299,10 @@ def _sessions(
     return sessions
 
 
-async def _is_running(engine: MemoryEngine | StoredEngine, storage: Storage | None, who: Identity) -> bool:
+async def _is_running(store: Store, who: Identity) -> bool:
     """Whether a run of the session goes on, or waits."""
-    if storage is None:
-        return any(status.who.identity == who and not status.phase.is_final for status in await engine.list())
     mine = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, statuses=LIVE, limit=1)
-    return bool((await storage.store.runs(mine)).rows)
+    return bool((await store.runs(mine)).rows)
 
 
 def _upkeep(
@@ -364,27 +355,18 @@ def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: lis
     return bus
 
 
+def _store(setup: Setup, storage: Storage | None) -> Store:
+    """Where runs are kept: in the storage, or in memory, where nothing has to be closed."""
+    if storage is not None:
+        return storage.store
+    return MemoryStore(clock=setup.clock, keep_ended=setup.options.keep_finished)
+
+
 def _engine(
-    setup: Setup,
-    storage: Storage | None,
-    pauses: Coordinator,
-    refused: Callable[[ControlEvent], None],
-    answers: Answers,
-) -> MemoryEngine | StoredEngine:
-    """The host of runs: over the storage where there is one, else in memory."""
-    if storage is None:
-        return MemoryEngine(
-            pauses,
-            journal=setup.journal,
-            clock=setup.clock,
-            keep_finished=setup.options.keep_finished,
-            refused=refused,
-            max_unread=setup.options.max_unread_controls,
-            answers=answers,
-            logger=setup.logger,
-        )
+    setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None], answers: Answers
+) -> StoredEngine:
     return StoredEngine(
-        storage.store,
+        store,
         pauses,
         agent=setup.agent,
         clock=setup.clock,

@@ -89,6 +89,7 @@ class RunFailedError(EngineError):
     def __init__(self, run_id: str = "", error: str = "", message: str = "") -> None:
         self.run_id = run_id
         self.error = error
+        self.message = message
         super().__init__(f"run {run_id} failed: {error}: {message}")
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from harborage.runtime.approval import ApprovalPolicy
     from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
-    from harborage.runtime.journal import Journal
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.sessions import SessionRegistry
     from harborage.state.storage import Storage
@@ -88,8 +87,8 @@ class Runtime:
     Without a `storage` everything lives in memory, as long as the runtime. With one (`sqlite:PATH`, `postgres://…`, or
     an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
     same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
-    agent are carried here. `bus`, `artifacts`, `tasks` and `journal` replace single parts; what is given stays its
-    owner's to close. `summariser` shortens histories that outgrow `options.token_budget`; over a
+    agent are carried here. `bus`, `artifacts` and `tasks` replace single parts; what is given stays its owner's to
+    close. `summariser` shortens histories that outgrow `options.token_budget`; over a
     model there is one. `handles` holds the live objects that trajectories name: a run that was paused with one goes on
     only where it is there.
 
@@ -117,7 +116,6 @@ class Runtime:
         bus: EventBus | None = None,
         artifacts: ArtifactStore | None = None,
         tasks: TaskRegistry | None = None,
-        journal: Journal | None = None,
         storage: Storage | str | None = None,
         agent: str = "",
         summariser: Summariser | None = None,
@@ -140,7 +138,6 @@ class Runtime:
             bus=bus,
             artifacts=artifacts,
             tasks=tasks,
-            journal=journal,
             storage=storage,
             agent=agent,
             begin_child=self._begin_child,
@@ -208,8 +205,7 @@ class Runtime:
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(self._drive(), "task driver")
         crew.start(parts.upkeep.serve(), "upkeep")
-        if parts.storage is not None:
-            crew.start(parts.upkeep.hear(parts.storage.store), "upkeep")
+        crew.start(parts.upkeep.hear(parts.store), "upkeep")
         return self
 
     async def __aexit__(
@@ -234,7 +230,7 @@ class Runtime:
             if self._setup.storage is None:
                 for status in await parts.engine.list():
                     if not status.phase.is_final:
-                        await abandon(parts.tasks, status)
+                        await abandon(parts, status)
         finally:
             for close in parts.closers:
                 await close()
@@ -395,8 +391,8 @@ class Runtime:
         parts, crew = self._open
         if task.status is TaskStatus.CANCELLED:
             crew.start(cancel_run(parts, task), f"cancel {task.id}")
-        if task.parent_task_id and parts.storage is not None:
-            crew.start(wake_parent(parts.storage, task), f"wake {task.parent_task_id}")
+        if task.parent_task_id:
+            crew.start(wake_parent(parts.store, task), f"wake {task.parent_task_id}")
         elif task.updated_at - task.created_at > _LONG_NS:
             crew.start(see_again(parts, task), f"session of {task.id}")
 
@@ -425,10 +421,7 @@ class Runtime:
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """How many runs of the tenant have not ended, counted up to `most`."""
-        parts = self._parts
-        if parts.storage is None:
-            return sum(one.who.tenant_id == tenant and not one.phase.is_final for one in await parts.engine.list())
-        return len((await parts.storage.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
+        return len((await self._parts.store.runs(RunQuery(tenant=tenant, statuses=LIVE, limit=most))).rows)
 
     async def _begin_child(self, task_id: str, parent: Quadruple) -> None:
         """Start the run of a task that a run has spawned; a database that refuses is asked again with the spawn."""

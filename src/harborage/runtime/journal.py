@@ -1,4 +1,4 @@
-"""The record of a run: append-only, typed, versioned entries, and the port that keeps them.
+"""The record of a run: append-only, typed, versioned entries, and where its worker writes them.
 
 An entry says what happened at one position of the run's program. Positions are given out in program order (`7`, and
 `7.0.1` inside a branch), so a run that is carried on finds each answer again. Entries are never changed or removed: one
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,12 +26,9 @@ __all__ = [
     "Ended",
     "Entry",
     "Failed",
-    "InstantJournal",
     "Joined",
-    "Journal",
     "JournalCorruptError",
     "JournalVersionError",
-    "MemoryJournal",
     "Patched",
     "Record",
     "Rolled",
@@ -270,52 +267,12 @@ def kept_text(error: BaseException) -> str:
 
 
 class Record(Protocol):
-    """Where a run that is being carried writes down what happens."""
+    """Where the worker of a run writes down what happens. `append_now` is `append` without an await, of a record that
+    is kept in memory; None for every other."""
+
+    @property
+    def append_now(self) -> Callable[[str, Sequence[bytes]], None] | None: ...
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         """Add entries to the end of a run's record, all or none; they are kept once this returns."""
         ...
-
-
-class Journal(Record, Protocol):
-    """Keeps the entries of runs. Never: changes, reorders or drops a single one."""
-
-    async def read(self, run_id: str) -> list[bytes]:
-        """A run's entries in order; empty for an unknown run."""
-        ...
-
-    async def runs(self) -> list[str]:
-        """The ids of all recorded runs, oldest first."""
-        ...
-
-    async def forget(self, run_id: str) -> None:
-        """Drop a whole run whose time has passed; an unknown one is nothing to drop."""
-        ...
-
-
-class MemoryJournal:
-    """A journal that lives as long as its process."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, list[bytes]] = {}
-
-    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        self._entries.setdefault(run_id, []).extend(entries)
-
-    async def read(self, run_id: str) -> list[bytes]:
-        return list(self._entries.get(run_id, ()))
-
-    async def runs(self) -> list[str]:
-        return list(self._entries)
-
-    async def forget(self, run_id: str) -> None:
-        self._entries.pop(run_id, None)
-
-
-@final
-class InstantJournal(MemoryJournal):
-    """A journal in memory that also takes entries without an await, so that a step needs no task to be recorded."""
-
-    def append_now(self, run_id: str, entries: Sequence[bytes]) -> None:
-        """Add entries to the end of a run's record; they are kept once this returns."""
-        self._entries.setdefault(run_id, []).extend(entries)

@@ -9,11 +9,11 @@ from harborage.runtime.durable import RunNotFoundError, RunStatus
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.sessions import SessionReopenForbiddenError
 from harborage.store import Commit, RunQuery
-from harborage.tasks import NotFoundError, Task, TaskFailure, TaskRegistry, TaskStatus
+from harborage.tasks import NotFoundError, Task, TaskFailure, TaskStatus
 
 if TYPE_CHECKING:
     from harborage.runtime.assembly import Assembly
-    from harborage.state.storage import Storage
+    from harborage.store import Store
 
 __all__ = ["abandon", "cancel_run", "see_again", "wake_parent"]
 
@@ -28,10 +28,10 @@ async def cancel_run(parts: Assembly, task: Task) -> None:
         return
 
 
-async def wake_parent(storage: Storage, task: Task) -> None:
+async def wake_parent(store: Store, task: Task) -> None:
     """Let a run go on that may wait for a task without a run, and is not in memory; the end of a run is told by it."""
-    if task.parent_task_id and not (await storage.store.runs(RunQuery(run_ids=(task.id,), limit=1))).rows:
-        await storage.store.commit(Commit(wakes=(task.parent_task_id,)))
+    if task.parent_task_id and not (await store.runs(RunQuery(run_ids=(task.id,), limit=1))).rows:
+        await store.commit(Commit(wakes=(task.parent_task_id,)))
 
 
 async def see_again(parts: Assembly, task: Task) -> None:
@@ -42,8 +42,12 @@ async def see_again(parts: Assembly, task: Task) -> None:
         return
 
 
-async def abandon(tasks: TaskRegistry, status: RunStatus) -> None:
-    """Say of a run that is left off that it is: its task must not look as if it went on."""
+async def abandon(parts: Assembly, status: RunStatus) -> None:
+    """Say of a run that ends with its process that it does: its task and what it was sent must not look as if it went
+    on."""
+    for control in await parts.engine.untaken(status.run_id):
+        parts.refuse(control)
+    tasks = parts.tasks
     try:
         task = await tasks.get(status.run_id, who=status.who)
     except NotFoundError:

@@ -33,6 +33,7 @@ __all__ = [
     "SettlePause",
     "about",
     "check_commit",
+    "is_append",
     "is_news",
     "subject_of",
 ]
@@ -245,6 +246,24 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 def about(text: str) -> str:
     """The part of a text that a row keeps for lists."""
     return text if len(text) <= ABOUT else text[: ABOUT - 1] + "…"
+
+
+def is_append(commit: Commit) -> bool:
+    """Whether a commit brings nothing but entries of the run it writes, and the controls that this one consumed."""
+    return commit.guard is not None and not (
+        commit.change is not None
+        or commit.starts
+        or commit.moves
+        or commit.opens
+        or commit.settles
+        or commit.sends
+        or commit.groups
+        or commit.patches
+        or commit.wakes
+        or commit.events
+        or commit.bodies
+        or commit.take
+    )
 
 
 def is_news(commit: Commit) -> bool:

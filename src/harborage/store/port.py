@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
-__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views", "keep_alive"]
+__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views", "commit_now_of", "keep_alive"]
 
 _LOOK_S: Final = 0.1
 _BEAT_S: Final = 10.0
@@ -196,6 +196,17 @@ class Store(Records, Queue, Views, Upkeep, Protocol):
     async def aclose(self) -> None:
         """Release what it holds. Closing twice does nothing."""
         ...
+
+
+def commit_now_of(store: Records) -> Callable[[Commit], Committed] | None:
+    """`commit` without an await, of a store in this process's memory; None for every other.
+
+    One that stands in front of such a store, or that has a `commit` of its own, is asked by that.
+    """
+    if "commit_now" not in type(store).__dict__ or "commit" in vars(store):
+        return None
+    commit_now: Callable[[Commit], Committed] = store.commit_now  # type: ignore[attr-defined]
+    return commit_now
 
 
 async def keep_alive(queue: Queue, worker: str, clock: Timers, *, joined: asyncio.Event) -> None:

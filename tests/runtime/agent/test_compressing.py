@@ -33,9 +33,9 @@ from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import MemoryJournal
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
+from harborage.state.storage import open_storage
 from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.testing.planners import RecordingPlanner
 from harborage.tools import SideEffect, tool
@@ -214,14 +214,14 @@ async def test_a_run_that_is_carried_on_sees_the_same_history() -> None:
     def calls(text: str) -> CompleteResponse:
         return calls_tools(("slow", {"text": text}))
 
-    journal = MemoryJournal()
     dies = ScriptedLLM([calls("a"), TOO_LONG, calls("wait")])
-    async with Runtime(planner=ReActPlanner(dies), tools=[slow], journal=journal) as runtime:
-        run_id = (await runtime.start("go", who=ME)).id
-        await reached.wait()
     lives = ScriptedLLM(["done"])
-    async with Runtime(planner=ReActPlanner(lives), tools=[slow], journal=journal) as runtime:
-        assert (await (await runtime.run(run_id, who=ME)).result()).payload == "done"
+    async with await open_storage("memory:") as storage:
+        async with Runtime(planner=ReActPlanner(dies), tools=[slow], storage=storage) as runtime:
+            run_id = (await runtime.start("go", who=ME)).id
+            await reached.wait()
+        async with Runtime(planner=ReActPlanner(lives), tools=[slow], storage=storage) as runtime:
+            assert (await (await runtime.run(run_id, who=ME)).result()).payload == "done"
     unbroken = ScriptedLLM([calls("a"), TOO_LONG, calls("wait"), "done"])
     async with Runtime(planner=ReActPlanner(unbroken), tools=[slow]) as runtime:
         await (await runtime.start("go", who=ME)).result()

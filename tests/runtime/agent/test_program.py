@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from harborage import codec
 from harborage.identity import Identity
-from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext
-from harborage.runtime.durable import RunBlockedError, RunPhase, RunRequest
-from harborage.runtime.engines.histories import read_entries
-from harborage.runtime.journal import Done, MemoryJournal, encode_entry, raw
-from harborage.tasks import InProcessTaskRegistry, TaskStatus
+from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, parallel_observation
+from harborage.runtime.durable import RunBlockedError, RunPhase
+from harborage.runtime.engines.histories import read_entries, request_of
+from harborage.runtime.journal import Done, Entry, encode_entry, raw
+from harborage.state.storage import Storage
+from harborage.tasks import TaskStatus
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import SideEffect, tool
+from tests.kit.stored_runs import rewrite
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.anyio
 ME = Identity("t", "u", "s")
 GOAL = Finish(FinishReason.GOAL, "done")
 Runtimes = Callable[..., Awaitable[Any]]
+Storages = Callable[..., Awaitable[Storage]]
 
 
 class World:
@@ -91,17 +93,18 @@ class Stateless:
     ],
 )
 async def test_a_call_in_flight_at_a_crash_is_repeated_or_unknown(
-    runtimes: Runtimes, name: str, calls: int, observed: Any
+    runtimes: Runtimes, storages: Storages, name: str, calls: int, observed: Any
 ) -> None:
     """A tool that only reads, or is safe under its key, is called again; another is not, and the planner is told."""
-    journal, world = MemoryJournal(), World()
+    clock, world = FakeClock(), World()
+    parts = {"tools": world.tools(), "storage": await storages(clock), "clock": clock}
     planner = Stateless(call(name))
-    first = await runtimes(planner, tools=world.tools(), journal=journal)
+    first = await runtimes(planner, **parts)
     run = await first.start()
     await settle()
     await first.rt.aclose()
     world.gate.set()
-    second = await runtimes(planner, tools=world.tools(), journal=journal)
+    second = await runtimes(planner, **parts)
     (got,) = (await second.end(await second.rt.run(run.id, who=ME))).payload
     assert world.calls == [f"{name} a"] * calls
     if isinstance(observed, dict):
@@ -112,93 +115,83 @@ async def test_a_call_in_flight_at_a_crash_is_repeated_or_unknown(
     assert planner.asked == [0, 1]
 
 
-async def test_finished_branches_keep_their_results_over_a_crash(runtimes: Runtimes) -> None:
+async def test_finished_branches_keep_their_results_over_a_crash(runtimes: Runtimes, storages: Storages) -> None:
     """What was in flight is decided call by call."""
-    journal, world = MemoryJournal(), World()
+    clock, world = FakeClock(), World()
+    parts = {"tools": world.tools(), "storage": await storages(clock), "clock": clock}
     planner = Stateless(CallParallel((call("read"), call("write"), call("nope"))))
-    first = await runtimes(planner, tools=world.tools(), journal=journal)
+    first = await runtimes(planner, **parts)
     run = await first.start()
     await settle()
     await first.rt.aclose()
     world.gate.set()
-    second = await runtimes(planner, tools=world.tools(), journal=journal)
+    second = await runtimes(planner, **parts)
     (seen,) = (await second.end(await second.rt.run(run.id, who=ME))).payload
-    values = [(one.value, one.error[:20]) for one in seen.branches]
+    observed = parallel_observation(seen)
+    assert observed is not None
+    values = [(one.value, one.error[:20]) for one in observed.branches]
     assert values == [("read a", ""), (None, 'tool "write" was int'), (None, "no tool 'nope' here;")]
     assert world.calls == ["read a", "write a", "read a"]
 
 
-class Rewritten(MemoryJournal):
-    """A journal that another version of the code wrote: its steps have other names."""
+def of_other_code(entries: list[bytes], name: str) -> list[bytes]:
+    """A record as another version of the code wrote it: steps of this name have another one there."""
 
-    def __init__(self, entries: dict[str, list[bytes]], change: Callable[[str], str]) -> None:
-        super().__init__()
-        self._changed = {
-            run_id: [self._rewrite(data, run_id, change) for data in kept] for run_id, kept in entries.items()
-        }
-        self._entries = {run_id: list(kept) for run_id, kept in self._changed.items()}
-        self._original = entries
+    def changed(entry: Entry) -> Entry:
+        is_meant = getattr(entry, "name", "") == name
+        return msgspec.structs.replace(entry, name=f"{name}.v0") if is_meant else entry
 
-    @staticmethod
-    def _rewrite(data: bytes, run_id: str, change: Callable[[str], str]) -> bytes:
-        (entry,) = read_entries(run_id, [data])
-        name = getattr(entry, "name", "")
-        return encode_entry(msgspec.structs.replace(entry, name=change(name))) if name else data
-
-    def heal(self) -> None:
-        """Put back what was written."""
-        for run_id, kept in self._original.items():
-            assert self._entries[run_id] == self._changed[run_id]
-            self._entries[run_id] = list(kept)
+    return [encode_entry(changed(entry)) for entry in read_entries("r", entries)]
 
 
 @pytest.mark.parametrize("change", ["plan", "task.begin", "tool.read"])
 async def test_a_record_of_other_code_blocks_the_run_and_leaves_its_task_alone(
-    runtimes: Runtimes, change: str, caplog: pytest.LogCaptureFixture
+    runtimes: Runtimes, storages: Storages, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is done or written, whoever waits for its end is told, and it heals when the right code is back."""
-    clock = FakeClock()
-    world, journal = World(), MemoryJournal()
+    clock, world = FakeClock(), World()
+    storage = await storages(clock)
+    parts = {"tools": world.tools(), "storage": storage, "clock": clock}
     planner = Stateless(call("read"))
-    first = await runtimes(planner, tools=world.tools(), journal=journal, clock=clock)
-    tasks: InProcessTaskRegistry = first.rt.tasks
+    first = await runtimes(planner, **parts)
     run = await first.start()
     await settle()
-    kept = {run.id: await run.history()}
     await first.rt.aclose()
     planner.asked.clear()
-    old = Rewritten(kept, lambda name: f"{name}.v0" if name == change else name)
-    second = await runtimes(planner, tools=world.tools(), journal=old)
+    kept = await storage.store.entries(run.id)
+    old = of_other_code(kept, change)
+    rewrite(storage.store, run.id, old)
+    second = await runtimes(planner, **parts)
     await settle()
     status = await (again := await second.rt.run(run.id, who=ME)).status()
     assert status.phase is RunPhase.BLOCKED
     assert f"{change}.v0" in status.reason
     assert (planner.asked, second.types("task.", "planner.", "tool.")) == ([], [])
-    assert await again.history() == old._changed[run.id]
+    assert await again.history() == old
+    assert (await second.rt.tasks.get(run.id, who=ME)).status is TaskStatus.RUNNING
     with pytest.raises(RunBlockedError, match=rf"{run.id} is blocked: .*{change}\.v0.* the code that it was started"):
         await again.result()
     assert await again.message("kept")
     assert "is blocked and keeps USER_MESSAGE" in caplog.text
-    old.heal()
-    world.gate.set()
     await second.rt.aclose()
-    third = await runtimes(planner, tools=world.tools(), journal=old)
+    assert await storage.store.entries(run.id) == old
+    rewrite(storage.store, run.id, kept)
+    world.gate.set()
+    third = await runtimes(planner, **parts)
     assert (await third.end(await third.rt.run(run.id, who=ME))).payload == ["read a"]
-    assert tasks is not third.rt.tasks
 
 
 async def test_a_blocked_run_keeps_its_task_running(runtimes: Runtimes) -> None:
-    """In a registry that lives longer than the runtime the task does not fail, for the run may heal."""
-    world, journal = World(), MemoryJournal()
-    bench = await runtimes(Stateless(call("read")), tools=world.tools(), journal=journal)
+    """The task does not fail, for the run may heal."""
+    world = World()
+    bench = await runtimes(Stateless(call("read")), tools=world.tools())
     run = await bench.start()
     await settle()
     parts = bench.rt._parts
     history = await run.history()
-    at = next(index for index, data in enumerate(history) if b'"plan"' in data)
-    journal._entries[run.id][at] = history[at].replace(b'"plan"', b'"scheme"')
     crew = bench.rt._open[1]
     await crew.aclose()
+    rewrite(parts.store, run.id, of_other_code(history, "plan"))
     worker = asyncio.create_task(parts.engine.serve(parts.program, parts.effects.table()))
     await settle()
     assert (await run.status()).phase is RunPhase.BLOCKED
@@ -209,9 +202,9 @@ async def test_a_blocked_run_keeps_its_task_running(runtimes: Runtimes) -> None:
 
 async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
     """A run that begins with another's steps goes on from there with its own planner."""
-    world, journal = World(), MemoryJournal()
+    world = World()
     world.gate.set()
-    bench = await runtimes(Stateless(call("write"), call("read")), tools=world.tools(), journal=journal)
+    bench = await runtimes(Stateless(call("write"), call("read")), tools=world.tools())
     run = await bench.start()
     await bench.end(run)
     history = await run.history()
@@ -225,16 +218,12 @@ async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
     forked = RecordingPlanner(ScriptedPlanner([call("read", "b"), everything]))
     other = await runtimes(forked, tools=world.tools())
     parts = other.rt._parts
-    request = msgspec.structs.replace((await _request(journal, run.id)), who=ME.with_run("fork"), task_id="fork")
+    asked = request_of(run.id, read_entries(run.id, history))
+    request = msgspec.structs.replace(asked, who=ME.with_run("fork"), task_id="fork")
     await parts.engine.start("fork", request, seed=history[: upto + 1])
     finish = await other.end(await other.rt.run("fork", who=ME))
     assert finish.payload == ["wrote a", "read b"]
     assert world.calls == ["read b"]
-
-
-async def _request(journal: MemoryJournal, run_id: str) -> RunRequest:
-    (started, *_) = read_entries(run_id, await journal.read(run_id))
-    return codec.decode(bytes(started.request), RunRequest)
 
 
 async def test_a_finish_that_cannot_be_recorded_fails_the_run_by_its_path(runtimes: Runtimes) -> None:
@@ -249,6 +238,6 @@ async def test_a_finish_that_cannot_be_recorded_fails_the_run_by_its_path(runtim
 
 
 def test_entries_may_hold_live_values() -> None:
-    """What the tests above rewrite is what a journal holds."""
+    """What the tests above rewrite is what a record holds."""
     entry = Done(at=FakeClock().now(), position="1", name="plan", result=raw({"a": 1}))
     assert b'"result":{"a":1}' in encode_entry(entry)

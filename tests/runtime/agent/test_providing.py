@@ -448,7 +448,7 @@ async def test_tools_reach_the_live_objects_of_their_run(runtimes: Runtimes) -> 
     bench = await runtimes([calls[0], CallParallel(calls), finished], tools=[use], context=[Provider(give)])
     bench.rt.handles.set("shared", shared)
     run = await bench.start()
-    assert (await bench.end(run)).payload == [True, [True, True], ("shared", f"{run.id}/db")]
+    assert (await bench.end(run)).payload == [True, [True, True], ["shared", f"{run.id}/db"]]
     assert f"{run.id}/db" not in bench.rt.handles  # the run is over
     assert bench.rt.handles.get("shared") is shared
 

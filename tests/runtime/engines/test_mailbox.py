@@ -370,6 +370,8 @@ async def test_a_run_whose_record_is_being_written_is_at_work(
     gate = asyncio.Event()
 
     class Slow:
+        append_now = None
+
         async def append(self, run_id: str, entries: Any) -> None:
             await gate.wait()
 

@@ -22,6 +22,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 class SlowRecord:
     """A record whose writes end when they are let through; `refuses` makes them fail."""
 
+    append_now = None
+
     def __init__(self) -> None:
         self.batches: list[str] = []
         self.asked = 0

@@ -14,11 +14,12 @@ from harborage.planner import JoinKind, JoinSpec
 from harborage.runtime.effects import Effect, EffectTable, StepCall
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.recorder import Recorder, StepCrashedError, StrayCancellationError
-from harborage.runtime.journal import Begun, MemoryJournal, raw
+from harborage.runtime.journal import Begun, raw
 from harborage.runtime.parallel import Cancelled
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry
 from harborage.testing.clock import FakeClock, settle
+from tests.kit.records import ListRecord
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ def opened(crew: Crew) -> Open:
         inbox = InboxRegistry(clock=clock).open(Quadruple("t", "u", "s", "r"))
         mailbox = Mailbox(inbox, Coordinator(clock=clock), crew, clock=clock)
         table = EffectTable({"act": Effect(run=act, is_interruptible=True, cut=cut)})
-        return Recorder("r", table, MemoryJournal(), mailbox, clock=clock, crew=crew, **options)
+        return Recorder("r", table, ListRecord(), mailbox, clock=clock, crew=crew, **options)
 
     return make
 

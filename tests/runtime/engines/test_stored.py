@@ -1,4 +1,4 @@
-"""The host over a store keeps every promise of a host, in memory and in SQLite, with a linger short and long."""
+"""The host over a store keeps every promise of a host, in memory, over a slow store and in SQLite, lingering or not."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
 from harborage.testing.clock import FakeClock, settle
 from tests.kit.conformance.hosts import IN_TURNS, SCENARIOS, SHARED, Death, HostFactory, Scenario, check
+from tests.kit.slow_store import SlowStore, storage_over
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +65,17 @@ async def test_a_host_over_a_store(scenario: Scenario, linger: timedelta) -> Non
     async def open_hosts() -> HostFactory:
         clock = FakeClock()
         return Hosts(await open_storage("memory:", clock=clock), clock, linger)
+
+    await check(scenario, open_hosts)
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *SHARED], ids=lambda scenario: scenario.__name__)
+async def test_a_host_over_a_slow_store(scenario: Scenario) -> None:
+    """Nothing in it relies on the store answering at once."""
+
+    async def open_hosts() -> HostFactory:
+        clock = FakeClock()
+        return Hosts(storage_over(SlowStore(clock=clock), clock), clock, timedelta(hours=1))
 
     await check(scenario, open_hosts)
 

@@ -175,7 +175,7 @@ async def test_an_engine_that_stopped_makes_every_call_fail(is_silent: bool) -> 
         for call in (
             waiting,
             engine.result("r"),
-            engine.start("s", request),
+            engine.start("r", request),
             engine.send("r", control),
             engine.cancel("r"),
         ):

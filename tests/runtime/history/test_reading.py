@@ -14,11 +14,11 @@ from harborage.runtime.durable import RunFailedError
 from harborage.runtime.history import RunPrefixError, RunUnknownError, all_runs, find_run, history_of, read_run
 from harborage.runtime.host import Runtime
 from harborage.runtime.options import RuntimeOptions
-from harborage.state.storage import open_storage
 from harborage.store import RunQuery
 from harborage.store.memory import MemoryStore
 from harborage.testing.llm import ScriptedLLM
 from harborage.testing.planners import ScriptedPlanner
+from tests.kit.slow_store import AwaitedStore, storage_over
 from tests.kit.stored_runs import keep
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ async def test_a_record_is_read_with_its_large_values() -> None:
         return "word " * 4_000
 
     planner: Any = ScriptedPlanner([CallTool("long"), Finish(FinishReason.GOAL)])
-    async with await open_storage("memory:") as storage:
+    async with storage_over(AwaitedStore()) as storage:
         async with Runtime(planner=planner, tools=[long], storage=storage) as runtime:
             run = await runtime.start("g", who=Identity("t", "u", "s"))
             await run.result()
@@ -92,7 +92,7 @@ async def test_a_record_is_read_with_its_large_values() -> None:
 
 async def test_what_a_failed_step_heard_is_read_too() -> None:
     """A long prompt whose model failed is kept apart like any large value, and replays."""
-    async with await open_storage("memory:") as storage:
+    async with storage_over(AwaitedStore()) as storage:
         model = ScriptedLLM([RateLimitedError("slow down")])
         options = RuntimeOptions(provider_patience=timedelta())
         async with Runtime(model=model, instructions="word " * 3_000, storage=storage, options=options) as runtime:

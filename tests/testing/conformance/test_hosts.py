@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harborage.errors import HarborageError
 from harborage.planner import Finish
-from harborage.runtime.durable import Engine, HistoryMismatchError, Program, RunRequest
+from harborage.runtime.durable import Engine, HistoryMismatchError, Program, RunNotFoundError, RunRequest
 from harborage.runtime.effects import Effect, EffectTable
-from harborage.runtime.engines.memory import MemoryEngine
+from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.journal import (
     Arrived,
     Begun,
@@ -20,117 +22,126 @@ from harborage.runtime.journal import (
     Done,
     Failed,
     Joined,
-    Journal,
-    MemoryJournal,
     Patched,
     Rolled,
     decode_entry,
+    encode_entry,
 )
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
+from harborage.store import Commit, Committed
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from tests.kit.conformance import host_lives, host_scale, host_shared, host_steps, host_waits, hosts
+from tests.kit.slow_store import AwaitedStore
 
 pytestmark = pytest.mark.anyio
 
 
 class Hosts:
-    """Engines of one class over one journal."""
+    """Engines of one class over one store."""
 
-    keeps_queued_controls = False
+    keeps_queued_controls = True
 
-    def __init__(self, engine: Callable[..., MemoryEngine], journal: Callable[[], Journal], *, keeps: bool) -> None:
+    def __init__(self, engine: Callable[..., StoredEngine], store: Callable[..., MemoryStore], *, keeps: bool) -> None:
         self._clock = FakeClock()
         self._engine = engine
-        self._new_journal = journal
-        self._journal = journal()
+        self._new_store = store
+        self._store = store(clock=self._clock)
         self._keeps = keeps
-        self._last: MemoryEngine | None = None
-        self.pauses = Coordinator(clock=self._clock)
+        self._opened: list[StoredEngine] = []
+        self.pauses = Coordinator(store=self._store, clock=self._clock)
 
     def now(self) -> datetime:
         return self._clock.now()
 
     async def open(self, death: hosts.Death | None = None) -> Engine:
         if not self._keeps:
-            self._journal = self._new_journal()
-        journal = self._journal if death is None else death.of(self._journal)
-        self._last = self._engine(self.pauses, journal=journal, clock=self._clock)
-        return self._last
+            self._store = self._new_store(clock=self._clock)
+            self.pauses = Coordinator(store=self._store, clock=self._clock)
+        store = self._store if death is None else death.of(self._store)
+        self._opened.append(self._engine(store, self.pauses, clock=self._clock))
+        return self._opened[-1]
 
     async def pass_time(self, seconds: float) -> None:
         await self._clock.run_for(seconds)
 
     async def aclose(self) -> None:
-        assert self._last is not None
-        await self._last.aclose()
+        for engine in self._opened:
+            await engine.aclose()
+        await self._store.aclose()
 
 
-class Forgetful(MemoryJournal):
-    """Does not keep entries of one kind."""
+FORGOTTEN = Patched(at=datetime(2026, 1, 1, tzinfo=UTC), change="forgotten")
 
-    def __init__(self, kind: type) -> None:
-        super().__init__()
+
+class Forgetful(AwaitedStore):
+    """Keeps something else in the place of entries of one kind."""
+
+    def __init__(self, kind: type, **options: Any) -> None:
+        super().__init__(**options)
         self._kind = kind
 
-    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
-        kept = [data for data in entries if not isinstance(decode_entry(data, run_id, 0), self._kind)]
-        await super().append(run_id, kept)
+    async def commit(self, commit: Commit) -> Committed:
+        return await super().commit(replace(commit, entries=tuple(map(self._kept, commit.entries))))
+
+    def _kept(self, data: bytes) -> bytes:
+        return encode_entry(FORGOTTEN) if isinstance(decode_entry(data, "r", 0), self._kind) else data
 
 
-class RepeatsEverything(MemoryEngine):
+class RepeatsEverything(StoredEngine):
     """Does again whatever had begun."""
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
         def careless(effect: Effect) -> Effect:
-            return msgspec.structs.replace(effect, in_doubt=None)
+            return replace(effect, in_doubt=None)
 
         table = {name: careless(effect) for name, effect in effects._exact.items()}
         await super().serve(program, EffectTable(table))
 
 
-class StartsAnew(MemoryEngine):
+class StartsAnew(StoredEngine):
     """Takes every start for the first."""
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
-        run = self._runs.pop(run_id, None)
-        if run is not None:
-            self._retire(run)
-        await self._journal.forget(run_id)
+        self._store._tables.runs.pop(run_id, None)
         await super().start(run_id, request, seed=seed)
 
 
-class IgnoresSeeds(MemoryEngine):
+class IgnoresSeeds(StoredEngine):
     """Begins every run from nothing."""
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
         await super().start(run_id, request)
 
 
-class HearsTwice(MemoryEngine):
+class HearsTwice(StoredEngine):
     """Does not look at event ids."""
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
-        await super().send(run_id, msgspec.structs.replace(control, event_id=""))
+        await super().send(run_id, replace(control, event_id=""))
         return True
 
 
-class MixesRuns(MemoryEngine):
+class MixesRuns(StoredEngine):
     """Gives every control to the run that was started first."""
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
-        first, run = next(iter(self._runs.items()))
-        return await super().send(first, msgspec.structs.replace(control, identity=run.request.who))
+        first = (await self.list())[0]
+        return await super().send(first.run_id, replace(control, identity=first.who))
 
 
-class KnowsEverybody(MemoryEngine):
+class KnowsEverybody(StoredEngine):
     """Has a finish for runs it never met."""
 
     async def result(self, run_id: str) -> Finish:
-        return await super().result(run_id) if run_id in self._runs else Finish("goal")
+        try:
+            return await super().result(run_id)
+        except RunNotFoundError:
+            return Finish("goal")
 
 
-class FailsOnMismatch(MemoryEngine):
+class FailsOnMismatch(StoredEngine):
     """Takes a record that does not fit for a failure of the run."""
 
     async def serve(self, program: Program, effects: EffectTable) -> None:
@@ -143,20 +154,20 @@ class FailsOnMismatch(MemoryEngine):
         await super().serve(hasty, effects)
 
 
-class Timeless(MemoryEngine):
+class Timeless(StoredEngine):
     """Does not look at deadlines."""
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
-        await super().start(run_id, msgspec.structs.replace(request, deadline=None), seed=seed)
+        await super().start(run_id, replace(request, deadline=None), seed=seed)
 
 
 def forgets(kind: type) -> dict[str, object]:
-    """Options for hosts whose journal does not keep this kind of entry."""
-    return {"journal": lambda: Forgetful(kind)}
+    """Options for hosts whose store does not keep this kind of entry."""
+    return {"store": partial(Forgetful, kind)}
 
 
 FAULTS: dict[str, tuple[dict[str, object], hosts.Scenario]] = {
-    "a journal that dies with its engine": ({"keeps": False}, host_steps.a_step_runs_once_and_is_recorded),
+    "a store that dies with its engine": ({"keeps": False}, host_steps.a_step_runs_once_and_is_recorded),
     "no intents": (forgets(Begun), host_steps.a_step_that_had_begun_is_repeated_or_unknown),
     "no results": (forgets(Done), host_steps.a_step_runs_once_and_is_recorded),
     "no failures": (forgets(Failed), host_steps.a_failed_step_stays_failed),
@@ -185,7 +196,7 @@ async def test_a_faulty_host_is_caught_by_the_scenario_for_its_fault(
     options, scenario = FAULTS[fault]
 
     async def open_faulty() -> hosts.HostFactory:
-        return Hosts(**{"engine": MemoryEngine, "journal": MemoryJournal, "keeps": True, **options})
+        return Hosts(**{"engine": StoredEngine, "store": MemoryStore, "keeps": True, **options})
 
     with pytest.raises(HarborageError):
         await hosts.check(scenario, open_faulty)
@@ -195,7 +206,7 @@ async def test_what_is_broken_is_named() -> None:
     """The whole suite at once lists every scenario that failed, with its name and what it promised."""
 
     async def open_faulty() -> hosts.HostFactory:
-        return Hosts(HearsTwice, MemoryJournal, keeps=True)
+        return Hosts(HearsTwice, MemoryStore, keeps=True)
 
     with pytest.raises(ExceptionGroup) as caught:
         await hosts.run_conformance(open_faulty)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import HarborageError, error_text
-from harborage.planner import Finish
 from harborage.runtime.durable import (
     ControlUnreadableError,
     RecordRefusedError,
@@ -24,21 +22,23 @@ from harborage.runtime.durable import (
 )
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox, earliest
+from harborage.runtime.engines.reader import Ending
 from harborage.runtime.journal import is_outcome
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
 from harborage.store import Change, Commit, Guard, Lease, RunQuery, Status
 from harborage.store.errors import ControlsLeftError, LeaseLostError, WaitCycleError
+from harborage.store.port import commit_now_of
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
-    from harborage.clock import Timers
     from harborage.runtime.effects import Waiting
-    from harborage.store import ControlRow, Records, Store
+    from harborage.store import ControlRow, Records, RunRow, Store
 
-__all__ = ["Carried", "Ledger", "parked", "put_off", "settle", "told"]
+__all__ = ["Carried", "Ledger", "claimed", "parked", "put_off"]
 
 _LONGEST_WAIT = timedelta(days=1)
+_PROGRESS = Change(progress=True)
 
 
 class Carried(msgspec.Struct, kw_only=True):
@@ -46,7 +46,7 @@ class Carried(msgspec.Struct, kw_only=True):
 
     `attempts` counts its claims since it last made progress; `sent` are the controls that were handed to its inbox, by
     number, as far as they are not known to be taken; `parked` is what it is given back with when it leaves memory;
-    `finish` is what it ended with, where somebody waits for that; `is_lost` says that another worker has it;
+    `ending` is how it ended, where somebody waits for that; `is_lost` says that another worker has it;
     `unreadable` is why it can go no further than its next boundary.
     """
 
@@ -60,7 +60,7 @@ class Carried(msgspec.Struct, kw_only=True):
     delivered: int = 0
     idle_since: float | None = None
     parked: Change | None = None
-    finish: Finish | None = None
+    ending: Ending | None = None
     is_lost: bool = False
     unreadable: ControlUnreadableError | None = None
     task: asyncio.Task[None] | None = None
@@ -99,6 +99,11 @@ class Carried(msgspec.Struct, kw_only=True):
             numbers.append(self.sent.popleft()[0])
         return tuple(numbers)
 
+    def heard(self) -> tuple[int, ...]:
+        """The numbers of the controls that are in the inbox no more, whichever came first."""
+        waiting = [] if self.inbox is None else self.inbox.peek()
+        return tuple(number for number, control in self.sent if not any(control is one for one in waiting))
+
     def left(self) -> list[ControlEvent]:
         """The controls that the run was handed and never took."""
         return [control for _, control in self.sent]
@@ -112,6 +117,12 @@ class Ledger:
         self._run = run
         self._taken: tuple[int, ...] = ()
         self._unsure = 0
+        self._commit_now = commit_now_of(store)
+
+    @property
+    def append_now(self) -> Callable[[str, Sequence[bytes]], None] | None:
+        """`append` without an await, where the store is in memory; None for every other."""
+        return None if self._commit_now is None else self._append_now
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         """Add entries to the run's journal.
@@ -122,10 +133,31 @@ class Ledger:
         slim, bodies = taken_out(entries, run_id)
         # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
         self._taken += self._run.taken()
-        progress = self._run.attempts > 1 and any(map(is_outcome, entries))
-        await self._write(slim, bodies, Change(progress=True) if progress else None)
+        progress = self._has_progress(entries)
+        await self._write(slim, bodies, _PROGRESS if progress else None)
         if progress:
             self._run.attempts = 1
+
+    def _append_now(self, run_id: str, entries: Sequence[bytes]) -> None:
+        """Large values stay in their entries: in memory nothing is saved by keeping them apart."""
+        assert self._commit_now is not None
+        run = self._run
+        progress = self._has_progress(entries)
+        change = self._change(entries, {}, _PROGRESS if progress else None, run.taken())
+        try:
+            self._commit_now(change)
+        except LeaseLostError as error:
+            run.is_lost = True
+            raise RunTakenError(run_id) from error
+        except HarborageError as error:
+            raise RecordRefusedError(run_id, error_text(error)) from error
+        run.position += len(entries)
+        if progress:
+            run.attempts = 1
+
+    def _has_progress(self, entries: Sequence[bytes]) -> bool:
+        """Whether these entries end a row of attempts that came to nothing."""
+        return self._run.attempts > 1 and any(map(is_outcome, entries))
 
     async def end(self, entry: bytes, status: Status, reason: str) -> list[ControlEvent]:
         """End the run; returns the controls that it never took, which are consumed with it.
@@ -215,6 +247,12 @@ class Ledger:
         return bool(rows) and rows[0].lease == lease and rows[0].position == self._run.position + self._unsure
 
 
+def claimed(row: RunRow) -> Carried:
+    """A run that this worker has claimed; what it was asked for is in its first entry."""
+    request = RunRequest(who=row.quadruple, goal=row.about)
+    return Carried(request=request, inbox=None, lease=row.lease, position=row.position, attempts=row.attempts)
+
+
 def parked(waiting: Waiting, now: datetime) -> Change:
     """How a run is given back that only waits."""
     until = waiting.until or now + _LONGEST_WAIT
@@ -225,19 +263,3 @@ def put_off(run: Carried, error: RunPutOffError) -> Change:
     """How a run is given back whose next step is tried again later; its deadline comes all the same."""
     until = earliest(error.until, run.request.deadline)
     return Change(release=True, progress=True, reason=error.reason, wake_at=micros(until))
-
-
-def settle(waiter: asyncio.Future[Finish | None], finish: Finish | None = None) -> None:
-    """Give a waiter what its run ended with, or None to let it look again; one that has its answer keeps it."""
-    if not waiter.done():
-        waiter.set_result(finish)
-
-
-async def told(waiter: asyncio.Future[Finish | None], clock: Timers, *, look_s: float) -> Finish | None:
-    """What the run ended with here, or None for a reason to look again: after `look_s` seconds, unless that is 0."""
-    timer = clock.call_later(look_s, partial(settle, waiter)) if look_s else None
-    try:
-        return await waiter
-    finally:
-        if timer is not None:
-            timer.cancel()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from harborage.runtime.durable import RunLeftError
-from harborage.runtime.journal import Entry, InstantJournal, Record, encode_entry
+from harborage.runtime.journal import Entry, Record, encode_entry
 
 if TYPE_CHECKING:
     from harborage.concurrency import Crew
@@ -23,7 +23,7 @@ __all__ = ["Outbox"]
 class Outbox:
     """The entries of one run on their way to `record`; without a record it takes none.
 
-    `is_instant` says that the record takes entries at once, so that there is no soon and no later.
+    `is_instant` says that the record takes entries without an await, so that there is no soon and no later.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Outbox:
     def __init__(self, run_id: str, record: Record | None, crew: Crew) -> None:
         self._run_id = run_id
         self._record = record
-        self._append_now = record.append_now if isinstance(record, InstantJournal) else None
+        self._append_now = None if record is None else record.append_now
         self.is_instant = self._append_now is not None
         self._crew = crew
         self._unsaved: list[bytes] = []

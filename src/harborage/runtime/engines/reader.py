@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import logging
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from harborage.runtime.durable import RunBlockedError, RunFailedError, RunNotFoundError, RunPhase, RunStatus
+from harborage.planner import Finish
+from harborage.runtime.durable import (
+    ControlUnreadableError,
+    EngineClosedError,
+    HistoryMismatchError,
+    RunBlockedError,
+    RunFailedError,
+    RunNotFoundError,
+    RunPhase,
+    RunStatus,
+)
 from harborage.runtime.engines.bodies import read_whole
+from harborage.runtime.engines.carrying import failure_of
 from harborage.runtime.engines.histories import finish_of
 from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
 from harborage.store import RunQuery, Status
+from harborage.store.errors import EntryDamagedError, StoreClosedError
 
 if TYPE_CHECKING:
-    from harborage.planner import Finish
+    from harborage.clock import Timers
     from harborage.store import RunRow, Store
 
-__all__ = ["KEPT", "RunReader", "is_blocked", "phase_of", "status_of"]
+__all__ = ["KEPT", "UNREADABLE", "Ending", "ResultWaiters", "RunReader", "is_blocked", "phase_of", "status_of"]
 
 _PAGE = 200
+_CAUSES = 1000
 
+
+UNREADABLE: Final = (
+    ControlUnreadableError,
+    DatabaseCorruptError,
+    EntryDamagedError,
+    HistoryMismatchError,
+    JournalCorruptError,
+)
+"""What says that a run's record cannot be read, or not by this code: the run is kept, and blocked."""
 
 KEPT: Final = "run %s is blocked and keeps %s for later: %s"
 """What is logged of a control for a blocked run: the run, the control, and why the run is blocked."""
@@ -35,14 +60,28 @@ class RunReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._causes: OrderedDict[str, Exception] = OrderedDict()
+
+    def failed(self, run_id: str, cause: Exception) -> RunFailedError:
+        """The error that the result of a run raises which failed in this process; it keeps its cause here."""
+        self._causes[run_id] = cause
+        while len(self._causes) > _CAUSES:
+            self._causes.popitem(last=False)
+        failure = RunFailedError(run_id, *failure_of(cause))
+        failure.__cause__ = cause
+        return failure
 
     async def row(self, run_id: str) -> RunRow:
         """The row of one run.
 
         Raises:
             RunNotFoundError: there is none.
+            EngineClosedError: the store was closed, and so the host before it.
         """
-        found = (await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows
+        try:
+            found = (await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows
+        except StoreClosedError as error:
+            raise EngineClosedError() from error
         if not found:
             raise RunNotFoundError(f"no run {run_id!r} on this host")
         return found[0]
@@ -78,9 +117,7 @@ class RunReader:
         """
         return await read_whole(run_id, stored, partial(self._store.body, run_id), first=first)
 
-    async def ending(
-        self, run_id: str, causes: Mapping[str, Exception], logger: logging.Logger, was_tried: bool
-    ) -> tuple[Finish | None, bool]:
+    async def ending(self, run_id: str, logger: logging.Logger, *, was_tried: bool) -> tuple[Finish | None, bool]:
         """How a run ended, None while it goes on; and whether that is known: a database may be out for a while.
 
         Raises:
@@ -97,18 +134,18 @@ class RunReader:
                 raise RunBlockedError(run_id, row.blocked)
             if not row.status.is_final:
                 return None, True
-            return await self.finish(row, causes.get(run_id)), True
+            return await self.finish(row), True
         except (DatabaseCorruptError, MigrationError):
             raise
         except DatabaseError as error:  # the run outlives it, and so does whoever waits for the run
             logger.warning("run %s: its result is waited for: %s", run_id, error)
             return None, False
 
-    async def finish(self, row: RunRow, cause: Exception | None) -> Finish:
+    async def finish(self, row: RunRow) -> Finish:
         """What an ended run returned.
 
         Raises:
-            RunFailedError: it failed, from `cause`.
+            RunFailedError: it failed; its cause is known in the process that executed it.
             JournalCorruptError, EntryDamagedError: its last entry cannot be read, or is not there.
         """
         run_id = row.run_id
@@ -121,7 +158,69 @@ class RunReader:
         if finish is not None:
             return finish
         assert isinstance(last, Ended)
-        raise RunFailedError(run_id, last.error, last.message) from cause
+        raise RunFailedError(run_id, last.error, last.message) from self._causes.get(run_id)
+
+
+Ending: TypeAlias = Finish | RunFailedError
+"""How a run ended: with a finish, or with the error that its result raises."""
+
+
+class ResultWaiters:
+    """The callers of this process that wait for a run to end, by run."""
+
+    def __init__(self, clock: Timers) -> None:
+        self._clock = clock
+        self._waiters: dict[str, set[asyncio.Future[Ending | None]]] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._waiters
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._waiters)
+
+    @contextmanager
+    def waiting(self, run_id: str) -> Iterator[asyncio.Future[Ending | None]]:
+        """A future of the caller's own, from now on: nothing that happens while it looks is missed."""
+        waiter: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(run_id, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[run_id].discard(waiter)
+            if not self._waiters[run_id]:
+                del self._waiters[run_id]
+
+    async def ended(self, waiter: asyncio.Future[Ending | None], *, look_s: float) -> Finish | None:
+        """What the run ended with here, or None for a reason to look again: after `look_s` seconds, if not 0.
+
+        Raises:
+            RunFailedError: it failed here.
+        """
+        timer = self._clock.call_later(look_s, partial(_settle, waiter, None)) if look_s else None
+        try:
+            ending = await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if isinstance(ending, RunFailedError):
+            raise RunFailedError(ending.run_id, ending.error, ending.message) from ending.__cause__
+        return ending
+
+    def notify(self, run_id: str, ending: Ending | None = None) -> None:
+        """Say to those who wait for a run how it ended; None lets them look again."""
+        for waiter in self._waiters.get(run_id, ()):
+            _settle(waiter, ending)
+
+    def notify_others(self, known: Container[str] = ()) -> None:
+        """Let all look again who wait for a run that is not among those `known`."""
+        for run_id in self._waiters:
+            if run_id not in known:
+                self.notify(run_id)
+
+
+def _settle(waiter: asyncio.Future[Ending | None], ending: Ending | None) -> None:
+    if not waiter.done():
+        waiter.set_result(ending)
 
 
 def is_blocked(row: RunRow) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from harborage import codec
 from harborage.ids import new_id
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.engines.answers import Answers, answered_pause
-from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.errors import InboxFullError
 from harborage.runtime.steering.inbox import Inbox
 from harborage.store import Commit, SendControl
@@ -19,9 +20,10 @@ from harborage.store.errors import RowNotFoundError, RunOverError
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
+    from harborage.identity import Quadruple
     from harborage.store import Records, RunRow
 
-__all__ = ["MAX_UNREAD", "Desk", "limit_of"]
+__all__ = ["MAX_UNREAD", "Desk", "cancellation", "limit_of"]
 
 _ENDED: Final = "run {} has ended; start another to go on"
 
@@ -32,6 +34,11 @@ MAX_UNREAD: Final = 10_000
 def limit_of(control: ControlEvent, most: int) -> int:
     """How many controls may wait for the run with this one, 0 for any number: a run can always be cancelled."""
     return 0 if control.type is ControlType.CANCEL else most
+
+
+def cancellation(who: Quadruple, *, hard: bool) -> ControlEvent:
+    """The CANCEL by which a host ends a run of its own."""
+    return ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True} if hard else None)
 
 
 class Desk:
@@ -68,6 +75,11 @@ class Desk:
         if answered_pause(control):
             return await self._answers.send(control, self._put)
         return await self._put(control)
+
+    async def unread(self, run_id: str, *, besides: Container[int]) -> list[ControlEvent]:
+        """The controls that a run has not consumed, but for those numbers."""
+        sent = [row for row in await self._store.controls(run_id) if row.number not in besides]
+        return [codec.decode(row.data, ControlEvent) for row in sent]
 
     async def _put(self, control: ControlEvent) -> bool:
         run = control.identity

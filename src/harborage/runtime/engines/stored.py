@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from harborage.clock import SYSTEM_CLOCK, Timers, sleep
+from harborage.clock import SYSTEM_CLOCK, Timer, Timers, sleep
 from harborage.concurrency import CLOSE_GRACE_S, STOP, Crew
 from harborage.crashes import contained
 from harborage.errors import HarborageError, error_reason, error_text
@@ -23,11 +22,9 @@ from harborage.events import ANNOUNCED, BusStalledError
 from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.runtime.durable import (
-    ControlUnreadableError,
     EngineClosedError,
     EngineError,
     EngineStoppedError,
-    HistoryMismatchError,
     Program,
     RecordRefusedError,
     RunNotFoundError,
@@ -38,17 +35,16 @@ from harborage.runtime.durable import (
 )
 from harborage.runtime.engines.answers import Answers, check_handles
 from harborage.runtime.engines.bodies import taken_out
-from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.carrying import Carriage
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
-from harborage.runtime.engines.leased import Carried, Ledger, parked, put_off, settle, told
-from harborage.runtime.engines.reader import KEPT, RunReader, is_blocked, status_of
-from harborage.runtime.engines.sending import MAX_UNREAD, Desk
-from harborage.runtime.journal import Ended, JournalCorruptError, Started, decode_entry, encode_entry, raw
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.engines.leased import Carried, Ledger, claimed, parked, put_off
+from harborage.runtime.engines.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
+from harborage.runtime.engines.sending import MAX_UNREAD, Desk, cancellation
+from harborage.runtime.journal import Ended, Started, decode_entry, encode_entry, raw
 from harborage.runtime.steering.inbox import InboxRegistry
-from harborage.state.errors import DatabaseCorruptError, DatabaseError
-from harborage.store import Change, Claimed, Commit, NewRun, RunQuery, RunRow, Status, Store
-from harborage.store.errors import EntryDamagedError, RunKnownError
+from harborage.state.errors import DatabaseError
+from harborage.store import Change, Commit, ControlRow, Guard, Lease, NewRun, RunQuery, RunRow, Status, Store
+from harborage.store.errors import LeaseLostError, RunKnownError
 from harborage.store.port import keep_alive
 from harborage.store.times import micros, moment
 
@@ -56,23 +52,16 @@ if TYPE_CHECKING:
     from harborage.planner import Finish
     from harborage.runtime.effects import EffectTable
     from harborage.runtime.pauses import PauseCoordinator
+    from harborage.runtime.steering.controls import ControlEvent
 
 __all__ = ["StoredEngine"]
 
 _LINGER = timedelta(seconds=1)
 _RECHECK = timedelta(seconds=30)
 _CLAIMS = 100
-_CAUSES = 1000
 _HICCUP_S = 1.0
 _LOOK_S = 0.25
 _SHORTEST_DOZE_S = 0.05
-_UNREADABLE = (
-    ControlUnreadableError,
-    DatabaseCorruptError,
-    EntryDamagedError,
-    HistoryMismatchError,
-    JournalCorruptError,
-)
 _READY = Change(release=True, is_ready=True)
 _STOPPED = Change(release=True, is_ready=True, progress=True)  # that its worker stops is not the run's fault
 
@@ -114,14 +103,15 @@ class StoredEngine:
         self._refused = refused
         self._logger = logging.getLogger(__name__) if logger is None else logger
         self._carried: dict[str, Carried] = {}
-        self._causes: OrderedDict[str, Exception] = OrderedDict()
         self._changed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._looks = self._looked = 0
-        self._swept_at = 0.0
+        self._sweeping: Timer | None = None
         self._was_due = self._has_tried = False
-        self._waiters: dict[str, set[asyncio.Future[Finish | None]]] = {}
+        self._waiters = ResultWaiters(clock)
+        self._unrecorded: dict[str, tuple[int, ...]] = {}
         self._work: tuple[Carriage, Crew] | None = None
+        self._is_joined = False
         self._ends = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
         self._is_closed = False
         self._stopped: Exception | None = None
@@ -130,14 +120,37 @@ class StoredEngine:
 
     async def start(self, run_id: str, request: RunRequest, *, seed: Sequence[bytes] = ()) -> None:
         require_quadruple(request.who, "start")
+        if request.who.run_id != run_id:
+            raise EngineError(f"run {run_id} cannot be started for the identity of run {request.who.run_id}")
         self._check_open()
-        started = encode_entry(Started(at=self._clock.now(), request=raw(request)))
-        slim, bodies = taken_out([started, *steps_of(seed, run_id)], run_id)
-        who = request.who.identity
-        run = NewRun(run_id=run_id, who=who, entries=tuple(slim), agent=self._agent, goal=request.goal)
+        entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, run_id)]
+        slim, bodies = taken_out(entries, run_id)
+        worker = self._worker if self._is_joined else ""  # one that serves begins at once: nobody has to claim it
+        run = NewRun(
+            run_id=run_id,
+            who=request.who.identity,
+            entries=tuple(slim),
+            agent=self._agent,
+            goal=request.goal,
+            worker=worker,
+            status=Status.RUNNING if worker else Status.PENDING,
+        )
         with suppress(RunKnownError):
             await self._store.commit(Commit(starts=(run,), bodies=bodies))
+            if worker:
+                lease = Lease(run_id, worker, 1)
+                await self._begin(Carried(request=request, inbox=None, lease=lease, position=len(entries)), entries)
+                return
         self._changed.set()
+
+    async def _begin(self, run: Carried, entries: Sequence[bytes]) -> None:
+        """Carry a run that was started with this worker as its owner, which may have stopped meanwhile."""
+        if self._is_joined:
+            self._take_up(run, entries)
+        else:
+            guard = Guard(lease=run.lease, position=run.position)
+            with suppress(LeaseLostError):  # the end of the worker has freed it
+                await self._store.commit(Commit(guard=guard, change=_READY))
 
     async def send(self, run_id: str, control: ControlEvent) -> bool:
         self._check_open()
@@ -158,26 +171,20 @@ class StoredEngine:
     async def result(self, run_id: str) -> Finish:
         has_looked = False
         while True:
-            waiter: asyncio.Future[Finish | None] = asyncio.get_running_loop().create_future()
-            self._waiters.setdefault(run_id, set()).add(waiter)
             looks_again = self._work is None
-            try:
+            with self._waiters.waiting(run_id) as waiter:
                 if run_id not in self._carried:
                     # A worker that begins to serve may have the code that a blocked run needs.
                     was_tried = self._has_tried if self._work is not None else has_looked
-                    finish, is_known = await self._reader.ending(run_id, self._causes, self._logger, was_tried)
+                    finish, is_known = await self._reader.ending(run_id, self._logger, was_tried=was_tried)
                     has_looked = True
                     if finish is not None:
                         return finish
                     looks_again |= not is_known
                 self._check_open()
-                finish = await told(waiter, self._clock, look_s=_LOOK_S if looks_again else 0.0)
+                finish = await self._waiters.ended(waiter, look_s=_LOOK_S if looks_again else 0.0)
                 if finish is not None:
                     return finish
-            finally:
-                self._waiters[run_id].discard(waiter)
-                if not self._waiters[run_id]:
-                    del self._waiters[run_id]
 
     async def status(self, run_id: str) -> RunStatus:
         return self._status(await self._reader.row(run_id))
@@ -192,11 +199,14 @@ class StoredEngine:
     async def cancel(self, run_id: str, *, hard: bool = False) -> bool:
         """Send the run a CANCEL of its own; False when it has ended already."""
         row = await self._reader.row(run_id)
-        who, payload = row.quadruple, {"hard": True} if hard else None
         try:
-            return await self.send(run_id, ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, payload))
+            return await self.send(run_id, cancellation(row.quadruple, hard=hard))
         except RunNotFoundError:
             return False
+
+    async def untaken(self, run_id: str) -> builtins.list[ControlEvent]:
+        """The controls that a run was sent and that it has not heard of when its worker stopped."""
+        return await self._desk.unread(run_id, besides=self._unrecorded.get(run_id, ()))
 
     async def wake(self, run_id: str) -> None:
         """Look at a parked run again: what it waits for may have come."""
@@ -228,13 +238,14 @@ class StoredEngine:
             sign.add_done_callback(lambda _: joined.set())
             sign.add_done_callback(lambda _: self._changed.set())
             await joined.wait()
+            self._is_joined = True
             await self._attend(sign)
         except Exception as error:
             self._stopped = error
             raise
         finally:
-            self._work = None
-            self._tell_all()
+            self._work, self._is_joined = None, False
+            self._waiters.notify_others()
             unlisten()
             await crew.aclose()
             await alive.aclose()
@@ -242,7 +253,7 @@ class StoredEngine:
     async def aclose(self) -> None:
         """Take nothing more; who waits for a result is told, an end on its way gets a second. Stop serving first."""
         self._is_closed = True
-        self._tell_all()
+        self._waiters.notify_others()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_GRACE_S):
                 await self._ends.join()
@@ -269,35 +280,29 @@ class StoredEngine:
                 while is_more:
                     claims = await self._store.claim(self._worker, agent=self._agent, limit=_CLAIMS)
                     for claim in claims:
-                        self._take_up(claim)
+                        self._take_up(claimed(claim.row), claim.entries, claim.controls)
                     is_more = len(claims) == _CLAIMS
                 self._has_tried = True
                 await self._deliver()
-                self._sweep()
-                self._tell_strangers()
+                self._waiters.notify_others(self._carried)
                 await self._doze()
             except HarborageError as error:
                 self._logger.error("the store of runs: %s", error_reason(error))
                 await sleep(self._clock, _HICCUP_S)
 
-    def _take_up(self, claim: Claimed) -> None:
-        row = claim.row
+    def _take_up(self, run: Carried, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
         assert self._work is not None
         carriage, crew = self._work
-        run = Carried(
-            request=RunRequest(who=row.quadruple, goal=row.about),
-            inbox=None,
-            lease=row.lease,
-            position=row.position,
-            attempts=row.attempts,
-        )
-        if row.run_id not in self._carried:
+        run_id = run.lease.run_id
+        if run_id not in self._carried:
             self._seat(run)
-        run.task = crew.start(self._carry(run, carriage, claim), f"run {row.run_id}")
+        run.task = crew.start(self._carry(run, carriage, entries, controls), f"run {run_id}")
 
     def _seat(self, run: Carried) -> None:
         run.inbox = self._inboxes.open(run.request.who)
         self._carried[run.lease.run_id] = run
+        if self._sweeping is None:
+            self._sweep()
 
     async def _supersede(self, run: Carried) -> bool:
         """End what this worker still does for a run that it lost: it was thought dead, and has got the run anew.
@@ -316,13 +321,15 @@ class StoredEngine:
                 await asyncio.wait([before.task])
         return True
 
-    async def _carry(self, run: Carried, carriage: Carriage, claim: Claimed) -> None:
+    async def _carry(
+        self, run: Carried, carriage: Carriage, entries: Sequence[bytes], controls: Sequence[ControlRow]
+    ) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
         ledger = Ledger(self._store, run)
         try:
             if not await self._supersede(run):
                 return
-            released = await contained(self._outcome(run, carriage, ledger, claim))
+            released = await contained(self._outcome(run, carriage, ledger, entries, controls))
         except RunTakenError as error:
             self._logger.warning("%s", error_reason(error))
             self._let_go(run)
@@ -331,6 +338,8 @@ class StoredEngine:
             self._let_go(run)
             await self._release(run, ledger, _READY, wait_s=_HICCUP_S)
         except asyncio.CancelledError:
+            if self._work is None:
+                self._unrecorded[run.lease.run_id] = run.heard()
             self._let_go(run)
             await self._release(run, ledger, _STOPPED if run.parked is None else run.parked)
             raise
@@ -338,17 +347,24 @@ class StoredEngine:
             self._let_go(run)
             if released is not None:
                 await self._release(run, ledger, released)
-        self._changed.set()
 
-    async def _outcome(self, run: Carried, carriage: Carriage, ledger: Ledger, claim: Claimed) -> Change | None:
+    async def _outcome(
+        self,
+        run: Carried,
+        carriage: Carriage,
+        ledger: Ledger,
+        stored: Sequence[bytes],
+        controls: Sequence[ControlRow],
+    ) -> Change | None:
         """How the run is given back now that it is carried no further; None once its end is recorded."""
         run_id = run.lease.run_id
         try:
-            entries = await self._reader.whole(run_id, claim.entries)
+            entries = await self._reader.whole(run_id, stored)
             run.request = request_of(run_id, entries)
-            for control in claim.controls:
+            for control in controls:
                 run.admit(control)
-            await run.fetch(self._store)  # what was sent before it was claimed comes before its first step
+            if controls:
+                await run.fetch(self._store)  # and what else came before the claim, all before its first step
             if run.unreadable is not None:
                 raise run.unreadable
             finish = await carriage.perform(run_id, run, ledger, entries, is_stopping=lambda: self._is_leaving(run))
@@ -359,19 +375,22 @@ class StoredEngine:
         except RunPutOffError as error:
             self._logger.warning("%s", error_reason(error), extra=ANNOUNCED)
             return put_off(run, error)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             return self._blocked(error)
         except DatabaseError as error:
             raise RecordRefusedError(run_id, error_text(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
-            self._remember(run_id, error)
-            name, message = failure_of(error)
-            entry = encode_entry(Ended(at=self._clock.now(), error=name, message=message))
-            status, reason = Status.FAILED, f"{name}: {message}"
-        # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
-        await asyncio.shield(self._ends.start(self._ended(ledger, entry, status, reason), f"end of {run_id}"))
+            run.ending = failed = self._reader.failed(run_id, error)
+            entry = encode_entry(Ended(at=self._clock.now(), error=failed.error, message=failed.message))
+            status, reason = Status.FAILED, f"{failed.error}: {failed.message}"
+        ending = self._ended(ledger, entry, status, reason)
+        if ledger.append_now is None:
+            # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
+            await asyncio.shield(self._ends.start(ending, f"end of {run_id}"))
+        else:
+            await ending
         if status is Status.COMPLETE and run_id in self._waiters:
-            run.finish = finish_of(decode_entry(entry, run_id, -1), run_id)
+            run.ending = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
 
     async def _ended(self, ledger: Ledger, entry: bytes, status: Status, reason: str) -> None:
@@ -395,7 +414,7 @@ class StoredEngine:
         inbox, run.inbox = run.inbox, None
         if inbox is not None:
             self._inboxes.retire(inbox.identity)
-            self._tell(run.lease.run_id, run.finish)
+            self._waiters.notify(run.lease.run_id, run.ending)
 
     async def _release(self, run: Carried, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
         """Give a run back; a store that refuses is asked again, for as long as this host serves."""
@@ -403,8 +422,7 @@ class StoredEngine:
             if wait_s:
                 await sleep(self._clock, wait_s)
             try:
-                late = micros(self._clock.now()) + round(self._recheck_s * 1_000_000)
-                await ledger.release(change, late=late)
+                await ledger.release(change, late=micros(self._clock.now()) + round(self._recheck_s * 1_000_000))
                 return
             except HarborageError as error:
                 self._logger.error("run %s is not given back: %s", run.lease.run_id, error_reason(error))
@@ -433,11 +451,8 @@ class StoredEngine:
             self._looked = number
 
     def _sweep(self) -> None:
-        """Let go of runs that have only waited for a while; where they stand is in their record."""
+        """Let go of runs that have only waited for a while; where they stand is in their record. Again in a moment."""
         now = self._clock.monotonic()
-        if now - self._swept_at < self._linger_s / 2:
-            return  # every change comes here: looking at all runs each time would cost their number squared
-        self._swept_at = now
         for run in self._carried.values():
             waiting = None if run.mailbox is None else run.mailbox.waiting
             if waiting is None or run.task is None:
@@ -445,19 +460,19 @@ class StoredEngine:
             elif run.idle_since is None:
                 run.idle_since = now
             elif now - run.idle_since >= self._linger_s and run.parked is None:
-                if run.unreadable is None:
-                    run.parked = parked(waiting, self._clock.now())
-                else:
-                    run.parked = self._blocked(run.unreadable)
+                why = run.unreadable
+                run.parked = parked(waiting, self._clock.now()) if why is None else self._blocked(why)
                 run.task.cancel(STOP)
+        again_s = max(self._linger_s / 2, _SHORTEST_DOZE_S)
+        self._sweeping = self._clock.call_later(again_s, self._sweep) if self._carried and self._work else None
 
     async def _doze(self) -> None:
         """Wait for a change, for the next time that a parked run waits for, or for the next look at those carried."""
         if self._changed.is_set():
             return
         delay_s = self._recheck_s
-        if self._carried or self._waiters:
-            delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
+        if any(run_id not in self._carried for run_id in self._waiters):
+            delay_s = min(delay_s, _LOOK_S)
         due = await self._store.next_due(agent=self._agent)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
@@ -474,24 +489,6 @@ class StoredEngine:
     def _status(self, row: RunRow) -> RunStatus:
         run = self._carried.get(row.run_id)
         return status_of(row, is_parked=run is not None and run.mailbox is not None and run.mailbox.is_parked)
-
-    def _remember(self, run_id: str, cause: Exception) -> None:
-        self._causes[run_id] = cause
-        while len(self._causes) > _CAUSES:
-            self._causes.popitem(last=False)
-
-    def _tell(self, run_id: str, finish: Finish | None = None) -> None:
-        for waiter in self._waiters.get(run_id, ()):
-            settle(waiter, finish)
-
-    def _tell_all(self) -> None:
-        for run_id in list(self._waiters):
-            self._tell(run_id)
-
-    def _tell_strangers(self) -> None:
-        """Let those look again who wait for a run that another worker carries."""
-        for run_id in [one for one in self._waiters if one not in self._carried]:
-            self._tell(run_id)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -164,7 +164,6 @@ def _rehearsed(setup: Setup, served: Served, clock: _StillClock, artifacts: Arti
         bus=None,
         artifacts=setup.artifacts if artifacts is None else artifacts,
         tasks=None,
-        journal=None,
         storage=None,
         clock=clock,
     )
@@ -453,6 +452,8 @@ class _Passenger:
 
 class _Nowhere:
     """Where a replay records: nowhere."""
+
+    append_now = None
 
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         pass

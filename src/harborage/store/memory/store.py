@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
-from harborage.store.commit import Commit, Committed, check_commit, is_news
+from harborage.store.commit import Commit, Committed, check_commit, is_append, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
@@ -25,6 +25,7 @@ __all__ = ["MemoryStore"]
 
 _KEEP_ENDED: Final = 10_000
 _KEEP_STRAYS: Final = 1_000
+_NOTHING: Final = Committed()
 
 
 class MemoryStore:
@@ -53,7 +54,16 @@ class MemoryStore:
     # ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, commit: Commit) -> Committed:
+        return self.commit_now(commit)
+
+    def commit_now(self, commit: Commit) -> Committed:
+        """The same without an await: a step of a run that is kept in memory does not give up its turn for it."""
         self._check_open()
+        if commit.guard is not None and is_append(commit):
+            held = self._tables.runs.get(commit.guard.lease.run_id)
+            if held is not None and held.is_held(commit.guard.lease) and len(held.entries) == commit.guard.position:
+                self._tables.append(held, commit, self._clock.now())
+                return _NOTHING
         check_commit(commit)
         if not check(self._tables, commit):
             return Committed(is_again=True)
@@ -246,8 +256,12 @@ class MemoryStore:
             self._tables.delete(self._ended.popleft())
 
     def _notify(self) -> None:
+        here = asyncio.get_running_loop()
         for loop, listener in self._listeners:
-            loop.call_soon_threadsafe(listener)
+            if loop is here:
+                listener()
+            else:
+                loop.call_soon_threadsafe(listener)
 
 
 def _unread(held: HeldRun, after: int, limit: int) -> list[ControlRow]:

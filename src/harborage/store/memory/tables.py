@@ -6,7 +6,8 @@ No await, no clock: a commit is applied in one go at a given moment, and nobody 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -26,9 +27,7 @@ from harborage.store.commit import (
     SettlePause,
     about,
 )
-from harborage.store.errors import (
-    RowNotFoundError,
-)
+from harborage.store.errors import RowNotFoundError
 from harborage.store.memory.pauses import Pauses
 from harborage.store.rows import (
     EVENT_STEP,
@@ -41,23 +40,48 @@ from harborage.store.rows import (
     RunRow,
     SessionRow,
 )
+from harborage.store.times import micros
 
 __all__ = ["HeldRun", "Tables"]
 
 GroupKey = tuple[Identity, str]
 
+_NO_IDS: Final[set[str]] = set()
+_NO_CONTROLS: Final[dict[int, ControlRow]] = {}
+
 
 class HeldRun:
     """A run in memory: its row, its journal, and the controls that wait in its inbox."""
 
-    __slots__ = ("bodies", "controls", "entries", "event_ids", "row")
+    __slots__ = ("_row", "bodies", "controls", "entries", "event_ids", "written_at")
 
     def __init__(self, row: RunRow, entries: Iterable[bytes]) -> None:
-        self.row = row
+        self._row = row
         self.entries = list(entries)
-        self.controls: dict[int, ControlRow] = {}
-        self.event_ids: set[str] = set()
-        self.bodies: set[str] = set()
+        self.written_at: datetime | None = None
+        # Most runs never have any of these, and thousands that ended are kept: they are made when they are needed.
+        self.controls: dict[int, ControlRow] = _NO_CONTROLS
+        self.event_ids: set[str] = _NO_IDS
+        self.bodies: frozenset[str] = frozenset()
+
+    @property
+    def row(self) -> RunRow:
+        """Its row. Entries that were only appended are counted in when it is read: most commits bring nothing else."""
+        if self.written_at is not None:
+            row, at = self._row, micros(self.written_at)
+            self._row = replace(row, position=len(self.entries), unread=len(self.controls), updated_at=at)
+            self.written_at = None
+        return self._row
+
+    @row.setter
+    def row(self, row: RunRow) -> None:
+        self._row = row
+        self.written_at = None
+
+    def is_held(self, lease: Lease) -> bool:
+        """Whether this lease is the right to write it."""
+        row = self._row  # neither an owner nor a fence changes by an append
+        return row.fence == lease.fence and row.owner == lease.worker
 
     @property
     def is_free(self) -> bool:
@@ -112,6 +136,15 @@ class Tables:
         first, place = self._publish(commit.who, commit.events, now)
         return Committed(first=first, place=place, sent=sent, opened=opened, taken=tuple(self._take(commit)))
 
+    def append(self, held: HeldRun, commit: Commit, now: datetime) -> None:
+        """Add the owner's entries, of a commit that brings nothing else but controls that were consumed."""
+        held.entries += commit.entries
+        for number in commit.consumed:
+            held.controls.pop(number, None)
+        if commit.consumed and not held.controls:
+            self.unread.pop(held.row.run_id, None)
+        held.written_at = now
+
     # ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _write(self, held: HeldRun, commit: Commit, now: int) -> None:
@@ -128,7 +161,7 @@ class Tables:
         """Keep what a run's entries name."""
         for digest, data in bodies.items():
             self.bodies.setdefault(digest, data)
-            held.bodies.add(digest)
+            held.bodies |= {digest}
 
     def _start(self, start: NewRun, now: int) -> None:
         self._numbers += 1
@@ -243,6 +276,8 @@ class Tables:
         if send.event_id in held.event_ids:
             return False
         self._numbers += 1
+        if not held.event_ids:
+            held.event_ids, held.controls = set(), {}
         held.event_ids.add(send.event_id)
         held.controls[self._numbers] = ControlRow(
             number=self._numbers,

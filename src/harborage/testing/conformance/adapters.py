@@ -19,7 +19,7 @@ from harborage.planner import CallParallel, Finish, FinishReason, InputArtifactV
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.host import Run, Runtime
-from harborage.runtime.journal import MemoryJournal
+from harborage.state.storage import open_storage
 from harborage.testing.clock import settle
 from harborage.testing.conformance.adapter_brain import Brain, shown
 from harborage.testing.conformance.checks import check_scenario, expect, expect_equal, run_scenarios
@@ -251,16 +251,17 @@ async def steps_are_limited(bench: AdapterBench) -> None:
 
 
 async def a_run_is_carried_on(bench: AdapterBench) -> None:
-    """Another runtime over the same journal asks for no decision twice, and goes on with the same conversation."""
+    """Another runtime over the same storage asks for no decision twice, and goes on with the same conversation."""
     script = [calls_tools(ADD), calls_tools(("hold", {})), says("done")]
-    journal, first, second = MemoryJournal(), Brain(script), Brain(script)
+    first, second = Brain(script), Brain(script)
     desk, later = Desk(), Desk()
-    async with _runtime(bench, first, desk, journal=journal) as runtime:
-        run_id = (await runtime.start("carry", who=ME)).id
-        await desk.is_held.wait()
-    later.go_on.set()
-    async with _runtime(bench, second, later, journal=journal) as runtime:
-        finish = await (await runtime.run(run_id, who=ME)).result()
+    async with await open_storage("memory:") as storage:
+        async with _runtime(bench, first, desk, storage=storage) as runtime:
+            run_id = (await runtime.start("carry", who=ME)).id
+            await desk.is_held.wait()
+        later.go_on.set()
+        async with _runtime(bench, second, later, storage=storage) as runtime:
+            finish = await (await runtime.run(run_id, who=ME)).result()
     expect_equal(finish.payload, "done", "payload")
     expect_equal((len(first.seen), len(second.seen)), (2, 1), "turns of the model, before and after")
     expect_equal((desk.calls, later.calls), (["add", "hold"], ["hold"]), "calls, before and after")

@@ -1,0 +1,28 @@
+"""The record of one run in a list, for what writes records without a host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harborage.runtime.engines.histories import read_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harborage.runtime.journal import Entry
+
+
+class ListRecord:
+    """Keeps the entries of one run, with an await for each batch."""
+
+    append_now = None
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
+        self.kept += entries
+
+    def entries(self) -> list[Entry]:
+        """What was kept, read."""
+        return read_entries("r", self.kept)
