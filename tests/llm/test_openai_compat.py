@@ -110,9 +110,9 @@ async def test_an_address_that_is_none_names_the_setting(opened, address):
 
 
 async def test_nobody_sees_the_key(opened):
-    """Neither the driver nor the server's description shows the key."""
+    """The description of a driver has no key."""
     driver = opened("http://127.0.0.1:1/v1", api_key="topsecret")
-    assert "topsecret" not in f"{driver!r}{driver._server!r}{driver!s}"
+    assert "topsecret" not in f"{driver!r}{driver!s}"
 
 
 async def test_a_refused_key_names_where_it_came_from(server, opened, monkeypatch):
@@ -171,11 +171,14 @@ async def test_a_server_on_this_machine_is_asked_without_a_proxy(server, opened,
 
 
 async def test_extra_fields_and_the_profile_reach_the_server(server, opened):
-    """Extra fields of the configuration and the profile's limit of tokens are sent with every call."""
-    server.script("ok")
+    """Extra fields of the configuration and the profile's limit of tokens are sent; those of a request win."""
+    server.script("ok", "ok")
     profiles = {"m": ModelProfile(context_window_tokens=1000, default_max_tokens=77)}
-    await opened(server.base_url(), extra={"top_k": 5}, profiles=profiles).complete(asking())
+    driver = opened(server.base_url(), extra={"top_k": 5}, profiles=profiles)
+    await driver.complete(asking())
+    await driver.complete(asking(extra={"top_k": 6}, max_tokens=7))
     assert server.requests[0].body.items() >= {"top_k": 5, "max_tokens": 77, "model": "m"}.items()
+    assert server.requests[1].body.items() >= {"top_k": 6, "max_tokens": 7}.items()
 
 
 async def test_a_connection_is_used_again(server, opened):

@@ -29,7 +29,7 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.openai_compat.request import request_body
+from harborage.llm.openai_compat.request import build_body
 from tests.kit.tables import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
@@ -41,10 +41,10 @@ def url(data: bytes, mime: str) -> str:
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
-def body(provider: str = "acme", model: str = "m", *, extra=None, limit=None, **fields):
+def body(provider: str = "acme", model: str = "m", *, extra=None, max_tokens=None, **fields):
     fields.setdefault("messages", [HELLO])
-    request = CompleteRequest(**fields)
-    made = request_body(request, provider=provider, model=model, extra=extra or {}, default_max_tokens=limit)
+    request = CompleteRequest(extra=extra or {}, **fields)
+    made = build_body(request, model, provider=provider, max_tokens=max_tokens)
     return codec.decode(codec.encode(made))
 
 
@@ -65,12 +65,6 @@ def test_zero_is_a_value():
     """A temperature of zero and an empty limit are sent as they are."""
     sampling = body(temperature=0.0, max_tokens=0, stops=["a", "b"])
     assert (sampling["temperature"], sampling["max_tokens"], sampling["stop"]) == (0.0, 0, ["a", "b"])
-
-
-def test_the_profile_s_limit_stands_in():
-    """The profile's limit of tokens is sent where the request has none."""
-    assert body(limit=99)["max_tokens"] == 99
-    assert body(limit=99, max_tokens=7)["max_tokens"] == 7
 
 
 @each_row("model", ["o1", "o3-mini", "gpt-5-mini", "gpt-5.2"])
@@ -193,11 +187,11 @@ def test_thinking_is_asked_for_in_the_server_s_way(provider, effort, wanted):
 
 
 def test_extra_fields_are_passed_through():
-    """Extra fields go in as they are, the request's first, and win over ours; the stream does not."""
+    """Extra fields go in unchanged and win over ours; the stream does not."""
     fields = body(extra={"top_k": 1, "seed": 1, "stream": True}, temperature=1.0)
     assert (fields["top_k"], fields["seed"], "stream" in fields) == (1, 1, False)
     request = CompleteRequest(messages=[HELLO], extra={"seed": 2, "temperature": 0.5}, temperature=1.0)
-    fields = request_body(request, provider="acme", model="m", extra={"seed": 1}, default_max_tokens=None)
+    fields = build_body(request, "m", provider="acme")
     assert (fields["seed"], fields["temperature"]) == (2, 0.5)
     assert body(extra={"reasoning_effort": "minimal"})["reasoning_effort"] == "minimal"
 

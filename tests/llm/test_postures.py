@@ -6,7 +6,7 @@ import pytest
 
 from harborage.events import AdminScopeRequiredError, EventType, LLMPostureReadAdminPayload, MemoryEventBus
 from harborage.identity import IdentityRequiredError, Quadruple, bound
-from harborage.llm import ConfigSnapshot, ModelRef, Posture, PostureDesk, config_for, posture
+from harborage.llm import ConfigSnapshot, ModelRef, Posture, PostureReader, config_for, posture
 from harborage.testing.events import EventRecorder
 from tests.kit.tables import each_row
 
@@ -40,7 +40,7 @@ async def test_ones_own_posture() -> None:
     """Anybody may read it, and nothing is recorded."""
     bus = MemoryEventBus()
     told = EventRecorder(bus)
-    desk = PostureDesk(CFG, bus)
+    desk = PostureReader(CFG, bus)
     with bound(WHO):
         assert await desk.read() == await desk.read("t") == posture(CFG)
     assert await desk.read(who=WHO) == posture(CFG)
@@ -51,7 +51,7 @@ async def test_another_tenants_posture_needs_an_admin() -> None:
     """Without the scope it is refused; with it the reading is recorded: who read, and about whom."""
     bus = MemoryEventBus()
     told = EventRecorder(bus)
-    desk = PostureDesk(CFG, bus)
+    desk = PostureReader(CFG, bus)
     with bound(WHO), pytest.raises(AdminScopeRequiredError, match="'admin'"):
         await desk.read("other")
     assert not told.events
@@ -67,10 +67,10 @@ async def test_a_reading_that_cannot_be_recorded_does_not_happen() -> None:
     bus = MemoryEventBus()
     await bus.aclose()
     with bound(WHO, scopes=ADMIN), pytest.raises(Exception, match="bus"):
-        await PostureDesk(CFG, bus).read("other")
+        await PostureReader(CFG, bus).read("other")
 
 
 async def test_somebody_must_ask() -> None:
     """Nobody gets nothing."""
     with pytest.raises(IdentityRequiredError):
-        await PostureDesk(CFG, None).read()
+        await PostureReader(CFG, None).read()

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from harborage.llm.models import profile_for as profile_for
     from harborage.llm.opening import open_llm as open_llm
     from harborage.llm.postures import Posture as Posture
-    from harborage.llm.postures import PostureDesk as PostureDesk
+    from harborage.llm.postures import PostureReader as PostureReader
     from harborage.llm.postures import posture as posture
     from harborage.llm.profile import CorrectionsProfile as CorrectionsProfile
     from harborage.llm.profile import CostOverrides as CostOverrides
@@ -124,7 +124,7 @@ else:
             ),
             "harborage.llm.models": "known_profile profile_for",
             "harborage.llm.opening": "open_llm",
-            "harborage.llm.postures": "Posture PostureDesk posture",
+            "harborage.llm.postures": "Posture PostureReader posture",
             "harborage.llm.profile": (
                 "CorrectionsProfile CostOverrides MessageOrdering ModelProfile OutputMode ReasoningRouting "
                 "ResponseShape SchemaSanitising"

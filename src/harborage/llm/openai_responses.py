@@ -22,15 +22,14 @@ from harborage.llm.client import (
     reported_usage,
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
+from harborage.llm.driver import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.media import decode_inline
 from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of, unsupported_part
-from harborage.llm.sdk import StainlessDriver, http_client, http_timeout, import_sdk
-from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
-    from harborage.llm.client import CompleteResponse
     from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.streaming import AnswerBuilder
 
 
 _KEY = "OPENAI_API_KEY"
@@ -39,17 +38,15 @@ _KEY = "OPENAI_API_KEY"
 class OpenAIResponsesDriver(StainlessDriver):
     """One connection pool to the Responses API; the API has no stop sequences, so `stops` is not sent."""
 
-    async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
         length = self._max_tokens(request, model)
         body = build_body(request, model, provider=self._provider, max_tokens=length)
-        with AnswerBuilder(request, provider=self._provider, model=model) as answer:
-            reader = ResponseReader(answer, self._stream_error, self._malformed_error, model=model)
-            async with self._post("/responses", body, model) as response:
-                if request.stream:
-                    await self._read_events(response, model, reader.read_event)
-                else:
-                    reader.read_response(await self._read_body(response, model))
-            return answer.answer()
+        reader = ResponseReader(answer, self._stream_error, self._malformed_error, model=model)
+        async with self._post("/responses", body, model) as response:
+            if request.stream:
+                await self._read_events(response, model, reader.read_event)
+            else:
+                reader.read_response(await self._read_body(response, model))
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> OpenAIResponsesDriver:

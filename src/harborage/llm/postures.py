@@ -38,7 +38,7 @@ def posture(cfg: ConfigSnapshot) -> Posture:
     )
 
 
-class PostureDesk:
+class PostureReader:
     """Gives out the posture with which the system was started."""
 
     def __init__(self, cfg: ConfigSnapshot, bus: EventBus | None, *, clock: Clock = SYSTEM_CLOCK) -> None:

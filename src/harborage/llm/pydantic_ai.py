@@ -16,6 +16,7 @@ import msgspec
 from harborage import codec
 from harborage.llm.client import ChatMessage, CompleteRequest, Cost, ReasoningEffort, Role, Usage, reported_usage
 from harborage.llm.content import AudioPart, ImagePart, Part, TextPart
+from harborage.llm.driver import Driver, import_sdk
 from harborage.llm.errors import (
     ConnectionFailedError,
     IncompleteAnswerError,
@@ -28,19 +29,17 @@ from harborage.llm.errors import (
 from harborage.llm.media import decode_inline
 from harborage.llm.providers import resolve_key
 from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of
-from harborage.llm.sdk import SDKDriver, import_sdk
-from harborage.llm.streaming import AnswerBuilder
 from harborage.llm.transport import Timed
 
 if TYPE_CHECKING:
-    from harborage.llm.client import CompleteResponse
     from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.streaming import AnswerBuilder
 
 
 _PREFIX = "any:"
 
 
-class PydanticAIDriver(SDKDriver):
+class PydanticAIDriver(Driver):
     """A bridge to pydantic-ai; each of its models is made once and kept."""
 
     def __init__(self, cfg: ConfigSnapshot, deps: Deps, *, library: Library, key: str) -> None:
@@ -48,20 +47,18 @@ class PydanticAIDriver(SDKDriver):
         self._library = library
         self._models: dict[str, Any] = {}
 
-    async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
         bridge = self._model(self._name(model))
         length = self._max_tokens(request, model)
         call = build_call(request, self._library, provider=self._provider, max_tokens=length)
-        with AnswerBuilder(request, provider=self._provider, model=model) as answer:
-            if request.stream:
-                await self._stream(bridge, call, answer, model)
-            else:
-                direct = self._library.direct
-                response = direct.model_request(
-                    bridge, call.messages, model_settings=call.settings, model_request_parameters=call.parameters
-                )
-                read_response(await self._timeouts.wait_first(response, model), answer)
-            return answer.answer()
+        if request.stream:
+            await self._stream(bridge, call, answer, model)
+        else:
+            direct = self._library.direct
+            response = direct.model_request(
+                bridge, call.messages, model_settings=call.settings, model_request_parameters=call.parameters
+            )
+            read_response(await self._timeouts.wait_first(response, model), answer)
 
     async def _stream(self, bridge: Any, call: Call, answer: AnswerBuilder, model: str) -> None:
         streaming = self._library.direct.model_request_stream(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from harborage.llm.anthropic.request import build_body
 from harborage.llm.anthropic.response import ResponseReader
+from harborage.llm.driver import StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.providers import resolve_key
-from harborage.llm.sdk import StainlessDriver, http_client, http_timeout, import_sdk
-from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
-    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.client import CompleteRequest
     from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.streaming import AnswerBuilder
 
 __all__ = ["AnthropicDriver", "make"]
 
@@ -22,17 +22,15 @@ _KEY = "ANTHROPIC_API_KEY"
 class AnthropicDriver(StainlessDriver):
     """One connection pool to the Messages API."""
 
-    async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
         length = self._max_tokens(request, model)
         body = build_body(request, model, provider=self._provider, max_tokens=length)
-        with AnswerBuilder(request, provider=self._provider, model=model) as answer:
-            reader = ResponseReader(answer, self._stream_error, self._malformed_error, model=model)
-            async with self._post("/v1/messages", body, model) as response:
-                if request.stream:
-                    await self._read_events(response, model, reader.read_event)
-                else:
-                    reader.read_message(await self._read_body(response, model))
-            return answer.answer()
+        reader = ResponseReader(answer, self._stream_error, self._malformed_error, model=model)
+        async with self._post("/v1/messages", body, model) as response:
+            if request.stream:
+                await self._read_events(response, model, reader.read_event)
+            else:
+                reader.read_message(await self._read_body(response, model))
 
 
 def make(cfg: ConfigSnapshot, deps: Deps) -> AnthropicDriver:

@@ -13,25 +13,25 @@ from weakref import WeakKeyDictionary
 
 from harborage import codec
 from harborage.llm.client import Usage, reported_usage, sum_of_counts
+from harborage.llm.driver import Driver, http_client, http_timeout, import_sdk
 from harborage.llm.errors import LLMError, MalformedAnswerError
 from harborage.llm.google.request import Call, build_call
 from harborage.llm.providers import resolve_key
-from harborage.llm.sdk import SDKDriver, http_client, http_timeout, import_sdk
-from harborage.llm.streaming import AnswerBuilder
 from harborage.llm.transport import Timed
 
 if TYPE_CHECKING:
     import httpx2
 
-    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.client import CompleteRequest
     from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.streaming import AnswerBuilder
 
 
 _VERSION = re.compile(r"v\d+(?:alpha|beta)?\d*")
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
-class GoogleDriver(SDKDriver):
+class GoogleDriver(Driver):
     """One connection pool to the Gemini API."""
 
     def __init__(
@@ -62,17 +62,15 @@ class GoogleDriver(SDKDriver):
 
         connections.event_hooks = {"request": [limit], "response": [keep]}
 
-    async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
         length = self._max_tokens(request, model)
         call = build_call(request, model, provider=self._provider, max_tokens=length)
-        with AnswerBuilder(request, provider=self._provider, model=model) as answer:
-            reader = ResponseReader(answer, provider=self._provider, model=model)
-            config = self._config(call)
-            if request.stream:
-                await self._stream(call, config, reader, model)
-            else:
-                reader.read_chunk(await self._whole(call, config, model))
-            return answer.answer()
+        reader = ResponseReader(answer, provider=self._provider, model=model)
+        config = self._config(call)
+        if request.stream:
+            await self._stream(call, config, reader, model)
+        else:
+            reader.read_chunk(await self._whole(call, config, model))
 
     def _config(self, call: Call) -> Any:
         """Return the options of a call; those that the library does not know go into the body unchanged."""

@@ -10,28 +10,22 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from harborage import codec
-from harborage.identity import IdentityMissingError, effective_quadruple
-from harborage.llm.errors import (
-    ClientClosedError,
-    InvalidConfigError,
-    MalformedAnswerError,
-    ProviderTimeoutError,
-)
-from harborage.llm.http_errors import Refusal, error_from_status, error_in_stream
-from harborage.llm.openai_compat.connection import Connection, Server, connection_error
-from harborage.llm.openai_compat.request import request_body
+from harborage.llm.driver import Driver
+from harborage.llm.errors import MalformedAnswerError, ProviderTimeoutError
+from harborage.llm.openai_compat.connection import Connection, connection_error, endpoint, request_headers
+from harborage.llm.openai_compat.request import build_body
 from harborage.llm.openai_compat.response import ResponseReader
 from harborage.llm.providers import PROVIDERS, resolve_key
-from harborage.llm.streaming import AnswerBuilder
-from harborage.llm.transport import EventSplitter, Timeouts
+from harborage.llm.transport import EventSplitter
 
 if TYPE_CHECKING:
     import httpx2
 
-    from harborage.llm.client import CompleteRequest, CompleteResponse
+    from harborage.llm.client import CompleteRequest
     from harborage.llm.config import ConfigSnapshot, Deps
+    from harborage.llm.streaming import AnswerBuilder
 
-__all__ = ["OpenAICompatDriver", "Server", "make"]
+__all__ = ["OpenAICompatDriver", "make"]
 
 _MEGABYTE = 1024 * 1024
 _LONGEST_EVENT = 16 * _MEGABYTE
@@ -48,99 +42,56 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> OpenAICompatDriver:
     """
     known = PROVIDERS.get(cfg.provider)
     variables = () if known is None else known.key_variables
-    setting = cfg.api_key.strip()
-    key = resolve_key(cfg, variables) if setting or variables else ""
-    variable = setting.removeprefix("env.") if setting.startswith("env.") else "" if setting else "".join(variables[:1])
-    server = Server(
-        provider=cfg.provider or "openai_compat",
-        base_url=cfg.base_url or ("" if known is None else known.base_url),
-        key=key,
-        key_variable=variable,
-        headers=cfg.headers,
-    )
-    return OpenAICompatDriver(server, cfg, deps)
+    key = resolve_key(cfg, variables) if cfg.api_key.strip() or variables else ""
+    base_url = cfg.base_url or ("" if known is None else known.base_url)
+    return OpenAICompatDriver(cfg, deps, base_url=base_url, key=("".join(variables[:1]), key))
 
 
-class OpenAICompatDriver:
+class OpenAICompatDriver(Driver):
     """One service that speaks Chat Completions. Serves any number of calls at once and keeps nothing of any of them."""
 
-    def __init__(self, server: Server, cfg: ConfigSnapshot, deps: Deps) -> None:
-        self._server = server
-        self._cfg = cfg
-        self._timeouts = Timeouts(cfg.transport, deps, provider=server.provider)
-        self._connection = Connection(server, self._timeouts, connect_timeout_s=cfg.transport.connect_timeout_s)
-        self._is_closed = False
+    def __init__(self, cfg: ConfigSnapshot, deps: Deps, *, base_url: str, key: tuple[str, str]) -> None:
+        variable, secret = key
+        super().__init__(cfg, deps, provider="openai_compat", variable=variable, key=secret)
+        self._base_url = base_url
+        headers = request_headers(secret, cfg.headers)
+        self._connection = Connection(endpoint(base_url, self._provider), headers, self._timeouts, cfg.transport)
 
     def __repr__(self) -> str:
-        return f"OpenAICompatDriver({self._server!r})"
+        """Without the key."""
+        return f"OpenAICompatDriver({self._provider!r}, {self._base_url!r})"
 
-    async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """Return the server's answer. The callbacks get `done` exactly once, on errors and cancellation too.
-
-        Raises:
-            ClientClosedError: the driver is closed.
-            IdentityMissingError: no identity is bound.
-            InvalidConfigError: neither the request nor the configuration names a model, or the address is none.
-            InvalidContentError: an attachment is broken or too large; nothing was sent.
-            LLMError: the server refused, failed or was not reached; see `llm.errors`.
-        """
-        model = request.model or self._cfg.model
-        with AnswerBuilder(request, provider=self._server.provider, model=model) as answer:
-            self._check(model)
-            reader = ResponseReader(
-                answer, lambda body: self._stream_error(body, model), provider=self._server.provider, model=model
-            )
-            await self._call(self._body(request, model), reader, answer, model)
-            reader.end()
-            return answer.answer()
-
-    async def close(self) -> None:
-        """Refuse further calls and close the connections. Closing twice does nothing."""
-        self._is_closed = True
-        await self._connection.close()
-
-    def _check(self, model: str) -> None:
-        if self._is_closed:
-            raise ClientClosedError()
-        if effective_quadruple() is None:
-            raise IdentityMissingError()
-        if not model:
-            raise InvalidConfigError(f"{self._server.provider}: no model; name one in the request or in llm.model")
-
-    def _body(self, request: CompleteRequest, model: str) -> bytes:
-        profile = self._cfg.profiles.get(model)
-        body = request_body(
-            request,
-            provider=self._server.provider,
-            model=model,
-            extra=self._cfg.extra,
-            default_max_tokens=None if profile is None else profile.default_max_tokens,
-        )
-        return codec.encode(body, "request")
-
-    async def _call(self, body: bytes, reader: ResponseReader, answer: AnswerBuilder, model: str) -> None:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
         import httpx2
 
+        reader = ResponseReader(
+            answer, lambda body: self._stream_error(body, model), provider=self._provider, model=model
+        )
+        length = self._max_tokens(request, model)
+        body = build_body(request, model, provider=self._provider, max_tokens=length)
         try:
-            async with self._connection.post(body, model) as response:
+            async with self._connection.post(codec.encode(body, "request"), model) as response:
                 await self._read(response, reader, model)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ProviderTimeoutError) as error:
             # Only the usage follows the end of an answer.
-            if answer.has_finished:
-                return
-            if isinstance(error, ProviderTimeoutError):
-                raise
-            server = self._server
-            raise connection_error(error, provider=server.provider, model=model, address=server.base_url) from error
+            if not answer.has_finished:
+                if isinstance(error, ProviderTimeoutError):
+                    raise
+                raise connection_error(error, provider=self._provider, model=model, address=self._base_url) from error
+        reader.end()
+
+    async def _close(self) -> None:
+        await self._connection.close()
 
     async def _read(self, response: httpx2.Response, reader: ResponseReader, model: str) -> None:
         """Read the whole body; the status and the content type say what it is."""
         kind = response.headers.get("content-type", "").lower()
         if not response.is_success:
-            raise self._refusal(response, await self._read_body(response, _LONGEST_REFUSAL, model), model)
+            body = await self._read_body(response, _LONGEST_REFUSAL, model)
+            raise self._refusal(response.status_code, body, response.headers, model)
         if "html" in kind:
-            text = f"{self._server.provider}: {self._server.base_url} answers with a web page; check llm.base_url"
-            raise MalformedAnswerError(text, provider=self._server.provider, model=model)
+            text = f"{self._provider}: {self._base_url} answers with a web page; check llm.base_url"
+            raise MalformedAnswerError(text, provider=self._provider, model=model)
         if "json" in kind:
             reader.take_whole(await self._read_body(response, _LONGEST_ANSWER, model))
         else:
@@ -183,23 +134,5 @@ class OpenAICompatDriver:
             yield body, pieces
 
     def _too_long(self, limit: int, model: str) -> MalformedAnswerError:
-        text = f"{self._server.provider}: more than {limit:,} bytes of an answer, and no end to them"
-        return MalformedAnswerError(text, provider=self._server.provider, model=model)
-
-    def _refusal(self, response: httpx2.Response, body: bytes, model: str) -> Refusal:
-        server = self._server
-        return error_from_status(
-            response.status_code,
-            body,
-            response.headers,
-            provider=server.provider,
-            model=model,
-            key_variable=server.key_variable,
-            secret=server.key,
-        )
-
-    def _stream_error(self, body: bytes, model: str) -> Refusal:
-        server = self._server
-        return error_in_stream(
-            body, provider=server.provider, model=model, key_variable=server.key_variable, secret=server.key
-        )
+        text = f"{self._provider}: more than {limit:,} bytes of an answer, and no end to them"
+        return MalformedAnswerError(text, provider=self._provider, model=model)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-import msgspec
-
 from harborage.events import safe_excerpt
 from harborage.llm.errors import ConnectionFailedError, InvalidConfigError, MalformedAnswerError, ProviderTimeoutError
 from harborage.llm.openai_compat.quirks import quirks_of
@@ -23,35 +21,19 @@ from harborage.llm.transport import Timeouts, open_connections
 if TYPE_CHECKING:
     import httpx2
 
+    from harborage.llm.config import TransportPolicy
+
 _PATH = "/chat/completions"
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """The server of a driver: the address of the service, and the key and the variable that it came from."""
-
-    provider: str
-    base_url: str
-    key: str = ""
-    key_variable: str = ""
-    headers: Mapping[str, str] = {}
-
-    def __repr__(self) -> str:
-        """Without the key."""
-        return f"Server(provider={self.provider!r}, base_url={self.base_url!r})"
-
-
 class Connection:
-    """The connection to one server, opened with the first call.
+    """The connection to one server, opened with the first call."""
 
-    Raises:
-        InvalidConfigError: the address is no HTTP address.
-    """
-
-    def __init__(self, server: Server, timeouts: Timeouts, *, connect_timeout_s: float) -> None:
-        self._url = _endpoint(server)
-        self._headers = _headers(server)
+    def __init__(self, url: str, headers: Mapping[str, str], timeouts: Timeouts, transport: TransportPolicy) -> None:
+        self._url = url
+        self._headers = headers
         self._timeouts = timeouts
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout_s = transport.connect_timeout_s
         # Connection belong to the loop that opened them.
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
@@ -85,15 +67,18 @@ class Connection:
         return client
 
 
-def _endpoint(server: Server) -> str:
-    """Return the address of the method below that of the service; a query stays behind it."""
-    base, mark, query = server.base_url.strip().partition("?")
+def endpoint(base_url: str, provider: str) -> str:
+    """Return the address of the method below that of the service; a query stays behind it.
+
+    Raises:
+        InvalidConfigError: the address is no HTTP address.
+    """
+    base, mark, query = base_url.strip().partition("?")
     base = base.rstrip("/")
     if not _is_http(base):
-        what = f"{server.base_url!r} is none" if server.base_url else "it has none"
+        what = f"{base_url!r} is none" if base_url else "it has none"
         raise InvalidConfigError(
-            f"{server.provider or 'the server'} needs an HTTP address, and {what}; "
-            "set llm.base_url, such as http://127.0.0.1:8000/v1"
+            f"{provider} needs an HTTP address, and {what}; set llm.base_url, such as http://127.0.0.1:8000/v1"
         )
     return f"{base if base.endswith(_PATH) else base + _PATH}{mark}{query}"
 
@@ -109,12 +94,13 @@ def _is_http(address: str) -> bool:
     return parts.scheme in ("http", "https") and has_host and port != 0
 
 
-def _headers(server: Server) -> dict[str, str]:
-    headers = {"content-type": "application/json", "user-agent": "harborage"}
-    if server.key:
-        headers["authorization"] = f"Bearer {server.key}"
-    headers.update((name.lower(), value) for name, value in server.headers.items())
-    return headers
+def request_headers(key: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of every request; the configured `headers` win over ours."""
+    sent = {"content-type": "application/json", "user-agent": "harborage"}
+    if key:
+        sent["authorization"] = f"Bearer {key}"
+    sent.update((name.lower(), value) for name, value in headers.items())
+    return sent
 
 
 def connection_error(error: Exception, *, provider: str, model: str, address: str) -> Exception:

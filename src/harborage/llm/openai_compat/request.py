@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -35,12 +35,10 @@ _EFFORTS = {effort.value: effort for effort in ReasoningEffort if effort}
 _HINT, _TOOL_SCHEMA, _EFFORT = "schema_hint", "anthropic_tool_schema", "reasoning_effort"
 
 
-def request_body(
-    request: CompleteRequest, *, provider: str, model: str, extra: Mapping[str, Any], default_max_tokens: int | None
-) -> dict[str, Any]:
-    """Return the body of one call; the fields of `extra`, then the request's own extra ones, win over ours.
+def build_body(request: CompleteRequest, model: str, *, provider: str, max_tokens: int | None = None) -> dict[str, Any]:
+    """Return the body of the call; `max_tokens` is the length of the answer, None where none is set.
 
-    The messages are in JSON already.
+    The messages are in JSON already. The extra fields of the request win over ours.
 
     Raises:
         InvalidContentError: an attachment is broken, too large, or in a form that the server does not take.
@@ -50,7 +48,7 @@ def request_body(
     """
     check_tools(request, provider)
     quirks = quirks_of(provider)
-    passed = {**extra, **request.extra}
+    passed = dict(request.extra)
     effort = _EFFORTS.get(str(passed.get(_EFFORT)))
     if effort is not None:
         del passed[_EFFORT]
@@ -60,7 +58,7 @@ def request_body(
         "model": model,
         "messages": encoded_messages(request.messages, quirks, provider),
         **quirks.body,
-        **_sampling(request, provider, model, default_max_tokens),
+        **_sampling(request, provider, model, max_tokens),
         **_tools(request, provider, model),
         **(_format(request.response_format, provider) if tool_schema is None else _schema_format(tool_schema)),
         **thinking_fields(quirks.thinking, effort or request.reasoning_effort),
@@ -74,14 +72,13 @@ def request_body(
     return body
 
 
-def _sampling(request: CompleteRequest, provider: str, model: str, default_max_tokens: int | None) -> dict[str, Any]:
+def _sampling(request: CompleteRequest, provider: str, model: str, max_tokens: int | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     thinks = is_openai_reasoning(provider, model)
     if request.temperature is not None and not thinks:
         fields["temperature"] = request.temperature
-    limit = request.max_tokens if request.max_tokens is not None else default_max_tokens
-    if limit is not None:
-        fields["max_completion_tokens" if thinks else "max_tokens"] = limit
+    if max_tokens is not None:
+        fields["max_completion_tokens" if thinks else "max_tokens"] = max_tokens
     if request.stops:
         fields["stop"] = list(request.stops)
     return fields

@@ -1,7 +1,7 @@
-"""The frame of a driver over a provider's own client library: identity, closing, time limits and errors.
+"""The frame of a driver: identity, closing, time limits and errors; and what drivers over client libraries share.
 
-A subclass makes one call. What the library or its transport raises becomes an error of the LLM edge, without the
-library's own text around it, which may repeat a key.
+A subclass makes one call. What a library or its transport raises becomes an error of the LLM edge, without its own
+text around it, which may repeat a key.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from harborage.llm.errors import (
     ProviderTimeoutError,
 )
 from harborage.llm.http_errors import Refusal, error_from_status, error_in_stream
+from harborage.llm.streaming import AnswerBuilder
 from harborage.llm.transport import EventSplitter, Timeouts, open_connections
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def http_timeout(cfg: ConfigSnapshot) -> httpx2.Timeout:
     return httpx2.Timeout(None, connect=cfg.transport.connect_timeout_s)
 
 
-class SDKDriver:
-    """A driver whose calls go through a library; a subclass has `_call` and `_close`, and extends `_translate_error`.
+class Driver:
+    """A driver of one provider; a subclass has `_call` and `_close`, and extends `_translate_error`.
 
     Holds nothing of a call. `key` is kept only to be cut out of the provider's messages.
     """
@@ -80,30 +81,33 @@ class SDKDriver:
         return f"{type(self).__name__}({self._cfg!r})"
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """Return the provider's answer.
+        """Return the provider's answer. The callbacks get `done` exactly once, on errors and cancellation too.
 
         Raises:
             ClientClosedError: the driver is closed.
             IdentityMissingError: no identity is bound.
             InvalidConfigError: neither the request nor the configuration names a model.
+            InvalidContentError: an attachment is broken or too large; nothing was sent.
             LLMError: the provider refused, or failed; see `llm.errors`.
         """
-        if self._is_closed:
-            raise ClientClosedError()
-        must_identity()
         model = request.model or self._cfg.model
-        if not model:
-            raise InvalidConfigError(f"{self._provider}: no model; name one in the request or in llm.model")
-        if self._cfg.extra:
-            request = msgspec.structs.replace(request, extra={**self._cfg.extra, **request.extra})
-        try:
-            return await self._call(request, model)
-        except Exception as error:
-            translated = self._translate_error(error, model)
-            if translated is None:
-                raise
-            # The library's own error may hold the whole refusal, key included: it must not reach a traceback.
-            raise translated from None
+        with AnswerBuilder(request, provider=self._provider, model=model) as answer:
+            if self._is_closed:
+                raise ClientClosedError()
+            must_identity()
+            if not model:
+                raise InvalidConfigError(f"{self._provider}: no model; name one in the request or in llm.model")
+            if self._cfg.extra:
+                request = msgspec.structs.replace(request, extra={**self._cfg.extra, **request.extra})
+            try:
+                await self._call(request, model, answer)
+            except Exception as error:
+                translated = self._translate_error(error, model)
+                if translated is None:
+                    raise
+                # The library's own error may hold the whole refusal, key included: it must not reach a traceback.
+                raise translated from None
+            return answer.answer()
 
     async def close(self) -> None:
         """Refuse further calls and give back the connections. Closing twice does nothing."""
@@ -119,7 +123,8 @@ class SDKDriver:
         profile = self._cfg.profiles.get(model)
         return profile.default_max_tokens if profile is not None else None
 
-    async def _call(self, request: CompleteRequest, model: str) -> CompleteResponse:
+    async def _call(self, request: CompleteRequest, model: str, answer: AnswerBuilder) -> None:
+        """Make the call and read what the provider sends into `answer`."""
         raise NotImplementedError
 
     async def _close(self) -> None:
@@ -177,7 +182,7 @@ def transport_error(error: BaseException, *, provider: str, model: str) -> Excep
     return None
 
 
-class StainlessDriver(SDKDriver):
+class StainlessDriver(Driver):
     """A driver over one of the libraries that are generated alike: those of OpenAI and Anthropic.
 
     The library signs and sends the request; the answer's body is read here, at a tenth of what its typed events cost.

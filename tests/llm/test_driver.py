@@ -7,9 +7,9 @@ import pytest
 
 from harborage.errors import MissingExtraError
 from harborage.llm import ConfigSnapshot, ConnectionFailedError, Deps, InvalidConfigError, ProviderTimeoutError
+from harborage.llm.driver import import_sdk, transport_error
 from harborage.llm.pydantic_ai import make
 from harborage.llm.request_parts import decode_arguments, safe_id
-from harborage.llm.sdk import import_sdk, transport_error
 from tests.kit.tables import each_row
 
 
