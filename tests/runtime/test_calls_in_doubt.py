@@ -257,7 +257,7 @@ async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(proc
         """Gives something else."""
         return "yes"
 
-    for probe, why in ((shrug, "cannot tell"), (fall, "no access"), (babble, "gave str, no Probed")):
+    for probe, why in ((shrug, "cannot tell"), (fall, "no access"), (babble, "returned str, expected Probed")):
         bank = Bank()
         pay = tool(bank.pay, side_effects=SideEffect.WRITE, probe=probe, policy=ToolPolicy(timeout_ms=0, max_retries=0))
         run_id = await process.die_in(bank, pay)
@@ -271,7 +271,7 @@ async def test_a_probe_that_cannot_tell_or_fails_leaves_the_outcome_unknown(proc
 def test_a_tool_to_be_probed_needs_its_probe() -> None:
     """That is said when the tool is registered, not after the first crash."""
     bank = Bank()
-    with pytest.raises(ToolProbeMissingError, match="give `probe=` to it"):
+    with pytest.raises(ToolProbeMissingError, match="pass `probe=`"):
         ToolCatalog().register(bank.tool(OnUnknown.PROBE))
 
     async def look(receipt: str) -> Probed:

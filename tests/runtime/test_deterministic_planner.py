@@ -88,7 +88,7 @@ async def test_exactly_one_task_is_spawned():
     assert decisions[1:] == [AwaitTask(children[0].id), finish]
     last = planner.of(run.id)[-1].context.trajectory.steps
     assert [one.observation["task_id"] for one in last] == [children[0].id] * 2
-    assert len(step._memory) == 0
+    assert len(step._states) == 0
 
 
 async def test_steps_that_follow_groups_use_the_registry_of_their_runtime():
@@ -138,7 +138,7 @@ async def test_a_tree_that_spawns_itself_ends():
         assert (await run.result()).payload == "complete"
         tasks = await rt.tasks.list(WHO)
     assert sorted(task.status for task in tasks) == ["complete", "complete", "failed"]
-    assert len(step._memory) == 0
+    assert len(step._states) == 0
 
 
 async def test_a_hard_cancel_leaves_nothing_behind():
@@ -151,13 +151,13 @@ async def test_a_hard_cancel_leaves_nothing_behind():
         async for event in run.events():
             if event.type == EventType.PAUSE_REQUESTED:
                 break
-        assert len(step._memory) == 1
+        assert len(step._states) == 1
         await run.cancel(hard=True)
         assert (await run.result()).reason is FinishReason.CANCELLED
         (child,) = await rt.tasks.list(WHO, TaskFilter(parent=run.id))
         await rt.tasks.wait_ended(run.id, who=run.who)
         assert (await rt.tasks.wait_ended(child.id, who=run.who)).status is TaskStatus.CANCELLED
-        assert len(step._memory) == 0
+        assert len(step._states) == 0
 
 
 async def test_a_second_run_of_the_session_spawns_its_own():
