@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote: `llmock_peer`, `llmock_url` (llmock from PyPI) and `aimock` (from npm).
+"""Servers from other projects: `llmock_peer`, `llmock_url` (llmock from PyPI) and `aimock` (from npm).
 
 Each runs once a session, on a free loopback port, and is emptied before every test that asks for it.
 """

@@ -29,9 +29,8 @@ from harborage.llm import (
     ToolChoice,
     ToolDeclaration,
 )
-from harborage.llm.anthropic import make
+from harborage.llm.anthropic import ResponseReader, make
 from harborage.llm.anthropic.request import ANSWER_TOOL, Quirks, build_body, quirks_of
-from harborage.llm.anthropic.response import ResponseReader
 from harborage.llm.http_errors import error_in_stream
 from harborage.llm.streaming import AnswerBuilder
 from harborage.testing.conformance.llm import KEY, SCENARIOS, Ability, ProviderBench, check
@@ -168,7 +167,7 @@ def test_an_effort_is_a_budget_of_the_older_models(effort, budget):
 
 
 def test_an_effort_is_an_effort_of_the_newer_models():
-    """Models that decide for themselves how long to think are told how hard, and are asked to show a summary."""
+    """Models that decide for themselves how long to think get an effort, and are asked for a summary."""
     sent = body(NEW, reasoning_effort=ReasoningEffort.HIGH, temperature=0.0)
     assert sent["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert (sent["output_config"], sent["max_tokens"], "temperature" in sent) == ({"effort": "high"}, 32_000, False)
@@ -283,7 +282,7 @@ ENDED = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage":
 
 
 def test_the_input_of_the_answer_tool_is_the_answer():
-    """What the model gives the answer tool is heard as text, and is no tool call."""
+    """The input of the answer tool is streamed as text, and is no tool call."""
     block = {"type": "tool_use", "id": "t", "name": ANSWER_TOOL, "input": {}}
     answer = read(
         {"type": "content_block_start", "index": 0, "content_block": block},
@@ -305,15 +304,15 @@ def test_a_call_without_arguments_is_an_empty_object():
 
 
 def test_what_a_cache_read_and_kept_is_counted():
-    """The prompt is all of it; what came from the cache and went there is told beside it."""
+    """The prompt counts all of it; tokens read from and written to the cache are reported beside it."""
     started = {"input_tokens": 3, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 100, "output_tokens": 1}
-    told = read({"type": "message_start", "message": {"usage": started}}, ENDED).usage
-    assert (told.prompt_tokens, told.completion_tokens, told.total_tokens) == (123, 9, 132)
-    assert told.provider_extras == {"cache_creation_input_tokens": 20, "cache_read_input_tokens": 100}
+    usage = read({"type": "message_start", "message": {"usage": started}}, ENDED).usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (123, 9, 132)
+    assert usage.provider_extras == {"cache_creation_input_tokens": 20, "cache_read_input_tokens": 100}
 
 
 @each_row(
-    "told, reason",
+    "word, reason",
     [
         ("end_turn", "stop"),
         ("stop_sequence", "stop"),
@@ -322,9 +321,9 @@ def test_what_a_cache_read_and_kept_is_counted():
         ("pause_turn", "pause_turn"),
     ],
 )
-def test_why_an_answer_ended(told, reason):
+def test_why_an_answer_ended(word, reason):
     """The provider's words become the common ones; one without a common word stays."""
-    assert read({"type": "message_delta", "delta": {"stop_reason": told}}).finish_reason == reason
+    assert read({"type": "message_delta", "delta": {"stop_reason": word}}).finish_reason == reason
 
 
 def test_an_overloaded_provider_says_so_in_the_stream():

@@ -113,20 +113,20 @@ class Ears:
     """Listens to a stream, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, str, bool]] = []
+        self.received: list[tuple[str, str, bool]] = []
 
     def on(self, request: CompleteRequest) -> CompleteRequest:
         """The request, streamed to these ears."""
         return replace(
             request,
             stream=True,
-            on_content=lambda delta, done: self.heard.append(("content", delta, done)),
-            on_reasoning=lambda delta, done: self.heard.append(("reasoning", delta, done)),
+            on_content=lambda delta, done: self.received.append(("content", delta, done)),
+            on_reasoning=lambda delta, done: self.received.append(("reasoning", delta, done)),
         )
 
     def text(self, kind: str) -> str:
         """Everything of one kind."""
-        return "".join(delta for each, delta, _ in self.heard if each == kind)
+        return "".join(delta for each, delta, _ in self.received if each == kind)
 
 
 class Pieces:
@@ -188,7 +188,7 @@ class TestPlaying:
         first, second = Ears(), Ears()
         await client.complete(first.on(asking("x")))
         answer = await replay(tape).complete(second.on(asking("x")))
-        assert second.heard == first.heard
+        assert second.received == first.received
         assert (answer.content, answer.reasoning) == ("c de", "ab")
 
     async def test_a_stream_and_a_plain_answer_stand_in_for_each_other(self, tape: Path, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ class TestPlaying:
         await recorded(tape, [says("plain", reasoning="why")], [asking("x")])
         ears = Ears()
         await replay(tape).complete(ears.on(asking("x")))
-        assert [one for one in ears.heard if one[1]] == [("reasoning", "why", False), ("content", "plain", False)]
+        assert [one for one in ears.received if one[1]] == [("reasoning", "why", False), ("content", "plain", False)]
         other = tmp_path / "other.json"
         await record(Pieces(("content", "a"), ("content", "b")), other).complete(Ears().on(asking("x")))
         assert (await replay(other).complete(asking("x"))).content == "ab"
@@ -213,7 +213,7 @@ class TestPlaying:
         error = caught.value
         assert (error.provider, error.model, error.status, error.retry_after_s) == ("p", "m", 429, 0)
         assert error.retry is slow.retry
-        assert ears.heard == [("content", "half ", False), ("content", "", True)]
+        assert ears.received == [("content", "half ", False), ("content", "", True)]
 
     async def test_a_failure_and_its_repetition_are_two_recordings(self, tape: Path) -> None:
         """A call that is made again after a failure gets what came next."""
@@ -375,7 +375,7 @@ class TestMatching:
         played = await replay(tape).complete(ears.on(second))
         assert played.content == f"reading {others} of {other}" == ears.text("content")
         assert json.loads(played.tool_calls[0].args) == {"ref": others}
-        assert len([one for one in ears.heard if one[1]]) >= 3
+        assert len([one for one in ears.received if one[1]]) >= 3
 
     async def test_two_ids_that_change_places_are_a_difference(self, tape: Path) -> None:
         """Ids are numbered as they appear: the same one again is not just any other one."""
@@ -406,7 +406,7 @@ class TestMatching:
 
 
 class TestMisses:
-    """What is said of a request that is not there."""
+    """The error of a request that is not there."""
 
     async def test_a_miss_shows_the_nearest_recording_and_what_differs(self, tape: Path) -> None:
         """As a short diff, with the recording's number; the error carries both."""
@@ -447,7 +447,7 @@ class TestMisses:
         assert not is_invalid_json_schema_error(caught.value)
 
     async def test_recordings_that_nobody_asked_for_can_be_asserted(self, tape: Path) -> None:
-        """By number and by what was said last."""
+        """By number and by the last message."""
         await recorded(tape, ["1", "2"], [asking("used"), asking("left over")])
         client = replay(tape)
         await client.complete(asking("used"))
@@ -564,7 +564,7 @@ class TestFiles:
     """The file itself."""
 
     async def test_it_reads_as_a_conversation(self, tape: Path) -> None:
-        """What is new in each exchange is told, the tools once; loading and saving it again changes nothing."""
+        """The file has the new part of each exchange, and tools once; loading and saving changes nothing."""
         one = asking("a", tools=[TOOL])
         two = asking("a", "b", tools=[TOOL])
         text = await recorded(tape, ["1", "2"], [one, two], model="openai:gpt-5")
@@ -655,7 +655,7 @@ class TestDriver:
     """Cassettes in a whole chain."""
 
     async def test_a_chain_records_a_driver_and_plays_it_back(self, tape: Path) -> None:
-        """The tape stands where the driver stood, so both go through the same layers."""
+        """The tape takes the place of the driver, so both go through the same layers."""
         assert LLM_DRIVERS.factory("cassette") is make
         cfg = ConfigSnapshot(
             driver="cassette",
@@ -683,7 +683,7 @@ class TestDriver:
         assert "gpt-5-mini" in cfg.profiles
 
     def test_the_environment_says_what_to_record(self, tape: Path) -> None:
-        """Everything is configured as for the real model; a missing key is told before anything is asked."""
+        """Everything is configured as for the real model; a missing key is an error before any call."""
         environ = {"HARBORAGE_RECORD": "openai:gpt-5-mini", "OPENAI_API_KEY": "k"}
         cfg = cassette_config(tape, environ=environ)
         assert (cfg.driver, cfg.extra["record"], cfg.model) == ("cassette", "openai_compat", "gpt-5-mini")
@@ -718,7 +718,7 @@ class TestHelper:
             await model.complete(asking("a"))
 
     async def test_a_block_records_when_the_environment_says_so(self, tape: Path) -> None:
-        """With the client that the test opens; without one it is told what is missing."""
+        """With the client that the test opens; without one the error names what is missing."""
         inner = ScriptedLLM(["1"])
 
         async def opened() -> ScriptedLLM:

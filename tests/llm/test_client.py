@@ -67,7 +67,7 @@ def test_requests_share_no_default() -> None:
 
 
 def test_unset_is_not_zero() -> None:
-    """A temperature of zero and a limit are told apart from the provider's default."""
+    """A temperature of zero and a limit differ from the provider's default."""
     assert CompleteRequest().temperature is None
     assert CompleteRequest().max_tokens is None
     assert CompleteRequest(temperature=0.0).temperature == 0.0

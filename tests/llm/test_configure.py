@@ -60,7 +60,7 @@ def test_what_was_given_is_not_changed() -> None:
 
 
 def test_zero_is_a_value() -> None:
-    """No reserve and no retries can be said."""
+    """No reserve and no retries can be configured."""
     full = complete_settings(
         cfg(context_window_reserve=0.0, profiles={"m": ModelProfile(context_window_tokens=1, max_retries=0)})
     )

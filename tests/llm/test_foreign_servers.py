@@ -1,4 +1,4 @@
-"""The drivers over the providers' own libraries against servers that nobody here wrote, alone and behind retries."""
+"""The drivers over the providers' own libraries against servers from other projects, alone and behind retries."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_a_conversation_with_a_tool(llmock_peer, driver, model, path, othe
             called = await client.complete(request)
             assert [call.name for call in called.tool_calls] == ["add"]
             assert called.finish_reason == "tool_calls"
-            told = ChatMessage(Role.TOOL, Content("2"), tool_call_id=called.tool_calls[0].id)
-            history = [*request.messages, ChatMessage(Role.ASSISTANT, tool_calls=called.tool_calls), told]
+            answer = ChatMessage(Role.TOOL, Content("2"), tool_call_id=called.tool_calls[0].id)
+            history = [*request.messages, ChatMessage(Role.ASSISTANT, tool_calls=called.tool_calls), answer]
             answer = await client.complete(msgspec.structs.replace(request, messages=history))
             assert (bool(answer.content), answer.finish_reason) == (True, "stop")
             wanted = ResponseFormat(ResponseFormatKind.JSON_SCHEMA, SCHEMA)
@@ -118,16 +118,16 @@ async def test_behind_retries_no_fault_is_left(llmock_peer, driver, model, path,
 
 @pytest.mark.parametrize(("driver", "model", "path", "other"), DRIVERS)
 async def test_thinking_is_told_apart_from_the_answer(aimock, driver, model, path, other):
-    """What aimock's model thinks is heard as thinking, beside parallel calls."""
+    """The thinking of aimock's model is streamed as thinking, beside parallel calls."""
     if driver == "pydantic_ai":
         pytest.skip("the bridge leaves it to its library which fields are thinking")
     aimock.answer({"content": "Five.", "reasoning": "Two and three."})
-    heard: list[str] = []
+    received: list[str] = []
     async with opened(driver, model, aimock.url + other) as client:
         request = asking("2 + 3?", stream=True, reasoning_effort=ReasoningEffort.LOW)
-        request = msgspec.structs.replace(request, on_reasoning=lambda delta, done: heard.append(delta))
+        request = msgspec.structs.replace(request, on_reasoning=lambda delta, done: received.append(delta))
         answer = await client.complete(request)
-    assert (answer.content, answer.reasoning, "".join(heard)) == ("Five.", "Two and three.", "Two and three.")
+    assert (answer.content, answer.reasoning, "".join(received)) == ("Five.", "Two and three.", "Two and three.")
 
 
 # aimock's own word for the end of an answer with calls, which Google's library does not know.

@@ -75,7 +75,7 @@ HISTORY = (
 
 
 def test_a_history_becomes_turns():
-    """Answers are paired with their calls by name and id, whatever their order, and stand in one user turn."""
+    """Answers are paired with their calls by name and id, in any order, and are in one user turn."""
     asked = call("gemini-2.5-flash", *HISTORY)
     assert asked.config["system_instruction"] == [{"text": "Be brief."}]
     assert asked.contents == [
@@ -100,7 +100,7 @@ def test_a_history_becomes_turns():
 
 
 def test_later_models_want_a_signature():
-    """The first call of a turn carries the word that stands for a thought that is not kept; older models get none."""
+    """The first call of a turn carries the word for thinking that is not kept; older models get none."""
     parts = call("gemini-3-pro-preview", *HISTORY).contents[1]["parts"]
     signature = base64.b64encode(b"skip_thought_signature_validator").decode()
     assert [part.get("thought_signature") for part in parts] == [None, signature, None]
@@ -194,7 +194,7 @@ def test_a_schema_is_said_in_the_words_that_are_known():
     }
 
 
-def told(reason: str = "", blocked: str = "", **usage: int) -> SimpleNamespace:
+def ended(reason: str = "", blocked: str = "", **usage: int) -> SimpleNamespace:
     """A response of the library without content."""
     counts = dict.fromkeys(
         (
@@ -224,11 +224,11 @@ def read(response: SimpleNamespace):
 @each_row(
     "response, reason",
     [
-        (told("STOP"), "stop"),
-        (told("MAX_TOKENS"), "length"),
-        (told("SAFETY"), "content_filter"),
-        (told("OTHER"), "other"),
-        (told(blocked="SAFETY"), "content_filter"),
+        (ended("STOP"), "stop"),
+        (ended("MAX_TOKENS"), "length"),
+        (ended("SAFETY"), "content_filter"),
+        (ended("OTHER"), "other"),
+        (ended(blocked="SAFETY"), "content_filter"),
     ],
 )
 def test_why_an_answer_ended(response, reason):
@@ -239,13 +239,13 @@ def test_why_an_answer_ended(response, reason):
 def test_a_call_that_cannot_be_read_may_be_tried_again():
     """A model that wrote a broken call gave no answer."""
     with pytest.raises(MalformedAnswerError, match="malformed_function_call"):
-        read(told("MALFORMED_FUNCTION_CALL"))
+        read(ended("MALFORMED_FUNCTION_CALL"))
 
 
 def test_thinking_is_counted_with_the_answer():
     """The provider counts thinking and cached tokens apart; the sums hold here."""
     usage = read(
-        told(
+        ended(
             "STOP",
             prompt_token_count=10,
             cached_content_token_count=8,

@@ -461,7 +461,7 @@ def test_only_what_time_can_mend_is_safe_to_repeat(provider, status, content, wa
 
 
 def test_a_refused_key_names_the_variable_and_never_the_key():
-    """The text tells which variable to look at; a key that the server repeats is starred out, whole or in part."""
+    """The text names the variable to check; a key that the server repeats is starred out, whole or in part."""
     content = openai("Incorrect API key provided: topsecret-value. Also sk-proj-abcdefghijkl1234.")
     error = error_from_status(
         401, content, {}, provider="openai", model="m", key_variable="OPENAI_API_KEY", secret="topsecret-value"
@@ -482,7 +482,7 @@ def test_a_refused_key_names_the_variable_and_never_the_key():
     ],
 )
 def test_the_text_says_what_to_do(provider, status, content, advice):
-    """An error that the caller can mend ends with the setting to look at."""
+    """An error that the caller can fix ends with the setting to check."""
     assert str(error_from_status(status, content, {}, provider=provider, model="nine")).endswith(f"; {advice}")
 
 
@@ -563,10 +563,10 @@ NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_the_wait_is_read_in_every_form(headers, seconds):
-    """Seconds, milliseconds, dates and rate-limit resets become seconds; what nobody can read asks for nothing."""
+    """Seconds, milliseconds, dates and rate-limit resets become seconds; unreadable values ask for nothing."""
     assert retry_after(headers, now=NOW) == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_without_a_date_the_clock_is_asked():
-    """A date far in the past asks for no wait, whatever the time is."""
+    """A date far in the past asks for no wait, at any time."""
     assert retry_after({"Retry-After": "Mon, 01 Jan 2024 00:00:00 GMT"}) == 0.0

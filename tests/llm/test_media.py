@@ -54,7 +54,7 @@ def test_what_is_no_data_url_is_refused(bad):
 
 @each_row("mime, data", PICTURES.items())
 def test_a_picture_is_known_by_its_first_bytes(mime, data):
-    """The four common formats are recognised, whatever the part claims."""
+    """The four common formats are recognised, against the claim of the part."""
     assert image_type(data) == mime
     assert decode_inline(ImagePart(data_url=url(data, "image/png")), limit_bytes=LIMIT, provider="p") == Media(
         mime, data
@@ -104,7 +104,7 @@ def test_the_format_of_a_recording(mime, wanted):
 
 @given(st.binary(max_size=64), st.sampled_from(["image/png", "", "text/plain;charset=utf-8"]))
 def test_base64_comes_back(data: bytes, mime: str) -> None:
-    """The bytes and their number are what went in, whatever stands before the word `base64`."""
+    """The bytes and their number are what went in, with any parameters before the word `base64`."""
     url = parse_data_url(f"data:{mime};base64,{base64.b64encode(data).decode()}")
     assert (url.content(), url.size, url.mime) == (data, len(data), mime.partition(";")[0])
 

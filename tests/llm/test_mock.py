@@ -89,10 +89,10 @@ async def test_cost_and_usage_are_counted_in_characters() -> None:
 @given(st.text(max_size=30), st.integers(-1, 8))
 def test_a_stream_is_the_answer_in_pieces(text: str, most: int) -> None:
     """At most so many pieces, none empty, nearly of one length; together exactly the content; then `done`, once."""
-    heard: list[tuple[str, bool]] = []
+    received: list[tuple[str, bool]] = []
     mock = MockLLM(deps(), MockOptions(synthetic_content=text, stream_chunks=most))
-    answer = asyncio.run(ask(says("x"), mock=mock, stream=True, on_content=lambda *delta: heard.append(delta)))
-    *pieces, last = heard
+    answer = asyncio.run(ask(says("x"), mock=mock, stream=True, on_content=lambda *delta: received.append(delta)))
+    *pieces, last = received
     assert last == ("", True)
     assert "".join(piece for piece, _ in pieces) == answer.content == text
     assert len(pieces) == min(len(text), most if most > 0 else 4)
@@ -102,33 +102,33 @@ def test_a_stream_is_the_answer_in_pieces(text: str, most: int) -> None:
 
 
 async def test_a_stream_thinks_first() -> None:
-    """The reasoning listener hears one thought and its end."""
-    heard: list[tuple[str, bool]] = []
-    answer = await ask(says("x"), stream=True, on_reasoning=lambda *delta: heard.append(delta))
-    assert heard == [("mock-thinking", False), ("", True)]
+    """The reasoning callback gets one delta and `done`."""
+    received: list[tuple[str, bool]] = []
+    answer = await ask(says("x"), stream=True, on_reasoning=lambda *delta: received.append(delta))
+    assert received == [("mock-thinking", False), ("", True)]
     assert answer.reasoning == "mock-thinking"
 
 
 async def test_nothing_is_streamed_unasked() -> None:
-    """Without `stream` the listeners hear nothing."""
-    heard: list[object] = []
-    await ask(says("x"), on_content=lambda *delta: heard.append(delta), on_reasoning=lambda *d: heard.append(d))
-    assert not heard
+    """Without `stream` the callbacks get nothing."""
+    received: list[object] = []
+    await ask(says("x"), on_content=lambda *delta: received.append(delta), on_reasoning=lambda *d: received.append(d))
+    assert not received
 
 
 async def test_a_forced_error_is_raised_as_it_is() -> None:
-    """The very same object, each time; the listener hears that nothing more comes."""
-    error, heard = ZeroDivisionError("on purpose"), []
+    """The very same object, each time; the callback gets `done`."""
+    error, received = ZeroDivisionError("on purpose"), []
     mock = MockLLM(deps(), MockOptions(forced_error=error))
     for _ in range(2):
         with pytest.raises(ZeroDivisionError) as caught:
-            await ask(says("x"), mock=mock, stream=True, on_content=lambda *delta: heard.append(delta))
+            await ask(says("x"), mock=mock, stream=True, on_content=lambda *delta: received.append(delta))
         assert caught.value is error
-    assert heard == [("", True)] * 2
+    assert received == [("", True)] * 2
 
 
 async def test_identities_are_seen() -> None:
-    """The listener is told for whom each call is; nobody is refused."""
+    """The callback gets the identity of each call; no identity is refused."""
     seen: list[Quadruple] = []
     mock = MockLLM(deps(), MockOptions(seen_identity=seen.append))
     await ask(says("x"), mock=mock)
@@ -178,6 +178,6 @@ async def test_options_come_from_the_configuration() -> None:
     ],
 )
 def test_an_option_that_is_none_is_refused(extra: dict, text: str) -> None:
-    """Unknown names and wrong types are told when the mock is opened."""
+    """Unknown names and wrong types are refused when the mock is opened."""
     with pytest.raises(InvalidConfigError, match=text):
         make(ConfigSnapshot(extra=extra), deps())

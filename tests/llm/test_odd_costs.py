@@ -78,7 +78,7 @@ class Ledger:
 
 
 async def settled(client: Charges) -> Ledger:
-    """What one call of this client comes to on an account."""
+    """The cost of one call of this client on an account."""
     ledger = Ledger()
     with accounting(ledger):
         await Accounted(client, ConfigSnapshot(), DEPS, price_of=client.price_of).complete(CompleteRequest())

@@ -116,7 +116,7 @@ async def test_nobody_sees_the_key(opened):
 
 
 async def test_a_refused_key_names_where_it_came_from(server, opened, monkeypatch):
-    """The error names the variable, or the setting when the key stands there itself."""
+    """The error names the variable, or the setting when it holds the key itself."""
     monkeypatch.setenv("MY_KEY", "k")
     server.otherwise = Refusal(failure=Failure.BAD_KEY)
     with pytest.raises(AuthenticationFailedError, match=r"check the key in MY_KEY$"):
@@ -263,12 +263,12 @@ async def test_a_web_page_is_no_answer(raw):
 
 
 async def test_an_answer_in_one_piece_to_a_stream_is_an_answer(raw):
-    """A server that does not stream is heard all the same, in one piece."""
-    heard: list[tuple[str, bool]] = []
+    """The answer of a server that does not stream comes in one delta."""
+    received: list[tuple[str, bool]] = []
     driver = await raw(b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}', kind="application/json")
-    answer = await driver.complete(asking(stream=True, on_content=lambda *said: heard.append(said)))
+    answer = await driver.complete(asking(stream=True, on_content=lambda *said: received.append(said)))
     assert answer.content == "hi"
-    assert heard == [("hi", False), ("", True)]
+    assert received == [("hi", False), ("", True)]
 
 
 async def test_a_stream_without_a_type_is_read(raw):
@@ -286,10 +286,10 @@ async def test_what_comes_behind_the_end_is_not_missed(raw):
 async def test_a_bill_that_does_not_come_is_not_waited_for_for_ever(raw):
     """A finished answer whose stream stays open is given when the pause is too long."""
     clock = FakeClock()
-    heard = asyncio.Event()
+    received = asyncio.Event()
     driver = await raw(FINISHED, close=False, clock=clock)
-    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: heard.set())))
-    await heard.wait()
+    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: received.set())))
+    await received.wait()
     await clock.run_for(61)
     assert (await call).content == "hi"
 
@@ -297,10 +297,10 @@ async def test_a_bill_that_does_not_come_is_not_waited_for_for_ever(raw):
 async def test_a_server_that_does_not_hang_up_behind_the_end_is_left(raw):
     """Behind `[DONE]` nothing is waited for."""
     clock = FakeClock()
-    heard = asyncio.Event()
+    received = asyncio.Event()
     driver = await raw(FINISHED + DONE, close=False, clock=clock)
-    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: heard.set())))
-    await heard.wait()
+    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: received.set())))
+    await received.wait()
     await clock.run_for(0.2)
     assert (await call).content == "hi"
 
@@ -346,10 +346,10 @@ async def test_compressed_answers_are_read(opened):
 async def test_the_server_sees_the_disconnect_of_a_cancelled_call(server, opened):
     """Cancelling closes the connection rather than reading on, and the next call has another."""
     server.script(Answer(content="a long answer", broken=Break.STALLED))
-    heard = asyncio.Event()
+    received = asyncio.Event()
     driver = opened(server.base_url())
-    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: heard.set())))
-    await heard.wait()
+    call = asyncio.ensure_future(driver.complete(asking(stream=True, on_content=lambda *_: received.set())))
+    await received.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

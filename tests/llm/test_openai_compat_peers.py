@@ -1,4 +1,4 @@
-"""The driver for Chat Completions against servers that nobody here wrote."""
+"""The driver for Chat Completions against servers from other projects."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class Heard(list[str]):
 async def test_llmock_talks(llmock_url, opened, provider):
     """Every provider's own copy of the protocol gives text, pieces of it, tokens and tool calls."""
     driver = opened(llmock_url + PATHS[provider], provider=provider)
-    heard = Heard()
-    streamed = await driver.complete(asking(stream=True, on_content=heard, max_tokens=50))
-    assert streamed.content == "".join(heard) != ""
-    assert len(heard) > 1
-    assert heard.done == 1
+    received = Heard()
+    streamed = await driver.complete(asking(stream=True, on_content=received, max_tokens=50))
+    assert streamed.content == "".join(received) != ""
+    assert len(received) > 1
+    assert received.done == 1
     assert streamed.finish_reason == "stop"
     plain = await driver.complete(asking(max_tokens=50))
     assert plain.content == streamed.content
@@ -183,13 +183,13 @@ BREAKS = [
 @pytest.mark.parametrize(("fault", "kind"), BREAKS)
 @pytest.mark.parametrize("after", [1, 3])
 async def test_llmock_breaks_a_stream(llmock_peer, opened, fault, kind, after):
-    """A stream that breaks is a failed call, never half an answer, and the listener hears the end of it once."""
+    """A stream that breaks is a failed call, never half an answer, and the callback gets `done` once."""
     driver = opened(llmock_peer.url + "/v1")
     llmock_peer.script({**fault, "after_chunks": after})
-    heard = Heard()
+    received = Heard()
     with pytest.raises(kind):
-        await driver.complete(asking(stream=True, on_content=heard))
-    assert heard.done == 1
+        await driver.complete(asking(stream=True, on_content=received))
+    assert received.done == 1
     assert (await driver.complete(asking(stream=True))).finish_reason == "stop"
 
 
@@ -232,7 +232,7 @@ async def test_llmock_finds_nothing_wrong_with_a_client_that_repeats(llmock_peer
 
 
 async def test_aimock_thinks_aloud(aimock, opened):
-    """Reasoning deltas are told and answered apart from the text."""
+    """Reasoning deltas are streamed and answered apart from the text."""
     aimock.answer({"content": "It is raining in Ghent.", "reasoning": "Ghent is in Belgium, so it must rain."})
     driver = opened(aimock.url + "/v1")
     content, reasoning = Heard(), Heard()
@@ -305,11 +305,11 @@ async def test_aimock_breaks_off(aimock, opened):
     aimock.answer(
         {"content": "A long answer that comes in quite a few pieces."}, chunkSize=4, truncateAfterChunks=4, latency=5
     )
-    heard = Heard()
+    received = Heard()
     with pytest.raises((IncompleteAnswerError, ConnectionFailedError)):
-        await opened(aimock.url + "/v1").complete(asking(stream=True, on_content=heard))
-    assert heard
-    assert heard.done == 1
+        await opened(aimock.url + "/v1").complete(asking(stream=True, on_content=received))
+    assert received
+    assert received.done == 1
 
 
 async def test_aimock_names_its_price(aimock, opened):

@@ -180,7 +180,7 @@ def test_a_schema_that_is_none_never_leaves(text):
     ],
 )
 def test_thinking_is_asked_for_in_the_server_s_way(provider, effort, wanted):
-    """The effort, and its absence, are told where each server looks for them, also when they are an extra field."""
+    """The effort, and its absence, are sent in the field of each server, also when they are an extra field."""
     assert body(provider, reasoning_effort=effort).items() >= wanted.items()
     moved = body(provider, extra={"reasoning_effort": effort.value} if effort else {})
     assert {name: moved[name] for name in moved if name not in ("model", "messages")} == wanted
@@ -235,7 +235,7 @@ def test_an_answer_to_no_call_is_the_user_s():
 
 @pytest.mark.parametrize(("provider", "call_id"), [("mistral", "call_1"), ("openai", "c" * 41)])
 def test_an_id_that_the_server_does_not_take_is_replaced(provider, call_id):
-    """The same other id stands for it in the call and in its answer, and different ids stay different."""
+    """The same other id replaces it in the call and in its answer, and different ids stay different."""
     call = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured(call_id, "add")])
     new = sent(call, provider)["tool_calls"][0]["id"]
     assert new != call_id
@@ -269,7 +269,7 @@ def test_parts_are_blocks():
 
 @each_row("kind", [ImagePart, AudioPart, FilePart])
 def test_a_stored_artifact_is_its_stub(kind):
-    """A part that is stored elsewhere is the text of its stub, whatever its medium."""
+    """A stored part of any medium is the text of its stub."""
     stub = ArtifactStub("default_0", "image/png", 5, fetch=FetchHint("artifact_fetch", "default_0"))
     assert parts(kind(artifact=stub)) == [{"type": "text", "text": stub.text()}]
 

@@ -31,7 +31,7 @@ class Heard(list[tuple[str, bool]]):
 
 
 class Reading:
-    """One answer that is being read, and what its listeners heard."""
+    """One answer that is being read, and the deltas of its callbacks."""
 
     def __init__(self) -> None:
         self.content, self.thinking = Heard(), Heard()
@@ -81,7 +81,7 @@ def test_data_on_several_lines_is_joined():
 
 
 def test_the_last_event_may_lack_its_blank_line():
-    """What a body ends with is an event too, and how much waits for its end can be asked."""
+    """The end of a body is an event too, and the number of unread bytes is known."""
     splitter = EventSplitter()
     assert splitter.feed(b"data: [DONE]") == []
     assert len(splitter) == 12
@@ -109,7 +109,7 @@ def test_done_without_a_finish_is_no_answer():
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_thinking_has_two_names(field):
-    """Servers send thinking in one of two fields; it is told and answered apart from the text."""
+    """Servers send thinking in one of two fields; it is streamed and answered apart from the text."""
     reading = Reading()
     answer = reading.take({field: "hm"}, {field: "m"}, {"content": "yes"})
     assert (answer.reasoning, answer.content) == ("hmm", "yes")
@@ -135,7 +135,7 @@ def test_blocks_of_thinking_win():
 
 
 def test_content_may_come_in_blocks():
-    """Blocks of text and of thinking are told apart."""
+    """Blocks of text and of thinking are separated."""
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     answer = Reading().take({"content": [thinking]}, {"content": [{"type": "text", "text": "yes"}]}, {"content": "!"})
     assert (answer.reasoning, answer.content) == ("hm", "yes!")

@@ -147,7 +147,7 @@ def test_tools_and_their_choice():
     ],
 )
 def test_how_much_a_model_thinks(model, effort, sent):
-    """The effort is sent to models that think; the least of each family stands for none."""
+    """The effort is sent to models that think; the lowest of each family replaces none."""
     assert body(model, reasoning_effort=effort).get("reasoning") == sent
 
 
@@ -222,7 +222,7 @@ def test_what_a_refusal_and_a_cut_are_called():
 
 
 def test_cached_tokens_are_told():
-    """What was read from a cache is counted among the tokens of the prompt, and told beside them."""
+    """What was read from a cache is counted among the tokens of the prompt, and reported beside them."""
     usage = {
         "input_tokens": 10,
         "input_tokens_details": {"cached_tokens": 8},
@@ -230,9 +230,9 @@ def test_cached_tokens_are_told():
         "output_tokens_details": {"reasoning_tokens": 3},
         "total_tokens": 15,
     }
-    told = read({"type": "response.completed", "response": {"status": "completed", "usage": usage}}).usage
-    assert (told.prompt_tokens, told.completion_tokens, told.reasoning_tokens) == (10, 5, 3)
-    assert told.provider_extras == {"cached_tokens": 8}
+    counted = read({"type": "response.completed", "response": {"status": "completed", "usage": usage}}).usage
+    assert (counted.prompt_tokens, counted.completion_tokens, counted.reasoning_tokens) == (10, 5, 3)
+    assert counted.provider_extras == {"cached_tokens": 8}
 
 
 def test_a_driver_without_a_key_is_not_made(monkeypatch):

@@ -99,7 +99,7 @@ def layers(client: Any) -> list[str]:
 
 
 async def test_artifacts_then_bus_then_settings_then_driver() -> None:
-    """Each missing part is told before the next is looked at."""
+    """Each missing part is reported before the next is checked."""
     bad = ConfigSnapshot(driver="nobody", context_window_reserve=2.0)
     with pytest.raises(InvalidConfigError, match=r"Deps\.artifacts"):
         await open_llm(bad, deps(artifacts=None, bus=None))
@@ -187,7 +187,7 @@ async def test_a_layer_can_be_left_out(flag: str, layer: str) -> None:
 
 
 async def test_safety_cannot_be_left_out() -> None:
-    """With every flag set it still stands before the driver."""
+    """With every flag set it is still in front of the driver."""
     flags = {f"disable_{name}": True for name in ("governance", "retry", "downgrade", "corrections")}
     assert layers(await opened(parts=deps(governance=Yes()), **flags)) == [
         "Safe",
@@ -203,22 +203,22 @@ async def test_safety_cannot_be_left_out() -> None:
 async def test_made_up_answers_have_no_price(name: str) -> None:
     """The mock and the scripted driver are not metered."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    events = EventRecorder(bus)
     client = await opened(name=name, parts=deps(bus=bus))
     assert layers(client) == [layer for layer in ALL if layer != "Metered"]
     with bound(WHO):
         assert (await client.complete(REQUEST)).content == "answer"
-    assert not told.events
+    assert not events.events
 
 
 async def test_a_call_of_a_provider_is_recorded() -> None:
     """Even where it is free."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    events = EventRecorder(bus)
     client = await opened(parts=deps(bus=bus))
     with bound(WHO):
         await client.complete(REQUEST)
-    (recorded,) = told.payloads(LLMCostRecordedPayload)
+    (recorded,) = events.payloads(LLMCostRecordedPayload)
     assert (recorded.identity, recorded.model, recorded.context_window_tokens) == (WHO, "m", 1000)
     await client.close()
 

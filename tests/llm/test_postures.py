@@ -1,4 +1,4 @@
-"""Which model a system thinks with: told without secrets, and across tenants only to admins."""
+"""The posture of a system: without secrets, and of another tenant for admins only."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ def test_a_posture(cfg: ConfigSnapshot, expected: Posture) -> None:
 async def test_ones_own_posture() -> None:
     """Anybody may read it, and nothing is recorded."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    events = EventRecorder(bus)
     desk = PostureReader(CFG, bus)
     with bound(WHO):
         assert await desk.read() == await desk.read("t") == posture(CFG)
     assert await desk.read(who=WHO) == posture(CFG)
-    assert not told.events
+    assert not events.events
 
 
 async def test_another_tenants_posture_needs_an_admin() -> None:
     """Without the scope it is refused; with it the reading is recorded: who read, and about whom."""
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    events = EventRecorder(bus)
     desk = PostureReader(CFG, bus)
     with bound(WHO), pytest.raises(AdminScopeRequiredError, match="'admin'"):
         await desk.read("other")
-    assert not told.events
+    assert not events.events
     with bound(WHO, scopes=ADMIN):
         assert await desk.read("other") == posture(CFG)
-    (event,) = told.events
+    (event,) = events.events
     assert (event.type, event.identity) == (EventType.LLM_POSTURE_READ_ADMIN, WHO)
     assert event.payload == LLMPostureReadAdminPayload(actor=WHO, requested_tenant="other")
 

@@ -147,7 +147,7 @@ def test_a_second_variable_is_found() -> None:
 
 @each_row("name", ["local", "mock", "script"])
 def test_a_default_model(name: str) -> None:
-    """Where no model is named the provider's own stands for it."""
+    """Where no model is named the provider's default is used."""
     cfg = config_for(ModelRef(name), environ={})
     assert cfg.model == PROVIDERS[name].default_model
     assert cfg.model in cfg.profiles

@@ -1,4 +1,4 @@
-"""The scripted model: turns, conditions, failures, streaming, and what is said of a bad script."""
+"""The scripted model: turns, conditions, failures, streaming, and the errors of a bad script."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def model(*turns: ScriptedTurn) -> ScriptedModel:
 
 
 async def test_turns_follow_the_conversation() -> None:
-    """The n-th answer is the n-th turn, whoever asks: the model itself remembers nothing."""
+    """The n-th answer is the n-th turn, for every caller: the model itself keeps no state."""
     scripted = model(
         ScriptedTurn(tool_calls=(ScriptedCall("add", {"x": 1}), ScriptedCall("add", {"x": 2}, id="own"))),
         ScriptedTurn(text="3", reasoning="easy"),
@@ -152,34 +152,34 @@ async def test_parts_of_text_are_read() -> None:
 )
 async def test_an_answer_is_streamed_when_that_is_asked_for(turn: ScriptedTurn, pieces: list[str]) -> None:
     """Piece by piece as written, else word by word; `done` comes once, last, and only with `stream`."""
-    heard: list[tuple[str, bool]] = []
+    received: list[tuple[str, bool]] = []
 
     def hear(delta: str, done: bool) -> None:
-        heard.append((delta, done))
+        received.append((delta, done))
 
     answer = await model(turn).complete(asking(user("x"), stream=True, on_content=hear))
-    assert heard == [*((piece, False) for piece in pieces), ("", True)]
+    assert received == [*((piece, False) for piece in pieces), ("", True)]
     assert "".join(pieces) == answer.content
-    heard.clear()
+    received.clear()
     await model(turn).complete(asking(user("x"), on_content=hear))
-    assert heard == []
+    assert received == []
 
 
 async def test_reasoning_is_streamed_before_the_answer() -> None:
-    """Each listener hears its own."""
-    heard: list[str] = []
+    """Each callback gets its own deltas."""
+    received: list[str] = []
     request = asking(
         user("x"),
         stream=True,
-        on_content=lambda delta, done: heard.append(f"c:{delta}{done:d}"),
-        on_reasoning=lambda delta, done: heard.append(f"r:{delta}{done:d}"),
+        on_content=lambda delta, done: received.append(f"c:{delta}{done:d}"),
+        on_reasoning=lambda delta, done: received.append(f"r:{delta}{done:d}"),
     )
     await model(ScriptedTurn(text="b", reasoning="a")).complete(request)
-    assert heard == ["r:a0", "c:b0", "r:1", "c:1"]
+    assert received == ["r:a0", "c:b0", "r:1", "c:1"]
 
 
 async def test_a_failure_is_raised_as_often_as_the_script_says() -> None:
-    """Then the script goes on; another run meets it anew, and a stream that broke off has told that it ended."""
+    """Then the script goes on; another run gets the error again, and a stream that broke off ends with `done`."""
     scripted = model(
         ScriptedTurn(
             pieces=("half ",), error=ScriptedError("RateLimitedError", "slow down", 429, retry_after_s=1.5, times=2)
@@ -187,13 +187,13 @@ async def test_a_failure_is_raised_as_often_as_the_script_says() -> None:
         ScriptedTurn(error=ScriptedError("InvalidJSONSchemaError")),
         ScriptedTurn(text="done"),
     )
-    heard: list[tuple[str, bool]] = []
-    request = asking(user("x"), stream=True, on_content=lambda delta, done: heard.append((delta, done)))
+    received: list[tuple[str, bool]] = []
+    request = asking(user("x"), stream=True, on_content=lambda delta, done: received.append((delta, done)))
     for _ in range(2):
-        heard.clear()
+        received.clear()
         with pytest.raises(RateLimitedError, match="slow down") as caught:
             await scripted.complete(request)
-        assert heard == [("half ", False), ("", True)]
+        assert received == [("half ", False), ("", True)]
     assert (caught.value.status, caught.value.retry_after_s, caught.value.provider) == (429, 1.5, "script")
     with pytest.raises(InvalidJSONSchemaError):
         await scripted.complete(request)
@@ -225,7 +225,7 @@ def test_without_an_identity_nothing_is_answered() -> None:
 
 
 async def test_the_stand_in_is_honest() -> None:
-    """It says that nobody thought, what to do about it, and repeats what was said; it never runs out."""
+    """It says that no model is configured and what to do, and repeats the message; it never runs out."""
     stand_in = ScriptedModel()
     for _ in range(3):
         answer = await stand_in.complete(asking(user("first"), assistant("…"), user("what is the answer?")))
@@ -311,12 +311,12 @@ def test_an_identity_without_a_run_will_do() -> None:
 async def test_a_call_takes_what_a_result_told() -> None:
     """Ids that a run makes are taken from the tool results of the conversation: the latest, or the one counted."""
 
-    def told(text: str) -> ChatMessage:
+    def events(text: str) -> ChatMessage:
         return ChatMessage(Role.TOOL, Content(text=text), tool_call_id="c")
 
     args = {"task_id": {"$result": "task_id"}, "all": [{"$result": "task_id", "nth": 1}], "plain": {"$result": 1}}
     model = ScriptedModel(Script((ScriptedTurn(tool_calls=(ScriptedCall("_await_task", args),)),)))
-    talk = [user("go"), told('{"task_id":"a"}'), told("no JSON"), told('{"task_id":"b"}'), told("[1]")]
+    talk = [user("go"), events('{"task_id":"a"}'), events("no JSON"), events('{"task_id":"b"}'), events("[1]")]
     (call,) = (await model.complete(CompleteRequest(messages=talk))).tool_calls
     assert json.loads(call.args) == {"task_id": "b", "all": ["a"], "plain": {"$result": 1}}
     with pytest.raises(ScriptResultMissingError, match="no tool result has 'task_id'"):

@@ -45,7 +45,7 @@ async def test_one_call_with_two_messages():
 
 
 async def test_nothing_yet():
-    """What is empty is said to be, so that the model invents nothing in its place."""
+    """Empty parts are marked as such, so that the model invents nothing in their place."""
     model = ScriptedLLM(["nothing happened"])
     await ModelSummariser(model).summarise(WHO, " ", [])
     assert user_text(model.requests[0]) == "[Previous summary]\n(none)\n\n[New turns]\n(none)"

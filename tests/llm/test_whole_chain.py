@@ -49,7 +49,7 @@ IMAGE = ImagePart(data_url="data:image/png;base64,iVBORw0KGgo" + "A" * 400 + "="
 
 
 class Driver:
-    """Answers each caller with its own run and text, in two pieces, after everybody else has begun."""
+    """Answers each caller with its own run and text, in two pieces, after all other calls have begun."""
 
     def __init__(self, *, fails: tuple[Exception, ...] = ()) -> None:
         self.seen: list[tuple[Quadruple, CompleteRequest]] = []
@@ -85,13 +85,13 @@ def text_of(message: ChatMessage) -> str:
 
 
 class Bench:
-    """A client over a driver, what it told, and what it stored."""
+    """A client over a driver, its events, and its stored artifacts."""
 
     def __init__(self, driver: Driver | None = None, **profile) -> None:
         self.driver = driver or Driver()
         self.clock, self.store = FakeClock(), MemoryArtifactStore()
         self.bus = MemoryEventBus(config=BusConfig(subscriber_buffer_size=10_000))
-        self.told = EventRecorder(self.bus)
+        self.published = EventRecorder(self.bus)
         self._profile = ModelProfile(**{"context_window_tokens": 10_000, "output_mode": "native", **profile})
 
     async def open(self) -> LLMClient:
@@ -123,11 +123,11 @@ async def test_many_callers_at_once() -> None:
     bench = Bench()
     client = await bench.open()
     bench.driver.gate = asyncio.Event()
-    heard: list[list[str]] = [[] for _ in range(MANY)]
+    received: list[list[str]] = [[] for _ in range(MANY)]
     tasks_before = len(asyncio.all_tasks())
     calls = [
         asyncio.ensure_future(
-            call(client, at, asks(f"text {at}", stream=True, on_content=lambda d, done, at=at: heard[at].append(d)))
+            call(client, at, asks(f"text {at}", stream=True, on_content=lambda d, done, at=at: received[at].append(d)))
         )
         for at in range(MANY)
     ]
@@ -136,20 +136,20 @@ async def test_many_callers_at_once() -> None:
     bench.driver.gate.set()
     answers = await asyncio.gather(*calls)
     assert [answer.content for answer in answers] == [f"r{at}:text {at}" for at in range(MANY)]
-    assert heard == [[f"r{at}:", f"text {at}", ""] for at in range(MANY)]
+    assert received == [[f"r{at}:", f"text {at}", ""] for at in range(MANY)]
     assert {seen: text_of(request.messages[0]) for seen, request in bench.driver.seen} == {
         who(at): f"text {at}" for at in range(MANY)
     }
-    recorded = bench.told.payloads(LLMCostRecordedPayload)
+    recorded = bench.published.payloads(LLMCostRecordedPayload)
     assert sorted(one.identity.run_id for one in recorded) == sorted(f"r{at}" for at in range(MANY))
-    assert all(event.identity == event.payload.identity for event in bench.told.events)
+    assert all(event.identity == event.payload.identity for event in bench.published.events)
     await client.close()
     assert len(asyncio.all_tasks()) == tasks_before
     assert bench.clock.armed == 0
 
 
 async def test_many_callers_with_images_of_their_own() -> None:
-    """Each heavy image is stored in its caller's scope, and in nobody else's."""
+    """Each heavy image is stored in its caller's scope, and in no other."""
     bench = Bench()
     client = await bench.open()
     message = ChatMessage(Role.USER, Content(parts=[TextPart("see"), IMAGE]))
@@ -202,8 +202,8 @@ async def test_a_retry_runs_a_whole_ladder() -> None:
     await call(client, 1, request)
     assert len(request.messages) == 1
     assert len(bench.driver.seen) == 3
-    assert [one.to_mode for one in bench.told.payloads(LLMModeDowngradedPayload)] == ["prompted"]
-    assert [one.attempt for one in bench.told.payloads(LLMRetryWithFeedbackPayload)] == [1]
+    assert [one.to_mode for one in bench.published.payloads(LLMModeDowngradedPayload)] == ["prompted"]
+    assert [one.attempt for one in bench.published.payloads(LLMRetryWithFeedbackPayload)] == [1]
     kinds = [seen.response_format.kind for _, seen in bench.driver.seen if seen.response_format]
     assert kinds == [ResponseFormatKind.JSON_SCHEMA, ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.JSON_SCHEMA]
 
@@ -218,8 +218,8 @@ async def test_what_safety_refuses_crosses_retry_and_downgrade(text: str, error:
     with pytest.raises(error):
         await call(client, 1, asks(text, response_format=SCHEMA, validator=lambda response: None))
     assert not bench.driver.seen
-    assert not bench.told.payloads(LLMModeDowngradedPayload)
-    assert not bench.told.payloads(LLMRetryWithFeedbackPayload)
+    assert not bench.published.payloads(LLMModeDowngradedPayload)
+    assert not bench.published.payloads(LLMRetryWithFeedbackPayload)
 
 
 async def test_a_broken_connection_is_tried_again_inside() -> None:
@@ -230,4 +230,4 @@ async def test_a_broken_connection_is_tried_again_inside() -> None:
     await bench.clock.run_for(10)
     assert (await waiting).content == "r1:x"
     assert len(bench.driver.seen) == 2
-    assert len(bench.told.payloads(LLMCostRecordedPayload)) == 1
+    assert len(bench.published.payloads(LLMCostRecordedPayload)) == 1

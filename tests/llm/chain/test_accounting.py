@@ -62,20 +62,20 @@ class Book:
     needs_price = False
 
     def __init__(self, refusal: Exception | None = None) -> None:
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         self._refusal = refusal
 
     async def reserve(self, estimate: Callable[[], CallEstimate]) -> str:
-        self.told.append(estimate())
+        self.events.append(estimate())
         if self._refusal is not None:
             raise self._refusal
         return "k"
 
     async def settle(self, key: str, *, tokens: int, cost: float) -> None:
-        self.told.append((key, tokens, cost))
+        self.events.append((key, tokens, cost))
 
     def keep(self, key: str) -> None:
-        self.told.append(key)
+        self.events.append(key)
 
 
 def layer(model: Model, **settings: Any) -> Accounted:
@@ -89,12 +89,12 @@ async def test_a_call_is_reserved_before_and_settled_after() -> None:
     book, model = Book(), Model()
     with accounting(book):
         assert await layer(model).complete(ASK) is ANSWER
-    estimate, settled = book.told
+    estimate, settled = book.events
     assert (estimate.model, settled) == ("m", ("k", 105, 0.5))
     assert 100 + 4096 <= estimate.tokens <= 120 + 4096
     assert estimate.cost == estimate.tokens
     await layer(model).complete(ASK)
-    assert len(book.told) == 2
+    assert len(book.events) == 2
 
 
 async def test_the_longest_answer_is_that_of_the_request_then_of_the_profile() -> None:
@@ -108,12 +108,12 @@ async def test_the_longest_answer_is_that_of_the_request_then_of_the_profile() -
         book = Book()
         with accounting(book):
             await layer(Model(), **settings).complete(request)
-        assert book.told[0].tokens == longest
+        assert book.events[0].tokens == longest
 
 
 async def test_what_failed_took_nothing_unless_its_provider_may_charge_for_it() -> None:
     """A refusal is free; an answer that broke off and a call that was cut short count as they were reserved."""
-    for error, told in (
+    for error, events in (
         (BadRequestError("no"), ("k", 0, 0.0)),
         (ProviderUnavailableError("down"), ("k", 0, 0.0)),
         (IncompleteAnswerError("broke off"), "k"),
@@ -122,11 +122,11 @@ async def test_what_failed_took_nothing_unless_its_provider_may_charge_for_it() 
         book = Book()
         with accounting(book), pytest.raises(type(error)):
             await layer(Model(error)).complete(ASK)
-        assert book.told[1:] == [told], error
+        assert book.events[1:] == [events], error
 
 
 async def test_a_call_that_is_refused_is_not_made() -> None:
-    """The account's error comes out, and the model hears nothing."""
+    """The account's error is raised, and the model is not called."""
     model = Model()
     with accounting(Book(LimitReachedError("cost"))), pytest.raises(LimitReachedError):
         await layer(model).complete(ASK)
@@ -139,7 +139,7 @@ async def test_a_call_through_two_layers_is_counted_once() -> None:
     inside = layer(model)
     with accounting(book):
         await layer(inside).complete(ASK)  # type: ignore[arg-type]
-    assert len(book.told) == 2
+    assert len(book.events) == 2
     assert model.accounts == [None]
     assert counted(inside, DEPS) is inside
 
@@ -159,7 +159,7 @@ async def test_usage_that_says_nothing_counts_as_it_was_reserved() -> None:
         book = Book()
         with accounting(book):
             await layer(Model(CompleteResponse("a", usage=usage, cost=Cost(total_cost=cost)))).complete(ASK)
-        estimate, settled = book.told
+        estimate, settled = book.events
         wanted = ("k", estimate.tokens if tokens is None else tokens, estimate.cost if price is None else price)
         assert settled == wanted, (usage, cost)
 
@@ -183,19 +183,19 @@ class OverBudgetError(Exception):
 
 
 class Books:
-    """A governor that writes down what it hears, and fails where it is told to."""
+    """A governor that keeps its calls, and fails where the test says so."""
 
     def __init__(self, *, before: Exception | None = None, after: Exception | None = None) -> None:
-        self.heard: list[object] = []
+        self.received: list[object] = []
         self._before, self._after = before, after
 
     async def pre_call(self, request: CompleteRequest) -> None:
-        self.heard.append(request)
+        self.received.append(request)
         if self._before:
             raise self._before
 
     async def post_call(self, request: CompleteRequest, response: CompleteResponse) -> None:
-        self.heard.append(response)
+        self.received.append(response)
         if self._after:
             raise self._after
 
@@ -223,11 +223,11 @@ def governed(inside: Inside, governor: Governor | None) -> Governed:
 
 
 async def test_a_governor_hears_of_every_call() -> None:
-    """It is asked before and told after, with the request and the answer."""
+    """It is called before with the request, and after with the request and the answer."""
     books = Books()
     assert isinstance(books, Governor)
     assert await governed(Inside(), books).complete(REQUEST) is GOVERNANCE_ANSWER
-    assert books.heard == [REQUEST, GOVERNANCE_ANSWER]
+    assert books.received == [REQUEST, GOVERNANCE_ANSWER]
 
 
 async def test_a_refusal_stops_the_call() -> None:
@@ -246,11 +246,11 @@ async def test_a_governor_that_fails_afterwards_costs_nothing(caplog) -> None:
 
 
 async def test_a_failed_call_is_not_told() -> None:
-    """The governor hears only of calls that succeeded; the failure passes untouched."""
+    """The governor learns only of calls that succeeded; the failure passes untouched."""
     books = Books()
     with pytest.raises(ValueError, match="broken"):
         await governed(Inside(ValueError("broken")), books).complete(REQUEST)
-    assert books.heard == [REQUEST]
+    assert books.received == [REQUEST]
 
 
 async def test_without_a_governor_every_call_passes() -> None:

@@ -119,7 +119,7 @@ def test_another_beginning(looked_at: list[int], change: str) -> None:
 
 
 def test_errors_name_places_in_the_whole() -> None:
-    """What is wrong behind a beginning that is known is told as if all had been read."""
+    """An error behind a known beginning is the one of a whole reading."""
     history = [said("goal"), *turn("a")]
     read_conversation(history)
     with pytest.raises(InvalidContentError, match=r"^message 4: "):
@@ -141,7 +141,7 @@ def test_one_beginning_is_kept_for_a_run() -> None:
 
 
 class Watched(ChatMessage, frozen=True, weakref=True):
-    """A message of which one can tell that it is gone."""
+    """A message whose end of life is visible."""
 
 
 def test_a_run_that_is_over_is_gone() -> None:
@@ -166,7 +166,7 @@ PIECES = st.sampled_from(["user", "image", "turn", "turns", "call", "answer", "m
 
 @given(st.lists(st.lists(PIECES, max_size=4), max_size=5), st.sets(st.integers(0, 5)))
 def test_growing_is_no_different_from_reading_whole(steps: list[list[str]], renewed: set[int]) -> None:
-    """Whatever is added at each step, results and errors are those of a conversation that nobody has read before."""
+    """For any messages added at each step, results and errors are those of a conversation that is read whole."""
     history: Messages = []
     head = said("be brief", Role.SYSTEM)
     for at, pieces in enumerate(steps):
@@ -245,7 +245,7 @@ def test_a_paired_conversation_passes(messages) -> None:
     ],
 )
 def test_an_orphan_is_named(messages, text: str) -> None:
-    """The first place where calls and answers do not pair is told, with the ids."""
+    """The first place where calls and answers do not pair is named, with the ids."""
     with pytest.raises(OrphanToolCallError, match=text):
         read_conversation(messages)
 
@@ -286,7 +286,7 @@ def known(message: ChatMessage) -> MessageFacts:
     ],
 )
 def test_content(content: Content, longest: int, has_data_url: bool) -> None:
-    """The longest text is told in bytes, and whether anything heavy may be inline."""
+    """The longest text is in bytes, and heavy inline content is marked."""
     facts = known(ChatMessage(Role.USER, content))
     assert (facts.longest_text, facts.has_data_url) == (longest, has_data_url)
 
@@ -299,7 +299,7 @@ def test_calls(ids: tuple[str, ...], asks: tuple[str, ...] | None) -> None:
 
 
 def test_an_answer() -> None:
-    """A tool's message is an answer, also when it names no call; a user's is none whatever it names."""
+    """A tool's message is an answer, also when it names no call; a user's never is one."""
     assert known(ChatMessage(Role.TOOL, Content("1"), tool_call_id="a")).answers == "a"
     assert known(ChatMessage(Role.TOOL, Content("1"))).is_answer
     assert known(ChatMessage(Role.USER, Content("1"), tool_call_id="a")).answers is None
@@ -401,7 +401,7 @@ def test_the_messages_with_data_urls_are_found() -> None:
 
 
 def test_an_empty_text_is_a_text() -> None:
-    """A text may be empty, whoever says it."""
+    """A text of any role may be empty."""
     assert read_conversation([ChatMessage(role, Content("")) for role in (Role.USER, Role.SYSTEM)]).longest_text == 0
 
 
@@ -436,7 +436,7 @@ def test_content_is_told_before_pairing() -> None:
 
 
 def message() -> ChatMessage:
-    """A message that is nobody else's."""
+    """A message of its own."""
     return ChatMessage(Role.USER, Content("hi"))
 
 

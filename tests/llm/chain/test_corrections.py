@@ -83,7 +83,7 @@ async def test_without_a_profile_nothing_is_bent():
 
 
 def test_the_effort_of_the_profile():
-    """The profile's reasoning effort stands where the request names none."""
+    """The profile's reasoning effort is used where the request names none."""
     known = profile(ReasoningEffort.HIGH)
     assert correct_request(CompleteRequest(), known).reasoning_effort == "high"
     assert correct_request(CompleteRequest(reasoning_effort=ReasoningEffort.OFF), known).reasoning_effort == "off"
@@ -267,7 +267,7 @@ def test_strict_closes_objects():
 
 
 def test_strict_keeps_what_was_said():
-    """An explicit mark stays, whatever it is."""
+    """An explicit mark of any value stays."""
     said = {"type": "object", "additionalProperties": True, "strict": False}
     assert strict(said) == said
 

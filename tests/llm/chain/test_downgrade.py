@@ -56,12 +56,12 @@ REFUSED = BadRequestError("response_format is not supported")
 
 
 class Bench:
-    """A downgrading client over a script, and what it told."""
+    """A downgrading client over a script, and its events."""
 
     def __init__(self, *script, mode: str = OutputMode.NATIVE) -> None:
         self.inner = ScriptedLLM(script)
         bus = MemoryEventBus()
-        self.told = EventRecorder(bus)
+        self.published = EventRecorder(bus)
         cfg = ConfigSnapshot(model=MODEL, profiles={MODEL: ModelProfile(context_window_tokens=9, output_mode=mode)})
         self.client = Downgrading(self.inner, cfg, Deps(artifacts=None, bus=bus, clock=FakeClock()))
 
@@ -73,7 +73,7 @@ class Bench:
 
     @property
     def events(self) -> list[LLMModeDowngradedPayload]:
-        return self.told.payloads(LLMModeDowngradedPayload)
+        return self.published.payloads(LLMModeDowngradedPayload)
 
 
 # --- which failures count
@@ -94,7 +94,7 @@ class Bench:
     ],
 )
 def test_texts_that_speak_of_schemas(text):
-    """An error is of this class when its text names schemas or modes, in whatever case."""
+    """An error is of this class when its text names schemas or modes, in any case."""
     assert is_invalid_json_schema_error(Exception(text))
     assert is_invalid_json_schema_error(BadRequestError(text))
     assert is_invalid_json_schema_error(ProviderUnavailableError(text))
@@ -108,7 +108,7 @@ def test_no_error_and_other_errors():
 
 
 def test_the_sentinel_among_the_causes():
-    """An error that was raised from an InvalidJSONSchemaError counts whatever its own text says."""
+    """An error that was raised from an InvalidJSONSchemaError counts with any text."""
     outer = LLMError("call failed")
     outer.__cause__ = RuntimeError("wrapped")
     outer.__cause__.__cause__ = InvalidJSONSchemaError("no")
@@ -157,11 +157,11 @@ def test_native_is_the_request_itself():
 def test_the_other_modes(mode, kind, words):
     """Each weaker mode puts a system message with the compact schema in front, and asks for less."""
     made = shape_request(CompleteRequest(messages=[QUESTION], response_format=FORMAT), mode)
-    told, question = made.messages
+    instruction, question = made.messages
     assert question is QUESTION
-    assert told.role is Role.SYSTEM
+    assert instruction.role is Role.SYSTEM
     for word in (*words, COMPACT):
-        assert word in (told.content.text or "")
+        assert word in (instruction.content.text or "")
     assert (made.response_format and made.response_format.kind) == kind
     assert made.response_format is None or made.response_format.json_schema == b""
 
@@ -222,7 +222,7 @@ async def test_native_fails_and_prompted_succeeds():
 
 
 async def test_down_to_text():
-    """Each step down is told once, and each shape is made from the original request."""
+    """Each step down is one event, and each shape is made from the original request."""
     bench = Bench(REFUSED, REFUSED, "plain", mode=OutputMode.TOOLS)
     assert (await bench.ask()).content == "plain"
     assert [(event.from_mode, event.to_mode) for event in bench.events] == [("tools", "prompted"), ("prompted", "text")]
@@ -261,7 +261,7 @@ async def test_other_errors_come_out_at_once(error):
 
 
 async def test_an_error_on_the_way_down():
-    """An error of another kind ends the ladder where it stands."""
+    """An error of another kind ends the ladder at once."""
     bench = Bench(REFUSED, RateLimitedError("slow"), "never")
     with pytest.raises(RateLimitedError):
         await bench.ask()
@@ -325,13 +325,13 @@ async def test_streaming_listeners_hear_a_reset():
         request.on_content("", True)
         raise REFUSED
 
-    heard = []
+    received = []
     await Bench(stream_and_refuse, "whole").ask(
         stream=True,
-        on_content=lambda delta, done: heard.append("done" if done else delta),
-        on_reset=lambda: heard.append("reset"),
+        on_content=lambda delta, done: received.append("done" if done else delta),
+        on_reset=lambda: received.append("reset"),
     )
-    assert heard == ["half", "reset", "whole", "done"]
+    assert received == ["half", "reset", "whole", "done"]
 
 
 async def test_many_at_once():

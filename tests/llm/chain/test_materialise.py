@@ -43,7 +43,7 @@ def data_url(data: bytes, mime: str = "image/png") -> str:
 
 
 class Store(MemoryArtifactStore):
-    """A store that counts what is put, and fails when it is told to."""
+    """A store that counts what is put, and fails when the test says so."""
 
     puts = 0
     error: Exception | None = None
@@ -56,12 +56,12 @@ class Store(MemoryArtifactStore):
 
 
 class Bench:
-    """A materialiser over a store, and what it told."""
+    """A materialiser over a store, and its events."""
 
     def __init__(self) -> None:
         self.store = Store()
         bus = MemoryEventBus()
-        self.told = EventRecorder(bus)
+        self.published = EventRecorder(bus)
         self.clock = FakeClock()
         self._materialiser = Materialiser(Deps(artifacts=self.store, bus=bus, clock=self.clock))
 
@@ -75,7 +75,7 @@ class Bench:
 
     @property
     def events(self) -> list[LLMImageMaterializedPayload]:
-        return self.told.payloads(LLMImageMaterializedPayload)
+        return self.published.payloads(LLMImageMaterializedPayload)
 
 
 async def test_heavy_bytes_become_a_stub() -> None:
@@ -146,7 +146,7 @@ async def test_the_limit_is_reached_by_equality() -> None:
 
 
 async def test_a_model_may_take_more_inline() -> None:
-    """With a higher limit the same image stays where it is, whatever was done with it before."""
+    """With a higher limit the same image stays inline, also when it was stored before."""
     bench = Bench()
     image = ImagePart(data_url=data_url(HEAVY))
     assert (await bench.rewrite(image))[0].artifact
@@ -197,7 +197,7 @@ async def test_the_same_content_is_stored_once() -> None:
 
 
 async def test_content_that_is_gone_is_stored_again() -> None:
-    """A stub is only used again while what it stands for is there."""
+    """A stub is only used again while its artifact is there."""
     bench = Bench()
     image = ImagePart(data_url=data_url(HEAVY))
     (part,) = await bench.rewrite(image)
@@ -217,7 +217,7 @@ async def test_nobody_gets_another_ones_artifact() -> None:
 
 
 async def test_what_is_remembered_is_bounded() -> None:
-    """Any amount of content passes through without being kept in mind."""
+    """Any amount of content passes through without being kept in memory."""
     bench = Bench()
     for at in range(40):
         await bench.rewrite(*(FilePart(data_url=f"data:a/b,{at}.{part}") for part in range(30)))

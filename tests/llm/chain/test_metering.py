@@ -49,13 +49,13 @@ OVERRIDES = CostOverrides(input_per_million=1000.0, output_per_million=2000.0, c
 
 
 class Bench:
-    """A metered client over a script, and what it told."""
+    """A metered client over a script, and its events."""
 
     def __init__(self, *script, profile: ModelProfile | None = None, prices: Prices | None = None, **settings) -> None:
         self.clock = FakeClock()
         self.inner = ScriptedLLM(script)
         self.bus = MemoryEventBus()
-        self.told = EventRecorder(self.bus)
+        self.published = EventRecorder(self.bus)
         profiles = {} if profile is None else {"gpt-4o": profile}
         cfg = ConfigSnapshot(**{"provider": "openai", "model": "gpt-4o", "profiles": profiles, **settings})
         self.deps = Deps(artifacts=None, bus=self.bus, clock=self.clock)
@@ -69,7 +69,7 @@ class Bench:
 
     @property
     def events(self) -> list[LLMCostRecordedPayload]:
-        return self.told.payloads(LLMCostRecordedPayload)
+        return self.published.payloads(LLMCostRecordedPayload)
 
 
 def profile(**fields) -> ModelProfile:
@@ -126,7 +126,7 @@ async def test_a_free_call_is_recorded():
 
 
 async def test_the_time_a_call_took():
-    """Latency is measured on the injected clock, in milliseconds, whatever the driver says."""
+    """Latency is measured on the injected clock, in milliseconds, and not taken from the driver."""
     bench: Bench
 
     def slowly(request: CompleteRequest) -> CompleteResponse:
@@ -284,7 +284,7 @@ def test_the_currency():
 
 
 def test_other_counts_are_kept():
-    """Latency and what else the provider tells stay beside the estimate."""
+    """Latency and the provider's other counts stay beside the estimate."""
     answer = CompleteResponse("x", usage=Usage(latency_ms=7, provider_extras={"a": 1}))
     usage = backfill_usage(asked(), answer, None).usage
     assert (usage.latency_ms, usage.provider_extras) == (7, {"a": 1})

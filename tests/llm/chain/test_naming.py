@@ -1,4 +1,4 @@
-"""Tool names that a provider would refuse travel under others, and nobody inside or outside notices."""
+"""Tool names that a provider would refuse are sent under others, and neither the caller nor the tools see them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ QUESTION = ChatMessage(Role.USER, Content(text="the question"))
 
 
 class Bench:
-    """A retrying client over a script, and what it told."""
+    """A retrying client over a script, and its events."""
 
     def __init__(self, *script, retries: int | None = 1, profiles: dict | None = None) -> None:
         self.inner = ScriptedLLM(script)
@@ -63,7 +63,7 @@ def only_good(response: CompleteResponse) -> None:
 
 
 async def test_without_a_validator_everything_passes():
-    """A request without a validator goes through as it is, whatever the answer."""
+    """A request without a validator goes through unchanged, with any answer."""
     bench = Bench("bad")
     request = CompleteRequest(messages=[QUESTION])
     with bound(WHO):
@@ -205,24 +205,24 @@ async def test_cancelled_before_an_attempt():
 
 
 async def test_streaming_listeners_hear_a_reset_between_attempts():
-    """Deltas come as they are made, a reset stands between two attempts, and `done` comes once, at the end."""
+    """Deltas come as they are made, there is a reset between two attempts, and `done` comes once, at the end."""
     bench = Bench("bad", "good")
-    heard = []
+    received = []
     await bench.ask(
         stream=True,
-        on_content=lambda delta, done: heard.append("done" if done else delta),
-        on_reset=lambda: heard.append("reset"),
+        on_content=lambda delta, done: received.append("done" if done else delta),
+        on_reset=lambda: received.append("reset"),
     )
-    assert heard == ["bad", "reset", "good", "done"]
+    assert received == ["bad", "reset", "good", "done"]
 
 
 async def test_streaming_listeners_hear_done_when_retries_run_out():
-    """Listeners are told that nothing more comes although no answer was good enough."""
+    """Callbacks get `done` although no answer was good enough."""
     bench = Bench("bad", "bad")
-    heard = []
+    received = []
     with pytest.raises(RetryExhaustedError):
-        await bench.ask(stream=True, on_content=lambda delta, done: heard.append(done))
-    assert heard == [False, False, True]
+        await bench.ask(stream=True, on_content=lambda delta, done: received.append(done))
+    assert received == [False, False, True]
 
 
 async def test_many_at_once():

@@ -1,4 +1,4 @@
-"""Several attempts at one call are told to its listeners as one answer."""
+"""The callbacks of a call see its attempts as one answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.anyio
 
 
 def listener(heard: list, name: str):
-    """A callback that writes down what it hears."""
+    """A callback that keeps its deltas."""
     return lambda delta, done: heard.append((name, "done" if done else delta))
 
 
 def listening(heard: list, **fields) -> CompleteRequest:
-    """A streaming request whose listeners write into `heard`."""
+    """A streaming request whose callbacks write into `received`."""
     return CompleteRequest(
         stream=True,
         on_content=listener(heard, "content"),
@@ -45,7 +45,7 @@ def play(sent: CompleteRequest, *deltas: str, reasoning: str = "", is_done: bool
 
 
 async def test_one_attempt_sounds_as_if_nothing_stood_between():
-    """Deltas and the two `done` of a single attempt arrive as the driver told them."""
+    """Deltas and the two `done` of a single attempt arrive as the driver sent them."""
     heard: list = []
     request = listening(heard)
     with Attempts(request) as attempts:
@@ -60,7 +60,7 @@ async def test_one_attempt_sounds_as_if_nothing_stood_between():
 
 
 async def test_a_second_attempt_voids_the_first():
-    """A reset stands between two attempts, and only the second one's `done` is told."""
+    """There is a reset between two attempts, and only the second one's `done` arrives."""
     heard: list = []
     request = listening(heard)
     with Attempts(request) as attempts:
@@ -70,7 +70,7 @@ async def test_a_second_attempt_voids_the_first():
 
 
 async def test_silence_is_not_voided():
-    """An attempt that told nothing needs no reset."""
+    """An attempt without deltas needs no reset."""
     heard: list = []
     request = listening(heard)
     with Attempts(request) as attempts:
@@ -80,7 +80,7 @@ async def test_silence_is_not_voided():
 
 
 async def test_done_comes_on_errors_too():
-    """When the last attempt fails the listeners still hear that nothing more comes."""
+    """When the last attempt fails the callbacks still get `done`."""
     heard: list = []
     request = listening(heard)
 
@@ -112,12 +112,12 @@ async def test_attempts_within_attempts():
             with Attempts(middle) as inner:
                 play(inner.begin(middle), f"{word}1", is_done=False)
                 play(inner.begin(middle), f"{word}2")
-    told = [one if one == "reset" else one[1] for one in heard]
-    assert told == ["x1", "reset", "x2", "reset", "y1", "reset", "y2", "done"]
+    events = [one if one == "reset" else one[1] for one in heard]
+    assert events == ["x1", "reset", "x2", "reset", "y1", "reset", "y2", "done"]
 
 
 async def test_a_listener_that_raises():
-    """What one listener raises at the end comes out after the other one was told."""
+    """An exception of one callback at the end is raised after the other was called."""
     heard: list = []
 
     def broken(delta, done):
@@ -138,7 +138,7 @@ async def test_without_listeners_the_request_is_sent_as_it_is(request_):
 
 
 async def test_only_the_listeners_there_are():
-    """A driver is not made to tell what nobody listens to."""
+    """Without callbacks a driver streams nothing."""
     request = CompleteRequest(stream=True, on_content=lambda delta, done: None)
     with Attempts(request) as attempts:
         assert attempts.begin(request).on_reasoning is None
@@ -163,15 +163,15 @@ async def test_no_attempt_for_a_caller_that_left():
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=3), max_size=4), min_size=1, max_size=5))
-async def test_what_counts_is_the_last_attempt(told: list[list[str]]):
-    """Whoever forgets what came before each reset is left with the last attempt, and hears `done` once, last."""
+async def test_what_counts_is_the_last_attempt(attempts_of_deltas: list[list[str]]):
+    """A caller that drops the deltas before each reset keeps the last attempt, and gets `done` once, last."""
     heard: list = []
     request = listening(heard)
     with Attempts(request) as attempts:
-        for deltas in told:
+        for deltas in attempts_of_deltas:
             play(attempts.begin(request), *deltas)
     kept: list = []
     for one in heard:
         kept = [] if one == "reset" else [*kept, one]
-    assert [delta for _, delta in kept] == [*told[-1], "done"]
+    assert [delta for _, delta in kept] == [*attempts_of_deltas[-1], "done"]
     assert [delta for one in heard if one != "reset" for delta in one[1:]].count("done") == 1

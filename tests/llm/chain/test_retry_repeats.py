@@ -44,7 +44,7 @@ BUSY = ProviderUnavailableError("busy")
 
 
 class Bench:
-    """A resilient client over a script, on a clock that stands still, with dice that always show 1."""
+    """A resilient client over a script, on a clock that does not move, with dice that always show 1."""
 
     def __init__(self, *script, policy: TransportPolicy = POLICY, dice: float = 1.0) -> None:
         self.inner = ScriptedLLM(script)
@@ -106,7 +106,7 @@ def test_a_retry_after_that_is_no_number():
 
 @each_row("kind", [BadRequestError, AuthenticationFailedError, QuotaExceededError, ProviderError])
 def test_errors_that_time_does_not_heal(kind):
-    """A call that was refused for good is not made again, whatever the provider asks for."""
+    """A call that was refused for good is not repeated, even if the provider asks for a wait."""
     assert wait_s(POLICY, kind(retry_after_s=1.0), 0, 0.5) is None
 
 
@@ -132,7 +132,7 @@ async def test_safe_failures_are_repeated(kind):
 
 
 async def test_an_error_that_says_so_itself():
-    """What counts is the error's own word, whatever its class."""
+    """The `retry` of the error counts, not its class."""
     error = BadRequestError("odd but passing")
     error.retry = Retry.SAFE
     assert (await Bench(error, "fine").ask()).content == "fine"
@@ -167,7 +167,7 @@ async def test_no_repeats():
 
 
 async def test_waits_on_the_injected_clock():
-    """The waits are those of the policy, in the time of the clock that was given."""
+    """The waits are those of the policy, on the given clock."""
     bench = Bench(BUSY, BUSY, "fine")
     task = bench.begin()
     await bench.clock.run_for(0.99)
@@ -207,7 +207,7 @@ async def test_a_retry_after_beyond_bearing():
 
 
 async def test_a_caller_that_will_have_gone():
-    """A wait beyond the caller's deadline is not begun: the failure is told while somebody listens."""
+    """A wait beyond the caller's deadline is not begun: the failure is raised at once."""
     bench = Bench(RateLimitedError("slow down", retry_after_s=20.0), "never")
     deadline = bench.clock.now() + timedelta(seconds=20)
     task = bench.begin(deadline=deadline)
@@ -233,7 +233,7 @@ async def test_cancelled_while_waiting():
 
 
 async def test_what_a_broken_stream_told_is_voided():
-    """Listeners hear a reset before the repeat, and `done` once, for the answer that counts."""
+    """Callbacks get a reset before the repeat, and `done` once, for the answer that counts."""
 
     def break_off(request):
         request.on_reasoning("hm", False)
@@ -242,65 +242,65 @@ async def test_what_a_broken_stream_told_is_voided():
         request.on_content("", True)
         raise IncompleteAnswerError("cut")
 
-    heard = []
+    received = []
     await Bench(break_off, "whole").ask(
         stream=True,
-        on_content=lambda delta, done: heard.append("done" if done else delta),
-        on_reasoning=lambda delta, done: heard.append("thought" if done else delta),
-        on_reset=lambda: heard.append("reset"),
+        on_content=lambda delta, done: received.append("done" if done else delta),
+        on_reasoning=lambda delta, done: received.append("thought" if done else delta),
+        on_reset=lambda: received.append("reset"),
     )
-    assert heard == ["hm", "ha", "reset", "whole", "thought", "done"]
+    assert received == ["hm", "ha", "reset", "whole", "thought", "done"]
 
 
 async def test_a_stream_that_never_began_needs_no_reset():
-    """Nothing is voided when nothing was told."""
-    heard = []
+    """Nothing is voided when nothing was streamed."""
+    received = []
     await Bench(BUSY, "whole").ask(
-        stream=True, on_content=lambda delta, done: heard.append(delta), on_reset=lambda: heard.append("reset")
+        stream=True, on_content=lambda delta, done: received.append(delta), on_reset=lambda: received.append("reset")
     )
-    assert heard == ["whole", ""]
+    assert received == ["whole", ""]
 
 
 async def test_done_comes_when_every_attempt_failed():
-    """Listeners hear that nothing more comes, on errors and on cancellation."""
+    """Callbacks get `done` on errors and on cancellation."""
 
     def break_off(request):
         request.on_content("ha", False)
         request.on_content("", True)
         raise IncompleteAnswerError("cut")
 
-    heard = []
+    received = []
     with pytest.raises(IncompleteAnswerError):
         await Bench(break_off, break_off, break_off).ask(
             stream=True,
-            on_content=lambda delta, done: heard.append("done" if done else delta),
-            on_reset=lambda: heard.append("reset"),
+            on_content=lambda delta, done: received.append("done" if done else delta),
+            on_reset=lambda: received.append("reset"),
         )
-    assert heard == ["ha", "reset", "ha", "reset", "ha", "done"]
-    bench, heard = Bench(break_off, "never"), []
-    task = bench.begin(stream=True, on_content=lambda delta, done: heard.append(done))
+    assert received == ["ha", "reset", "ha", "reset", "ha", "done"]
+    bench, received = Bench(break_off, "never"), []
+    task = bench.begin(stream=True, on_content=lambda delta, done: received.append(done))
     await settle()
     task.cancel()
     await asyncio.wait([task])
-    assert heard == [False, True]
+    assert received == [False, True]
 
 
 async def test_many_at_once():
     """128 calls that fail once each get their own answer, and their streams do not mix."""
     bench = Bench(BUSY, lambda request: CompleteResponse(request.model))
-    heard: dict[str, list[str]] = {}
+    received: dict[str, list[str]] = {}
 
     async def one(number: int) -> str:
         name = f"model-{number}"
-        heard[name] = []
-        request = CompleteRequest(model=name, stream=True, on_content=lambda delta, done: heard[name].append(delta))
+        received[name] = []
+        request = CompleteRequest(model=name, stream=True, on_content=lambda delta, done: received[name].append(delta))
         with bound(Quadruple("t", "u", "s", f"r-{number}")):
             return (await bench.client.complete(request)).content
 
     tasks = [asyncio.ensure_future(one(number)) for number in range(128)]
     await bench.clock.run_for(10)
     assert [task.result() for task in tasks] == [f"model-{number}" for number in range(128)]
-    assert all("".join(deltas) == name for name, deltas in heard.items())
+    assert all("".join(deltas) == name for name, deltas in received.items())
     assert bench.clock.armed == 0
 
 

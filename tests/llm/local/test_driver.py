@@ -45,7 +45,7 @@ DEPS = Deps(artifacts=None, bus=None)
 
 
 class Server:
-    """A server that counts how often it is started and stopped, and fails to start when told to."""
+    """A server that counts how often it is started and stopped, and fails to start when the test says so."""
 
     def __init__(self, path: Path, *, context_tokens: int, name: str) -> None:
         self.context_tokens = context_tokens
@@ -144,22 +144,22 @@ async def test_a_constrained_reply_becomes_a_native_call(opened: Opened) -> None
 
 
 async def test_only_the_words_of_an_answer_are_streamed(opened: Opened) -> None:
-    """A listener hears the answer without the JSON around it, then once that it is over."""
+    """A callback gets the answer without the JSON around it, then `done` once."""
     driver, _, _ = opened(ANSWER)
-    heard: list[tuple[str, bool]] = []
-    response = await ask(driver, asked(stream=True, on_content=lambda delta, done: heard.append((delta, done))))
+    received: list[tuple[str, bool]] = []
+    response = await ask(driver, asked(stream=True, on_content=lambda delta, done: received.append((delta, done))))
     assert response.content == "It is 3."
-    assert "".join(delta for delta, _ in heard) == response.content
-    assert [done for _, done in heard] == [False] * (len(heard) - 1) + [True]
-    assert len(heard) > 2
+    assert "".join(delta for delta, _ in received) == response.content
+    assert [done for _, done in received] == [False] * (len(received) - 1) + [True]
+    assert len(received) > 2
 
 
 async def test_a_call_streams_nothing_but_its_end(opened: Opened) -> None:
     """The JSON of a call is never shown."""
     driver, _, _ = opened(CALL)
-    heard: list[tuple[str, bool]] = []
-    await ask(driver, asked(stream=True, on_content=lambda delta, done: heard.append((delta, done))))
-    assert heard == [("", True)]
+    received: list[tuple[str, bool]] = []
+    await ask(driver, asked(stream=True, on_content=lambda delta, done: received.append((delta, done))))
+    assert received == [("", True)]
 
 
 @pytest.mark.parametrize("first", [CALL, '{"name": "add", "arguments": {"a": 11111'])
@@ -167,13 +167,15 @@ async def test_what_leads_nowhere_is_followed_by_the_answer(opened: Opened, firs
     """A call that has its result already, and one that was not finished, are answered by a second question."""
     driver, inner, server = opened(first, "It is 3.")
     server.parameters = 500_000_000
-    heard: list[tuple[str, bool]] = []
-    response = await ask(driver, asked(*DONE, stream=True, on_content=lambda delta, done: heard.append((delta, done))))
+    received: list[tuple[str, bool]] = []
+    response = await ask(
+        driver, asked(*DONE, stream=True, on_content=lambda delta, done: received.append((delta, done)))
+    )
     assert response.content == "It is 3."
     assert response.tool_calls == ()
     assert response.usage == Usage(6, 4, 0, 10)
-    assert "".join(delta for delta, _ in heard) == "It is 3."
-    assert [done for _, done in heard].count(True) == 1
+    assert "".join(delta for delta, _ in received) == "It is 3."
+    assert [done for _, done in received].count(True) == 1
     assert inner.asked[1].messages[-1].content.text == "Question: 1 + 2?\n\nFound:\n3"
     assert inner.asked[1].response_format is None
 
@@ -209,23 +211,23 @@ async def test_an_answer_with_a_schema_is_its_object(opened: Opened) -> None:
     """The content is JSON of the asked shape, and a listener gets it in one piece."""
     driver, _, _ = opened('{"name": "final_answer", "arguments": {"n": 3}}')
     wanted = ResponseFormat(ResponseFormatKind.JSON_SCHEMA, b'{"type": "object", "properties": {"n": {}}}')
-    heard: list[tuple[str, bool]] = []
-    listener = {"stream": True, "on_content": lambda delta, done: heard.append((delta, done))}
+    received: list[tuple[str, bool]] = []
+    listener = {"stream": True, "on_content": lambda delta, done: received.append((delta, done))}
     response = await ask(driver, asked(response_format=wanted, **listener))
     assert response.content == '{"n": 3}'
-    assert heard == [('{"n": 3}', False), ("", True)]
+    assert received == [('{"n": 3}', False), ("", True)]
 
 
 @pytest.mark.parametrize("fields", [{"tools": []}, {"tool_choice": ToolChoice.NONE}])
 async def test_a_turn_without_tools_is_passed_on(opened: Opened, fields: dict[str, Any]) -> None:
     """The model just talks; its own JSON schema travels as it is."""
     driver, inner, _ = opened("Hello.")
-    heard: list[tuple[str, bool]] = []
+    received: list[tuple[str, bool]] = []
     wanted = ResponseFormat(ResponseFormatKind.JSON_SCHEMA, b"{}")
-    listener = {"stream": True, "on_content": lambda delta, done: heard.append((delta, done))}
+    listener = {"stream": True, "on_content": lambda delta, done: received.append((delta, done))}
     response = await ask(driver, asked(response_format=wanted, **fields, **listener))
     assert response.content == "Hello."
-    assert heard == [("Hello", False), (".", False), ("", True)]
+    assert received == [("Hello", False), (".", False), ("", True)]
     assert inner.asked[0].response_format == wanted
     assert inner.asked[0].tools == ()
 
@@ -248,30 +250,30 @@ async def test_the_server_is_started_once_and_asked_one_at_a_time(opened: Opened
 
 
 async def test_nobody_without_a_name_starts_a_server(opened: Opened) -> None:
-    """The identity is asked for first; a listener still hears the end."""
+    """The identity is checked first; a callback still gets `done`."""
     driver, _, server = opened(ANSWER)
-    heard: list[tuple[str, bool]] = []
+    received: list[tuple[str, bool]] = []
     with pytest.raises(IdentityMissingError):
-        await driver.complete(asked(stream=True, on_content=lambda delta, done: heard.append((delta, done))))
+        await driver.complete(asked(stream=True, on_content=lambda delta, done: received.append((delta, done))))
     assert server.starts == 0
-    assert heard == [("", True)]
+    assert received == [("", True)]
 
 
 async def test_a_server_that_does_not_start_may_be_tried_again(opened: Opened) -> None:
-    """The caller hears why; the next call starts it anew."""
+    """The caller gets the error; the next call starts it again."""
     driver, _, server = opened(ANSWER)
     server.fault = LocalServerError("broken")
-    heard: list[tuple[str, bool]] = []
+    received: list[tuple[str, bool]] = []
     with pytest.raises(LocalServerError, match="broken"):
-        await ask(driver, asked(stream=True, on_content=lambda delta, done: heard.append((delta, done))))
-    assert heard == [("", True)]
+        await ask(driver, asked(stream=True, on_content=lambda delta, done: received.append((delta, done))))
+    assert received == [("", True)]
     server.fault = None
     assert (await ask(driver, asked())).content == "It is 3."
     assert server.starts == 2
 
 
 async def test_a_cancelled_call_makes_room_for_the_next(opened: Opened) -> None:
-    """Whoever gives up, waiting or working, holds nobody else up."""
+    """A cancelled call, waiting or at work, does not block the others."""
     driver, inner, _ = opened(ANSWER, ANSWER)
     inner.gate = asyncio.Event()
     working, waiting, last = (asyncio.create_task(ask(driver, asked())) for _ in range(3))
@@ -285,7 +287,7 @@ async def test_a_cancelled_call_makes_room_for_the_next(opened: Opened) -> None:
 
 
 async def test_closing_ends_the_calls_then_the_server(opened: Opened) -> None:
-    """A call under way, and one that waits, end as closed; later ones too; closing twice does nothing more."""
+    """A call at work, and a waiting one, end as closed; later ones too; closing twice does nothing more."""
     driver, inner, server = opened(ANSWER)
     inner.gate = asyncio.Event()
     calls = [asyncio.create_task(ask(driver, asked())) for _ in range(2)]
@@ -323,7 +325,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_weights_are_named_when_the_client_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody waits for a first call to learn that there is no model."""
+    """A missing model is an error before the first call."""
     monkeypatch.setenv("HARBORAGE_DATA", str(tmp_path))
     with pytest.raises(WeightsMissingError, match="harborage models pull smollm2"):
         make(ConfigSnapshot(driver="local", model="smollm2"), DEPS)

@@ -104,7 +104,7 @@ def test_every_tool_has_an_example_that_fits(properties: dict[str, Any], descrip
 
 
 def test_a_few_tools_have_examples_and_the_answer_comes_first() -> None:
-    """More examples would only blur the picture; what stands last is what a small model repeats."""
+    """There are few examples, and the greeting comes first: a small model repeats the last one."""
     tools = [ToolDeclaration(f"tool{number}") for number in range(20)]
     shown = make_examples(tools, "final_answer")
     assert [json.loads(reply)["name"] for _, reply in shown] == [

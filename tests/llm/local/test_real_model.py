@@ -1,4 +1,4 @@
-"""The real weights on the real server: what nobody here wrote, through the whole driver.
+"""The real weights on the real server, through the whole driver.
 
 One server serves all of these tests, so that what it has read of a prompt is read once. They are synchronous, because
 it lives on an event loop that outlives each of them.
@@ -67,7 +67,7 @@ class Model:
         return self.driver._server
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` comes to, on the loop that the driver lives on."""
+        """The result of `work`, on the loop of the driver."""
         with bound(WHO):
             return self.runner.run(work)
 
@@ -109,16 +109,16 @@ def test_it_talks(model: Model) -> None:
 
 def test_it_streams(model: Model) -> None:
     """The words come one by one, are in sum the answer, and end once."""
-    heard: list[tuple[str, bool]] = []
-    listener = {"stream": True, "on_content": lambda delta, done: heard.append((delta, done))}
+    received: list[tuple[str, bool]] = []
+    listener = {"stream": True, "on_content": lambda delta, done: received.append((delta, done))}
     response = model.ask("Say hello.", max_tokens=8, **listener)
-    assert "".join(delta for delta, _ in heard) == response.content
-    assert len(heard) > 3
-    assert [done for _, done in heard] == [False] * (len(heard) - 1) + [True]
+    assert "".join(delta for delta, _ in received) == response.content
+    assert len(received) > 3
+    assert [done for _, done in received] == [False] * (len(received) - 1) + [True]
 
 
 def test_it_keeps_to_a_schema(model: Model) -> None:
-    """Structured output is enforced by the server, whatever the model would rather say."""
+    """Structured output is enforced by the server, against the model's preference."""
     schema = {
         "type": "object",
         "properties": {"city": {"enum": ["Paris", "Rome"]}, "year": {"type": "integer", "minimum": 1, "maximum": 9}},
@@ -151,7 +151,7 @@ def test_a_result_is_answered_in_words(model: Model, tools: tuple[ToolDeclaratio
 
     async def converse() -> tuple[CompleteResponse, list[tuple[str, bool]]]:
         client = await open_llm(model.config, Deps(artifacts=MemoryArtifactStore(), bus=bus()))
-        heard: list[tuple[str, bool]] = []
+        received: list[tuple[str, bool]] = []
         try:
             first = question("What is 17 * 23?", tools=tools[:2])
             call = (await client.complete(first)).tool_calls[0]
@@ -161,17 +161,17 @@ def test_a_result_is_answered_in_words(model: Model, tools: tuple[ToolDeclaratio
                 messages=[*first.messages, said, result],
                 tools=tools[:2],
                 stream=True,
-                on_content=lambda delta, done: heard.append((delta, done)),
+                on_content=lambda delta, done: received.append((delta, done)),
             )
-            return await client.complete(second), heard
+            return await client.complete(second), received
         finally:
             await client.close()
 
-    response, heard = model.run(converse())
+    response, received = model.run(converse())
     assert "391" in response.content
-    assert "".join(delta for delta, _ in heard) == response.content
+    assert "".join(delta for delta, _ in received) == response.content
     assert "{" not in response.content
-    assert heard[-1] == ("", True)
+    assert received[-1] == ("", True)
 
 
 def bus() -> MemoryEventBus:
@@ -198,7 +198,7 @@ def test_a_cancelled_call_gives_back_the_server(model: Model) -> None:
 
 
 def test_the_server_is_nobody_elses(model: Model) -> None:
-    """It listens on the loopback address alone, shows no page, and answers nobody without the key."""
+    """It listens on the loopback address alone, shows no page, and answers no request without the key."""
     model.ask("Say hello.", max_tokens=1)
     address = urlsplit(model.server.address)
     assert address.hostname == "127.0.0.1"
@@ -208,7 +208,7 @@ def test_the_server_is_nobody_elses(model: Model) -> None:
 
 
 def status(server: LocalServer, method: str, path: str, key: str = "") -> int:
-    """How the server answers somebody."""
+    """The status of a request."""
     connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=10)
     try:
         headers = {"authorization": f"Bearer {key}"} if key else {}

@@ -1,4 +1,4 @@
-"""Which file a model string means, and what is said when it is not there."""
+"""The file that a model string means, and the error when it is missing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_missing_weights_say_how_to_get_them(tmp_path: Path) -> None:
 
 
 def test_damaged_weights_are_not_used(tmp_path: Path) -> None:
-    """A file of another size is named, with the way to mend it."""
+    """A file of another size is named, with the command that fetches it again."""
     environ = {"HARBORAGE_DATA": str(tmp_path)}
     have(environ, 99)
     with pytest.raises(WeightsMissingError, match=r"damaged.*harborage models pull smollm2"):
@@ -94,7 +94,7 @@ def test_any_gguf_file_can_be_named(prefix: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
-    """A missing file, a folder and a file of another kind are told apart."""
+    """A missing file, a folder and a file of another kind have different errors."""
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK\x03\x04")
     with pytest.raises(WeightsMissingError, match="is no gguf file"):

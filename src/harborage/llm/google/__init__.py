@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from harborage.llm.streaming import AnswerBuilder
 
 
+__all__ = ["GoogleDriver", "make"]
+
 _VERSION = re.compile(r"v\d+(?:alpha|beta)?\d*")
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
@@ -166,6 +168,8 @@ def _inner(details: Any) -> Any:
     """Return the details of an error without the frame that only some error bodies have."""
     return details.get("error", details) if isinstance(details, dict) else {"message": str(details)}
 
+
+# ── Response ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _FILTERED = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "MODEL_ARMOR"}
