@@ -18,6 +18,7 @@ from harborage.store import (
     ChangeGroup,
     Commit,
     DecidePatch,
+    DropAnswer,
     EventQuery,
     GroupStatus,
     Guard,
@@ -161,13 +162,16 @@ async def _write(store: Store) -> None:
         Commit(opens=(asks,), sends=(sends,), wakes=("r2",), patches=(DecidePatch(patch_id="x", who=ME),))
     )
     await store.commit(Commit(sends=(replace(sends, limit=1),), who=NEWCOMER, events=(event,)))
+    answer = replace(sends, event_id="answer", answers="new")
+    await store.commit(Commit(sends=(answer,)))
+    await store.commit(Commit(drops=(DropAnswer(token="new", event_id="answer"),)))
     await store.unread("one")
-    (control,) = await store.controls("new")
+    controls = await store.controls("new")
     (row,) = (await store.runs(RunQuery(run_ids=("new",)))).rows
     step = Commit(
         guard=Guard(lease=row.lease, position=1),
         entries=(b"2",),
-        consumed=(control.number,),
+        consumed=tuple(control.number for control in controls),
         bodies={digest: body},
         who=ME,
         events=(event, event),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harborage.store.commit import Commit as Commit
     from harborage.store.commit import Committed as Committed
     from harborage.store.commit import DecidePatch as DecidePatch
+    from harborage.store.commit import DropAnswer as DropAnswer
     from harborage.store.commit import Guard as Guard
     from harborage.store.commit import Move as Move
     from harborage.store.commit import NewEvent as NewEvent
@@ -56,8 +57,8 @@ else:
         __name__,
         {
             "harborage.store.commit": (
-                "Change ChangeGroup Commit Committed DecidePatch Guard Move NewEvent NewGroup NewPause NewRun "
-                "SendControl SettlePause"
+                "Change ChangeGroup Commit Committed DecidePatch DropAnswer Guard Move NewEvent NewGroup NewPause "
+                "NewRun SendControl SettlePause"
             ),
             "harborage.store.port": "Claimed Queue Records Store Upkeep Views",
             "harborage.store.queries": "EventQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",

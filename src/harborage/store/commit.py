@@ -23,6 +23,7 @@ __all__ = [
     "Commit",
     "Committed",
     "DecidePatch",
+    "DropAnswer",
     "Guard",
     "Move",
     "NewEvent",
@@ -173,7 +174,8 @@ class SettlePause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class SendControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A control for a run, which it wakes. One with the same event id was sent before and is not sent again.
 
-    `limit` is how many unread controls the run may have with this one; 0 for any number.
+    `limit` is how many unread controls the run may have with this one; 0 for any number. `answers` is the token of the
+    pause that it answers: of an open pause only one answer is on its way, until that is dropped.
     """
 
     run_id: str
@@ -181,6 +183,17 @@ class SendControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     type: str
     data: bytes
     limit: int = 0
+    answers: str = ""
+
+
+class DropAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a pause came to nothing: while the pause is open, another may be sent. `event_id` is its control's.
+
+    Nothing changes where another answer is on its way.
+    """
+
+    token: str
+    event_id: str
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -218,6 +231,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opens: tuple[NewPause, ...] = ()
     settles: tuple[SettlePause, ...] = ()
     sends: tuple[SendControl, ...] = ()
+    drops: tuple[DropAnswer, ...] = ()
     groups: tuple[NewGroup | ChangeGroup, ...] = ()
     patches: tuple[DecidePatch, ...] = ()
     wakes: tuple[str, ...] = ()

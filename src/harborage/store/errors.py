@@ -9,6 +9,7 @@ StoreError
 │   ├── ControlsLeftError             the run may not end before it has answered these controls
 │   ├── InboxFullError                the run has as many unread controls as it may
 │   ├── PauseSettledError             the pause was settled before
+│   ├── PauseAnsweredError            another answer to the pause is on its way
 │   ├── GroupClosedError              the group takes no more members
 │   ├── RunLimitError                 the parent, or the tree, has as many runs as it may
 │   └── WaitCycleError                what the run would wait for waits for the run
@@ -37,6 +38,7 @@ __all__ = [
     "GroupClosedError",
     "InboxFullError",
     "LeaseLostError",
+    "PauseAnsweredError",
     "PauseSettledError",
     "RowNotFoundError",
     "RunKnownError",
@@ -123,6 +125,14 @@ class PauseSettledError(CommitRefusedError):
     def __init__(self, row: PauseRow) -> None:
         self.row = row
         super().__init__(f"pause {row.token} was {row.status} already by {row.settled_by or 'another caller'}")
+
+
+class PauseAnsweredError(CommitRefusedError):
+    """Another answer to the pause is on its way; `row` is the pause."""
+
+    def __init__(self, row: PauseRow) -> None:
+        self.row = row
+        super().__init__(f"pause {row.token} has an answer on its way")
 
 
 class GroupClosedError(CommitRefusedError):

@@ -179,7 +179,8 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that waits for an answer. `data` is the question; `answer` and who gave it are there once settled.
 
-    A row that cannot be read is shown as far as it can, as one that `is_damaged`.
+    `answering` is the event id of the control that was sent to answer it and was not dropped; "" where there is none. A
+    row that cannot be read is shown as far as it can, as one that `is_damaged`.
     """
 
     number: int
@@ -194,6 +195,7 @@ class PauseRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settled_by: str = ""
     data: bytes = b""
     answer: bytes = b""
+    answering: str = ""
     is_damaged: bool = False
 
 

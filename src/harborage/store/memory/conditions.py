@@ -129,6 +129,8 @@ def _check_send(tables: Tables, send: SendControl) -> None:
         raise RunOverError(send.run_id, held.row.status)
     if send.limit and held.row.unread >= send.limit and send.event_id not in held.event_ids:
         raise InboxFullError(send.run_id, send.limit)
+    if send.answers:
+        tables.pauses.check_answer(send.answers, send.event_id)
 
 
 def _check_change(tables: Tables, held: HeldRun, commit: Commit, change: Change) -> None:

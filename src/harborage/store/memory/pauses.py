@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from harborage.store.errors import RowNotFoundError
+from harborage.store.errors import PauseAnsweredError, PauseSettledError, RowNotFoundError
 from harborage.store.rows import PauseRow, PauseStatus
 
 if TYPE_CHECKING:
-    from harborage.store.commit import NewPause, SettlePause
+    from harborage.store.commit import DropAnswer, NewPause, SettlePause
     from harborage.store.queries import PauseQuery
 
 __all__ = ["Pauses"]
@@ -70,6 +70,31 @@ class Pauses:
         self._open[pause.token] = None
         self._of_run.setdefault(pause.run_id, {})[pause.token] = None
         return True
+
+    def check_answer(self, token: str, event_id: str) -> None:
+        """Accept that this control is sent to answer a pause; one that is not here is nobody's business.
+
+        Raises:
+            PauseSettledError: it was settled before, and not by this control.
+            PauseAnsweredError: another answer to it is on its way.
+        """
+        row = self._rows.get(token)
+        if row is None or row.answering == event_id:
+            return
+        if row.status is not PauseStatus.OPEN:
+            raise PauseSettledError(row)
+        if row.answering:
+            raise PauseAnsweredError(row)
+
+    def answering(self, token: str, event_id: str) -> None:
+        """Note which control is on its way to answer an open pause."""
+        if token in self._open:
+            self._rows[token] = replace(self._rows[token], answering=event_id)
+
+    def drop(self, drop: DropAnswer) -> None:
+        """Let another answer be sent in the place of one that came to nothing."""
+        if drop.token in self._open and self._rows[drop.token].answering == drop.event_id:
+            self._rows[drop.token] = replace(self._rows[drop.token], answering="")
 
     def settle(self, settle: SettlePause, now: int, *, has_run: bool) -> None:
         """Settle an open pause. `has_run` says that its run is in this store, too."""

@@ -129,6 +129,8 @@ class Tables:
         for settle in commit.settles:
             self._settle(settle, now)
         sent = tuple(self._send(send, now) for send in commit.sends)
+        for drop in commit.drops:
+            self.pauses.drop(drop)
         for run_id in commit.wakes:
             self._wake(run_id)
         if held is not None and commit.change is not None:
@@ -288,6 +290,8 @@ class Tables:
             data=send.data,
         )
         held.row = replace(held.row, unread=len(held.controls))
+        if send.answers:
+            self.pauses.answering(send.answers, send.event_id)
         self.unread[send.run_id] = None
         self._wake(send.run_id)
         return True

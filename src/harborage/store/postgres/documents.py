@@ -19,6 +19,7 @@ from harborage.store.commit import (
     ChangeGroup,
     Commit,
     DecidePatch,
+    DropAnswer,
     Move,
     NewEvent,
     NewGroup,
@@ -106,6 +107,7 @@ class Batch:
             ("opens", [self._open(pause, opening) for pause in commit.opens]),
             ("settles", [self._settle(settle) for settle in commit.settles]),
             ("sends", [self._send(send) for send in commit.sends]),
+            ("drops", [self._drop(drop) for drop in commit.drops]),
             ("wakes", list(commit.wakes)),
             ("take", commit.take),
         )
@@ -235,13 +237,20 @@ class Batch:
 
     def _send(self, send: SendControl) -> dict[str, Any]:
         self._runs.add(send.run_id)
+        if send.answers:
+            self._tokens.add(send.answers)
         return _given(
             run=send.run_id,
             event=send.event_id,
             type=send.type,
             limit=send.limit or None,
+            answers=send.answers or None,
             data=self._blob(send.data),
         )
+
+    def _drop(self, drop: DropAnswer) -> dict[str, Any]:
+        self._tokens.add(drop.token)
+        return {"token": drop.token, "event": drop.event_id}
 
     def _event(self, event: NewEvent) -> tuple[Any, ...]:
         return event.type, event.run_id, event.at or None, crc32(event.data), self._blob(event.data)

@@ -10,6 +10,7 @@ from harborage.store.errors import (
     GroupClosedError,
     InboxFullError,
     LeaseLostError,
+    PauseAnsweredError,
     PauseSettledError,
     RowNotFoundError,
     RunKnownError,
@@ -38,6 +39,8 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
             return RunKnownError(await reading.run(found))
         case "settled":
             return PauseSettledError(await reading.pause(found))
+        case "answered":
+            return PauseAnsweredError(await reading.pause(found))
         case "left":
             run_id = _run_of(commit)
             left = await reading.controls(run_id, 0, None)

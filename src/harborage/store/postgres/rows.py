@@ -84,7 +84,7 @@ def controls_of(rows: Iterable[Any]) -> list[ControlRow]:
 def pause_of(row: Any) -> PauseRow:
     """A pause from its columns."""
     number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
-    deadline, settled_at, by, data, answer = rest
+    deadline, settled_at, by, data, answer, answering = rest
     return PauseRow(
         number=number,
         token=token,
@@ -98,6 +98,7 @@ def pause_of(row: Any) -> PauseRow:
         settled_by=read_text(by),
         data=data,
         answer=answer,
+        answering=answering,
     )
 
 

@@ -10,6 +10,7 @@ from harborage.store.errors import (
     ControlsLeftError,
     GroupClosedError,
     InboxFullError,
+    PauseAnsweredError,
     PauseSettledError,
     RowNotFoundError,
     RunKnownError,
@@ -132,6 +133,17 @@ class Conditions:
             raise RunOverError(send.run_id, status_of(status))
         if send.limit and unread >= send.limit and not tx.execute(self._sql["is_sent"], (num, send.event_id)).get:
             raise InboxFullError(send.run_id, send.limit)
+        if send.answers:
+            self._check_answer(tx, send.answers, send.event_id)
+
+    def _check_answer(self, tx: Transaction, token: str, event_id: str) -> None:
+        found: Any = tx.execute(self._sql["answering"], (token,)).fetchone()
+        if found is None or found[1] == event_id:
+            return
+        if found[0] != PauseStatus.OPEN:
+            raise PauseSettledError(self._reading.pauses.get(tx, token))
+        if found[1]:
+            raise PauseAnsweredError(self._reading.pauses.get(tx, token))
 
     def _check_change(self, tx: Transaction, run_id: str, commit: Commit, change: Change) -> None:
         if change.status is not None and change.status.is_final:

@@ -105,7 +105,7 @@ def _json(values: Sequence[Any]) -> str | None:
 
 def _pause(row: Any) -> PauseRow:
     number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
-    deadline, settled_at, by, data, answer = rest
+    deadline, settled_at, by, data, answer, answering = rest
     if session is None:
         raise UnreadableError("its session is not there")
     if status not in _STATUSES:
@@ -124,4 +124,5 @@ def _pause(row: Any) -> PauseRow:
         settled_by=by,
         data=data,
         answer=answer,
+        answering=answering,
     )

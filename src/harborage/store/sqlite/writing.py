@@ -82,6 +82,8 @@ class Writing:
         for settle in commit.settles:
             self._settle(tx, settle, now)
         sent = tuple(self._send(tx, send, now) for send in commit.sends)
+        for drop in commit.drops:
+            tx.execute(self._sql["drop_answer"], (drop.token, drop.event_id))
         for run_id in commit.wakes:
             tx.execute(self._sql["wake"], (run_id,))
         if run and commit.change is not None:
@@ -300,6 +302,8 @@ class Writing:
         made: Any = tx.execute(self._sql["send"], (run, send.event_id, send.type, now, send.data)).get
         if made is None:
             return False
+        if send.answers:
+            tx.execute(self._sql["begin_answer"], (send.event_id, send.answers))
         tx.execute(self._sql["count_unread"], (run,))
         tx.execute(self._sql["wake"], (send.run_id,))
         return True

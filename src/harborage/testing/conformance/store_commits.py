@@ -15,6 +15,7 @@ from harborage.store import (
     Commit,
     ControlRow,
     DecidePatch,
+    DropAnswer,
     EventQuery,
     GroupStatus,
     Lease,
@@ -37,6 +38,7 @@ from harborage.store.errors import (
     GroupClosedError,
     InboxFullError,
     LeaseLostError,
+    PauseAnsweredError,
     PauseSettledError,
     RowNotFoundError,
     RunKnownError,
@@ -176,6 +178,44 @@ async def a_pause_is_opened_once(bench: StoreBench) -> None:
     expect_equal(more.opened, (False, True), "which were not there")
     (pause,) = (await store.pauses(PauseQuery(tokens=("t",)))).rows
     expect_equal((pause.status, pause.opened_at, pause.settled_at), (PauseStatus.ANSWERED, 7, 9), "the pause")
+
+
+async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
+    """Of many that are sent at once one is taken; another only once that came to nothing, and none once it settled."""
+    store, other = bench.store, await bench.another()
+    await start(store, "r")
+    await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="await_input"),)))
+    answer = SendControl(run_id="r", event_id="e", type="APPROVE", data=b"{}", answers="t")
+
+    async def send_one(number: int) -> tuple[bool, ...] | None:
+        one = Commit(sends=(replace(answer, event_id=f"e{number}"),))
+        try:
+            return (await (store if number % 2 else other).commit(one)).sent
+        except PauseAnsweredError as error:
+            expect_equal(error.row.token, "t", "the pause that has an answer on its way")
+            return None
+
+    async def answering() -> str:
+        return (await store.pauses(PauseQuery(tokens=("t",)))).rows[0].answering
+
+    done = await asyncio.gather(*(send_one(number) for number in range(20)))
+    first = f"e{done.index((True,))}"
+    expect_equal((done.count((True,)), done.count(None)), (1, 19), "answers that were taken, and refused")
+    expect_equal([one.event_id for one in await store.controls("r")], [first], "what the run gets")
+    expect_equal((await store.commit(Commit(sends=(replace(answer, event_id=first),)))).sent, (False,), "once more")
+    await store.commit(Commit(drops=(DropAnswer(token="t", event_id="other"),)))
+    expect_equal(await answering(), first, "which is on its way after another one was dropped")
+    await store.commit(Commit(drops=(DropAnswer(token="t", event_id=first), DropAnswer(token="none", event_id="e"))))
+    expect_equal(await answering(), "", "which is on its way after it was dropped")
+    await store.commit(Commit(sends=(replace(answer, event_id="second"),)))
+    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.APPROVED, by="boss"),)))
+    await store.commit(Commit(drops=(DropAnswer(token="t", event_id="second"),)))
+    expect_equal(await answering(), "second", "which answer settled it")
+    late = store.commit(Commit(sends=(replace(answer, event_id="late"),)))
+    await expect_raises(PauseSettledError, late, "an answer after it was settled")
+    expect_equal((await store.commit(Commit(sends=(replace(answer, event_id="second"),)))).sent, (False,), "again")
+    strange = replace(answer, event_id="strange", answers="unknown")
+    expect_equal((await store.commit(Commit(sends=(strange,)))).sent, (True,), "an answer to a pause that is elsewhere")
 
 
 async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
@@ -462,6 +502,7 @@ SCENARIOS = (
     events_have_a_place_without_a_gap_and_a_growing_sequence,
     a_pause_is_settled_once,
     a_pause_is_opened_once,
+    one_answer_is_on_its_way_to_a_pause,
     an_answer_can_claim_its_run,
     controls_reach_a_run_once_and_in_order,
     an_inbox_has_a_limit,

@@ -157,7 +157,8 @@ create table harborage_pauses (
   settled_at bigint,
   settled_by text not null default '',
   data bytea not null,
-  answer bytea not null default ''
+  answer bytea not null default '',
+  answering text collate "C" not null default ''
 );
 
 create index harborage_pauses_run on harborage_pauses (run);

@@ -202,6 +202,9 @@ begin
   if one ? 'patches' then
     perform harborage_patches_decided(one, nums, at_time);
   end if;
+  if one ? 'drops' then
+    perform harborage_answers_dropped(one);
+  end if;
   if one ?| '{opens,settles}' then
     answer := jsonb_build_object('opened', harborage_pauses_changed(one, nums, blobs, at_time));
   end if;

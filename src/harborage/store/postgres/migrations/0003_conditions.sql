@@ -82,6 +82,14 @@ begin
       ) then
         return jsonb_build_object('refused', 'full', 'at', place);
       end if;
+      if part ? 'answers' then
+        select status, answering into held from harborage_pauses where token = part ->> 'answers';
+        if found and held.answering <> part ->> 'event' and (held.status <> 'open' or held.answering <> '') then
+          return jsonb_build_object(
+            'refused', case when held.status = 'open' then 'answered' else 'settled' end, 'found', part ->> 'answers'
+          );
+        end if;
+      end if;
     end loop;
   end if;
   return null;

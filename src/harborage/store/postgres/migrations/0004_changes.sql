@@ -277,9 +277,22 @@ begin
     sent := sent || found;
     if found then
       update harborage_runs set unread = unread + 1, woken = true where num = run_num;
+      update harborage_pauses set answering = part ->> 'event' where token = part ->> 'answers' and status = 'open';
     end if;
   end loop;
   return sent;
+end
+$$;
+
+-- Let other answers be sent in the place of those that came to nothing.
+create function harborage_answers_dropped(one jsonb) returns void language plpgsql as $$
+declare
+  part jsonb;
+begin
+  for part in select value from jsonb_array_elements(one -> 'drops') loop
+    update harborage_pauses set answering = ''
+    where token = part ->> 'token' and answering = part ->> 'event' and status = 'open';
+  end loop;
 end
 $$;
 

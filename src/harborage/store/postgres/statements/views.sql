@@ -114,7 +114,7 @@ and (run.created_at, run.num) > (:at::bigint, :num::bigint) order by run.created
 -- name: pause_rows
 select
   pause.num, pause.token, pause.run, pause.tenant, pause."user", session.session, pause.reason, pause.status,
-  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer
+  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer, pause.answering
 from harborage_pauses as pause join harborage_sessions as session on session.num = pause.session
 where
 

@@ -163,7 +163,8 @@ CREATE TABLE harborage_pauses (
   settled_at INTEGER,
   settled_by TEXT NOT NULL DEFAULT '',
   data BLOB NOT NULL,
-  answer BLOB NOT NULL DEFAULT x''
+  answer BLOB NOT NULL DEFAULT x'',
+  answering TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE INDEX harborage_pauses_all ON harborage_pauses (opened_at);

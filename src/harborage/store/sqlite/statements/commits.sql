@@ -156,6 +156,15 @@ RETURNING num;
 UPDATE harborage_pauses SET status = :status, settled_at = :at, settled_by = :by, answer = :answer
 WHERE token = :token AND status = 'open';
 
+-- name: answering
+SELECT status, answering FROM harborage_pauses WHERE token = :token;
+
+-- name: begin_answer
+UPDATE harborage_pauses SET answering = :event_id WHERE token = :token AND status = 'open';
+
+-- name: drop_answer
+UPDATE harborage_pauses SET answering = '' WHERE token = :token AND answering = :event_id AND status = 'open';
+
 -- name: is_sent
 SELECT 1 FROM harborage_controls WHERE run = :run AND event_id = :event_id;
 

@@ -91,7 +91,7 @@ GROUP BY run.status
 -- name: pause_rows
 SELECT
   pause.num, pause.token, pause.run, pause.tenant, pause.user, session.session, pause.reason, pause.status,
-  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer
+  pause.opened_at, pause.deadline, pause.settled_at, pause.settled_by, pause.data, pause.answer, pause.answering
 FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
 WHERE
 
