@@ -27,7 +27,6 @@ from harborage import (
 from harborage.events import DurableEventBus
 from harborage.planner import ProcessLocalHandleRegistry, ToolContext
 from harborage.runtime.approval import AlwaysDeny
-from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.pauses import (
     AlreadyAnsweredError,
@@ -155,7 +154,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Callable[[Run], Any]]:
             bus = DurableEventBus(storage.store)
             opened.push_async_callback(bus.aclose)
             pauses = Coordinator(bus=bus, store=storage.store)
-            engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
+            engine = StoredEngine(storage.store, pauses)
             opened.push_async_callback(engine.aclose)
             return Run(run.who, engine, bus, pauses)
 

@@ -22,11 +22,11 @@ from harborage.cli.text import arguments, printable, shortened
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus
-from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import RunUnknownError, all_runs, find_run
 from harborage.runtime.pauses import (
     MAX_PAGE_SIZE,
+    AlreadyResumedError,
     Coordinator,
     Pause,
     PauseDecision,
@@ -136,13 +136,16 @@ class Addressed(msgspec.Struct, frozen=True, kw_only=True):
         """
         who = self.record.who.with_run(question.identity.run_id)
         answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
-        is_first = await self.engine.send(who.run_id, answer)  # of two answers to one question, one is taken
+        try:
+            await self.engine.send(who.run_id, answer)  # of two answers to one question, one is taken
+        except AlreadyResumedError as error:
+            settled = await self._settled(question)
+            if settled is not None:
+                raise AnsweredAlreadyError(_already(settled)) from error
+            raise AnsweredAlreadyError(f"{asked(question)} was already answered; {what_now(self.record)}") from error
         settled = await self._settled(question)
-        if is_first and (settled is None or settled.decision == _DECISIONS[type]):
-            return
-        if settled is not None:
+        if settled is not None and settled.decision != _DECISIONS[type]:
             raise AnsweredAlreadyError(_already(settled))
-        raise AnsweredAlreadyError(f"{asked(question)} was already answered; {what_now(self.record)}")
 
     async def _settled(self, question: Pause) -> Pause | None:
         """The question once it is settled; None when that does not happen within two seconds."""
@@ -168,7 +171,7 @@ async def addressed(url: str, wanted: str) -> AsyncIterator[Addressed]:
         await free_orphans(storage)
         bus = DurableEventBus(storage.store)
         pauses = Coordinator(bus=bus, store=storage.store)
-        engine = StoredEngine(storage.store, pauses, answers=Answers(storage.state))
+        engine = StoredEngine(storage.store, pauses)
         try:
             record, questions = await _named(storage, wanted, pauses, url)
             run = Run(record.quadruple, engine, bus, pauses)

@@ -32,7 +32,6 @@ from harborage.runtime.approvals import Gates, approval_gates
 from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
-from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.model import Mind, Thought, open_mind
 from harborage.runtime.options import RuntimeOptions
@@ -169,11 +168,10 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     executor = _executor(setup, catalog, artifacts, bus, tasks, handles=handles)
     closers += [desk.aclose, executor.aclose]
     history = ControlHistory()
-    answers = Answers(state)
-    services = _services(setup, pauses, history, bus, tasks, executor, answers, gates=gates, hearing=hearing, desk=desk)
+    services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
     refused = partial(refuse, services)
-    engine = _engine(setup, store, pauses, refused, answers)
+    engine = _engine(setup, store, pauses, refused)
     closers.append(engine.aclose)
     sessions = _sessions(setup, store, kept, bus, history, closers)
     return Assembly(
@@ -362,9 +360,7 @@ def _store(setup: Setup, storage: Storage | None) -> Store:
     return MemoryStore(clock=setup.clock, keep_ended=setup.options.keep_finished)
 
 
-def _engine(
-    setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None], answers: Answers
-) -> StoredEngine:
+def _engine(setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None]) -> StoredEngine:
     return StoredEngine(
         store,
         pauses,
@@ -373,7 +369,6 @@ def _engine(
         linger=setup.options.linger,
         refused=refused,
         max_unread=setup.options.max_unread_controls,
-        answers=answers,
         logger=setup.logger,
     )
 
@@ -385,7 +380,6 @@ def _services(
     bus: EventBus,
     tasks: TaskRegistry,
     executor: CatalogToolExecutor,
-    answers: Answers,
     *,
     gates: Gates,
     hearing: Hearing | None,
@@ -399,7 +393,6 @@ def _services(
         tasks=tasks,
         executor=executor,
         gates=gates,
-        answers=answers,
         begin_child=setup.begin_child,
         admit=setup.admit,
         clock=setup.clock,

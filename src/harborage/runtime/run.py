@@ -9,7 +9,6 @@ from harborage.errors import InvalidOptionError
 from harborage.ids import new_id
 from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
 from harborage.runtime.pauses import (
-    AlreadyAnsweredError,
     AlreadyResumedError,
     Pause,
     PauseAmbiguousError,
@@ -197,11 +196,11 @@ class Run:
     async def _answer(self, type: ControlType, token: str, said: dict[str, Any] | None) -> bool:
         """Send an answer to one pause; of two that are sent at once, one."""
         named = await self._checked(type, token)
-        if await self._send(type, {**(said or {}), "token": named}):
-            return True
-        error = AlreadyAnsweredError(named)
-        await emit_rejection(self._bus, self.who, type, self.scope, error)
-        raise error
+        try:
+            return await self._send(type, {**(said or {}), "token": named})
+        except AlreadyResumedError as error:
+            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            raise
 
     async def _checked(self, type: ControlType, token: str) -> str:
         """The token of the pause that an answer is for; an answer for none is refused, and announced as such."""

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from msgspec.structs import replace
 
-from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.history import all_runs
-from harborage.runtime.pauses import Coordinator, Pause
+from harborage.runtime.pauses import AlreadyResumedError, Coordinator, Pause
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, Commit, RunQuery, RunRow
@@ -144,7 +143,7 @@ class Cluster:
         self.now = clock.now
         self.pauses = Coordinator(store=storage.store, clock=clock)
         sending = cast("Store", _Sending(storage.store, self.sent))
-        self.desk = StoredEngine(sending, self.pauses, answers=Answers(storage.state), clock=clock)
+        self.desk = StoredEngine(sending, self.pauses, clock=clock)
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,7 +209,8 @@ class Cluster:
             RunNotFoundError: it has ended.
         """
         control = ControlEvent(type, who, Scope.ADMIN, who.tenant_id, payload, f"event-{next(self._numbers)}")
-        await self.desk.send(who.run_id, control)
+        with suppress(AlreadyResumedError):
+            await self.desk.send(who.run_id, control)
 
 
 class _Sending:

@@ -292,7 +292,7 @@ class Scenario:
                 self._mark_night(type)
                 self.simulation.note(f"somebody sends {type} {payload or ''} to {run_id[-6:]}")
                 await asyncio.sleep(self._chance.random() * 0.1)
-        except RunNotFoundError:
+        except (AlreadyResumedError, RunNotFoundError):
             self.simulation.note(f"somebody's {type} comes too late for {run_id[-6:]}")
 
     def _mark_night(self, type: ControlType) -> None:

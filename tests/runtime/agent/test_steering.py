@@ -37,6 +37,8 @@ from harborage.runtime.steering import (
 )
 from harborage.runtime.steering.state import OpenPause, Steered, SteerRequest
 from harborage.state.errors import DatabaseError
+from harborage.store import Commit, NewRun, SendControl
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.events import EventRecorder
 from tests.kit.tables import each_row
@@ -202,9 +204,13 @@ async def test_an_answer_that_took_effect_before_its_process_died_has_not_failed
     served: Callable[..., AgentServices], is_known: bool
 ) -> None:
     """Sent again to the next process, the one answer that a pause took is applied; another one comes too late."""
-    services = served(binds_answers=True)
+    store = MemoryStore()
+    services = served(binds_answers=True, pauses=Coordinator(store=store))
     pause = await open_pause(services, RUN, PauseReason.AWAIT_INPUT, {}, key="r/0")
-    answer = msgspec.structs.replace(control("APPROVE", {"token": pause.token}), event_id=f"answer/{pause.token}")
+    answer = msgspec.structs.replace(control("APPROVE", {"token": pause.token}), event_id="e1")
+    sent = SendControl(run_id=RUN.run_id, event_id="e1", type="APPROVE", data=b"{}", answers=pause.token)
+    await store.commit(Commit(starts=(NewRun(run_id=RUN.run_id, who=RUN.identity),)))
+    await store.commit(Commit(sends=(sent,)))
     assert (await apply(services, answer, pause=pause))[0].settled is PauseDecision.APPROVE
     (again,) = await apply(services, answer, pause=pause if is_known else None)
     assert (again.error, again.settled) == ("", PauseDecision.APPROVE if is_known else None)

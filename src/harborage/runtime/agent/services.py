@@ -20,7 +20,6 @@ from harborage.runtime.agent.hearing import Hearing
 from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.approvals import Gates
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
-from harborage.runtime.engines.answers import Answers
 from harborage.runtime.engines.mailbox import earliest
 from harborage.runtime.pauses import PauseCoordinator
 from harborage.runtime.steering.history import ControlHistory
@@ -50,7 +49,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
     starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another. `desk`
     asks context providers, and has the memory of sessions. `stragglers` owns decisions that ignore their cancellation,
-    of executors that belong to an embedder. `answers` hears of answers that came to nothing.
+    of executors that belong to an embedder.
     """
 
     pauses: PauseCoordinator
@@ -77,7 +76,6 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     desk: ContextDesk | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
-    answers: Answers | None = None
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:

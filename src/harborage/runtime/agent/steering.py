@@ -18,7 +18,6 @@ from harborage.events.payloads import ControlLifecyclePayload
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
 from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
-from harborage.runtime.engines.answers import answered_pause, is_only_answer
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -28,7 +27,7 @@ from harborage.runtime.pauses import (
     ToolContextLostError,
 )
 from harborage.runtime.pauses import ScopeMismatchError as PauseScopeMismatchError
-from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType
+from harborage.runtime.steering.controls import AppliedControl, ControlEvent, ControlType, answered_pause
 from harborage.runtime.steering.errors import (
     NoOutstandingPauseError,
     PayloadInvalidError,
@@ -286,7 +285,8 @@ async def _answered_late(
 
 def _has_settled(control: ControlEvent, settled: Pause) -> bool:
     """Whether this very control settled the pause, in a process that died before it could be told so."""
-    return is_only_answer(control, settled.token) and settled.decision == RESUMES[control.type]
+    is_its_own = bool(settled.answering) and settled.answering == control.event_id
+    return is_its_own and settled.decision == RESUMES[control.type]
 
 
 async def _prioritize(services: AgentServices, who: Quadruple, control: ControlEvent, task_id: str) -> None:
@@ -337,9 +337,10 @@ async def hand_over(
 
 async def _came_to_nothing(services: AgentServices, who: Quadruple, control: ControlEvent) -> None:
     """Let another answer be sent in place of one that failed, before anybody hears of that."""
-    while services.answers is not None:
+    token = answered_pause(control) if services.binds_answers else ""
+    while token:
         try:
-            await services.answers.refuse(control)
+            await services.pauses.drop_answer(token, control.event_id)
             break
         except DatabaseError as error:
             services.logger.warning("run %s: %s is taken back again: %s", who.run_id, control.type, error_reason(error))

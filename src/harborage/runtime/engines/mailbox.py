@@ -17,10 +17,9 @@ import msgspec
 
 from harborage.concurrency import CancelScope
 from harborage.runtime.effects import Effect, StepCall, Waiting
-from harborage.runtime.engines.answers import ANSWERS
 from harborage.runtime.pauses import Pause, PauseCoordinator, PauseState
 from harborage.runtime.steering.arrivals import NOTHING, Arrivals, Hold, Interrupt, Woken
-from harborage.runtime.steering.controls import ControlEvent, ControlType
+from harborage.runtime.steering.controls import ANSWERS, ControlEvent, ControlType
 from harborage.runtime.steering.errors import InboxNotFoundError, RunCancelledError
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -10,21 +11,24 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.ids import new_id
 from harborage.runtime.durable import RunNotFoundError
-from harborage.runtime.engines.answers import Answers, answered_pause
-from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.pauses import AlreadyAnsweredError, AlreadyResumedError, PauseFilter, PauseNotFoundError
+from harborage.runtime.pauses.rows import pause_of
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope, answered_pause
 from harborage.runtime.steering.errors import InboxFullError
 from harborage.runtime.steering.inbox import Inbox
 from harborage.store import Commit, SendControl
 from harborage.store.errors import InboxFullError as StoreFullError
-from harborage.store.errors import RowNotFoundError, RunOverError
+from harborage.store.errors import PauseAnsweredError, PauseSettledError, RowNotFoundError, RunOverError
 
 if TYPE_CHECKING:
     from harborage.clock import Clock
     from harborage.identity import Quadruple
+    from harborage.runtime.pauses import PauseCoordinator
     from harborage.store import Records, RunRow
 
-__all__ = ["MAX_UNREAD", "Desk", "cancellation", "limit_of"]
+__all__ = ["MAX_UNREAD", "Desk", "cancellation", "check_handles", "limit_of"]
 
+_GO_ON: Final = frozenset({ControlType.APPROVE, ControlType.RESUME})
 _ENDED: Final = "run {} has ended; start another to go on"
 
 MAX_UNREAD: Final = 10_000
@@ -41,12 +45,26 @@ def cancellation(who: Quadruple, *, hard: bool) -> ControlEvent:
     return ControlEvent(ControlType.CANCEL, who, Scope.ADMIN, who.tenant_id, {"hard": True} if hard else None)
 
 
+async def check_handles(pauses: PauseCoordinator, who: Quadruple, control: ControlEvent) -> None:
+    """Refuse an answer after which the run could not go on in this process, for want of a live handle.
+
+    Raises:
+        ToolContextLostError: it could not.
+    """
+    if control.type not in _GO_ON:
+        return
+    token = answered_pause(control)
+    mine = PauseFilter(users=(who.user_id,), sessions=(who.session_id,), runs=(who.run_id,))
+    for one in (token,) if token else [pause.token for pause in (await pauses.list(mine, who=who)).rows]:
+        with suppress(PauseNotFoundError):  # whoever applies the answer says so
+            await pauses.check_handles(one)
+
+
 class Desk:
     """Takes in the controls for the runs of one store, of which at most `most` may wait for one run."""
 
-    def __init__(self, store: Records, answers: Answers, clock: Clock, *, most: int = MAX_UNREAD) -> None:
+    def __init__(self, store: Records, clock: Clock, *, most: int = MAX_UNREAD) -> None:
         self._store = store
-        self._answers = answers
         self._clock = clock
         self._most = most
 
@@ -64,24 +82,20 @@ class Desk:
         (stamped,) = checking.drain()
         return stamped if stamped.event_id else replace(stamped, event_id=new_id())
 
-    async def keep(self, control: ControlEvent) -> bool:
-        """Keep a checked control for its run; False when that has had it, or has another answer to the same pause.
-
-        Raises:
-            RunNotFoundError: the run has ended.
-            InboxFullError: too many controls wait for it.
-            StateError: the store refused.
-        """
-        if answered_pause(control):
-            return await self._answers.send(control, self._put)
-        return await self._put(control)
-
     async def unread(self, run_id: str, *, besides: Container[int]) -> list[ControlEvent]:
         """The controls that a run has not consumed, but for those numbers."""
         sent = [row for row in await self._store.controls(run_id) if row.number not in besides]
         return [codec.decode(row.data, ControlEvent) for row in sent]
 
-    async def _put(self, control: ControlEvent) -> bool:
+    async def keep(self, control: ControlEvent) -> bool:
+        """Keep a checked control for its run; False when that has had it.
+
+        Raises:
+            RunNotFoundError: the run has ended.
+            InboxFullError: too many controls wait for it.
+            AlreadyResumedError: the pause that it answers was settled, or has another answer on its way.
+            DatabaseError: the store refused.
+        """
         run = control.identity
         limit = limit_of(control, self._most)
         sent = SendControl(
@@ -90,6 +104,7 @@ class Desk:
             type=str(control.type),
             data=codec.encode(control),
             limit=limit,
+            answers=answered_pause(control),
         )
         try:
             return (await self._store.commit(Commit(sends=(sent,)))).sent[0]
@@ -97,3 +112,7 @@ class Desk:
             raise RunNotFoundError(_ENDED.format(run.run_id)) from error
         except StoreFullError as error:
             raise InboxFullError(run=run, limit=limit) from error
+        except PauseAnsweredError as error:
+            raise AlreadyAnsweredError(error.row.token) from error
+        except PauseSettledError as error:
+            raise AlreadyResumedError.of(pause_of(error.row)) from error

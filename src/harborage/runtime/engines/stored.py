@@ -33,13 +33,12 @@ from harborage.runtime.durable import (
     RunStatus,
     RunTakenError,
 )
-from harborage.runtime.engines.answers import Answers, check_handles
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.carrying import Carriage
 from harborage.runtime.engines.histories import finish_of, request_of, steps_of
 from harborage.runtime.engines.leased import Carried, Ledger, claimed, parked, put_off
 from harborage.runtime.engines.reader import KEPT, UNREADABLE, ResultWaiters, RunReader, is_blocked, status_of
-from harborage.runtime.engines.sending import MAX_UNREAD, Desk, cancellation
+from harborage.runtime.engines.sending import MAX_UNREAD, Desk, cancellation, check_handles
 from harborage.runtime.journal import Ended, Started, decode_entry, encode_entry, raw
 from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseError
@@ -71,7 +70,7 @@ class StoredEngine:
 
     `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
     leaves memory after `linger`. `refused` hears of every control that its run, being over, never took. `max_unread`
-    controls may wait for a run, besides a CANCEL; `answers` knows which answers came to nothing.
+    controls may wait for a run, besides a CANCEL.
     """
 
     def __init__(
@@ -87,10 +86,9 @@ class StoredEngine:
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
         max_unread: int = MAX_UNREAD,
-        answers: Answers | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self._desk = Desk(store, Answers() if answers is None else answers, clock, most=max_unread)
+        self._desk = Desk(store, clock, most=max_unread)
         self._store = store
         self._reader = RunReader(store)
         self._pauses = pauses

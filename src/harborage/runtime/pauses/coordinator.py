@@ -54,7 +54,7 @@ from harborage.runtime.pauses.model import (
 from harborage.runtime.pauses.record import plain_payload
 from harborage.runtime.pauses.rows import WITHDRAWN, history_of, opening, pause_of, settling
 from harborage.runtime.pauses.waiters import Waiters
-from harborage.store import Commit, PauseQuery, PauseStatus
+from harborage.store import Commit, DropAnswer, PauseQuery, PauseStatus
 from harborage.store.errors import PauseSettledError, RowNotFoundError
 from harborage.store.memory import MemoryStore
 from harborage.store.times import micros
@@ -171,6 +171,14 @@ class Coordinator:
         except AlreadyResumedError:
             return False
         return True
+
+    async def drop_answer(self, token: str, event_id: str) -> None:
+        """The answer that was sent with this event id came to nothing: another one may be sent.
+
+        Raises:
+            DatabaseError, StoreError: the store refused.
+        """
+        await self._store.commit(Commit(drops=(DropAnswer(token=token, event_id=event_id),)))
 
     async def check_handles(self, token: str) -> None:
         """Accept a pause after which its run could go on in this process.

@@ -78,7 +78,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     `trajectory` is the serialised history that was handed in; it comes only with the answer of the call that settles
     the pause, so that the run can be rebuilt from it. `sealed` is a part of the answer that only whoever waits may
     read: it comes with the settled pause, and is in no list and no status. `settled_by` is the user who did,
-    "" where its deadline did, or the end of its run.
+    "" where its deadline did, or the end of its run. `answering` is the event id of the control that is on its way to
+    answer it, or that did.
     """
 
     token: str
@@ -95,6 +96,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     trajectory: bytes | None = None
     sealed: bytes | None = None
     settled_by: str = ""
+    answering: str = ""
 
     @property
     def is_paused(self) -> bool:
@@ -220,6 +222,14 @@ class PauseCoordinator(Protocol):
         Raises:
             IdentityRequiredError, PauseNotFoundError, ScopeMismatchError: in this order.
             DatabaseError, StoreError: the store refused; the pause stays open.
+        """
+        ...
+
+    async def drop_answer(self, token: str, event_id: str) -> None:
+        """The answer that was sent with this event id came to nothing: another one may be sent.
+
+        Raises:
+            DatabaseError, StoreError: the store refused.
         """
         ...
 

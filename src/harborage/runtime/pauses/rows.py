@@ -126,6 +126,7 @@ def pause_of(row: PauseRow) -> Pause:
         default=question.default,
         key=question.key,
         trajectory=question.trajectory,
+        answering=row.answering,
     )
     decision = _decision(row.status, question.default)
     if decision is None:

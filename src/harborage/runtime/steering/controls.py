@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from harborage.identity import Quadruple
 
-__all__ = ["AppliedControl", "ControlEvent", "ControlType", "Scope", "control_types"]
+__all__ = ["ANSWERS", "AppliedControl", "ControlEvent", "ControlType", "Scope", "answered_pause", "control_types"]
 
 
 class ControlType(StrEnum):
@@ -82,6 +82,10 @@ def _rank(other: str) -> int:
     raise TypeError(f"a Scope compares with a Scope only, not with {type(other).__name__}; convert it with Scope(…)")
 
 
+ANSWERS: Final = frozenset({ControlType.APPROVE, ControlType.REJECT, ControlType.RESUME})
+"""The controls that settle a pause."""
+
+
 def control_types() -> list[ControlType]:
     """The nine control types, sorted by name."""
     return sorted(ControlType)
@@ -101,6 +105,12 @@ class ControlEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     payload: dict[str, Any] | None = None
     event_id: str = ""
     enqueued_at: datetime | None = None
+
+
+def answered_pause(control: ControlEvent) -> str:
+    """The token of the pause that a control answers; empty for one that answers none by name."""
+    token = (control.payload or {}).get("token") if control.type in ANSWERS else None
+    return token if isinstance(token, str) else ""
 
 
 class AppliedControl(msgspec.Struct, frozen=True):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from typing import Any
-
-from msgspec.structs import replace
 
 from harborage.store import (
     EVENT_STEP,
@@ -15,7 +12,6 @@ from harborage.store import (
     Commit,
     ControlRow,
     DecidePatch,
-    DropAnswer,
     EventQuery,
     GroupStatus,
     Lease,
@@ -38,8 +34,6 @@ from harborage.store.errors import (
     GroupClosedError,
     InboxFullError,
     LeaseLostError,
-    PauseAnsweredError,
-    PauseSettledError,
     RowNotFoundError,
     RunKnownError,
     RunLimitError,
@@ -138,104 +132,6 @@ async def events_have_a_place_without_a_gap_and_a_growing_sequence(bench: StoreB
     expect_equal([event.sequence for event in behind], [every[10].sequence], "the page behind a cursor")
     newest = await store.events(EventQuery(newest_first=True, limit=2))
     expect_equal([event.sequence for event in newest], [every[11].sequence, every[10].sequence], "the newest")
-
-
-async def a_pause_is_settled_once(bench: StoreBench) -> None:
-    """Of forty answers at the same moment one settles the pause; all others learn how, and by whom."""
-    store, other = bench.store, await bench.another()
-    await start(store, "r")
-    await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="approval_required", data=b"q"),)))
-
-    async def answer(by: int) -> str:
-        settle = SettlePause(token="t", status=PauseStatus.APPROVED, by=f"approver{by}", answer=b"a")
-        event = NewEvent(type="pause.resumed", data=b"{}")
-        try:
-            await (store if by % 2 else other).commit(Commit(settles=(settle,), who=ME, events=(event,)))
-        except PauseSettledError as error:
-            return error.row.settled_by
-        return f"approver{by}"
-
-    told = await asyncio.gather(*(answer(by) for by in range(40)))
-    (pause,) = (await store.pauses(PauseQuery(run_ids=("r",)))).rows
-    expect_equal((pause.status, pause.answer, pause.data), (PauseStatus.APPROVED, b"a", b"q"), "the pause")
-    expect_equal(set(told), {pause.settled_by}, "who is told to have settled it")
-    expect_equal(len(await store.events(EventQuery(types=("pause.resumed",)))), 1, "events of a pause that is settled")
-
-
-async def a_pause_is_opened_once(bench: StoreBench) -> None:
-    """Of those that open it at the same moment one does, and is told so; a later one leaves it as it is."""
-    store, other = bench.store, await bench.another()
-    new = NewPause(token="t", run_id="r", who=ME, reason="await_input", at=7)
-    asked = [replace(new, data=bytes([number])) for number in range(10)]
-    done = await asyncio.gather(
-        *((store if number % 2 else other).commit(Commit(opens=(pause,))) for number, pause in enumerate(asked))
-    )
-    expect_equal(sorted(opened for one in done for opened in one.opened), [False] * 9 + [True], "who opened it")
-    (pause,) = (await store.pauses(PauseQuery())).rows
-    expect_equal(pause.data, asked[[one.opened for one in done].index((True,))].data, "the question")
-    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.ANSWERED, by="somebody", at=9),)))
-    more = await store.commit(Commit(opens=(replace(new, at=8), replace(new, token="other", at=0))))
-    expect_equal(more.opened, (False, True), "which were not there")
-    (pause,) = (await store.pauses(PauseQuery(tokens=("t",)))).rows
-    expect_equal((pause.status, pause.opened_at, pause.settled_at), (PauseStatus.ANSWERED, 7, 9), "the pause")
-
-
-async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
-    """Of many that are sent at once one is taken; another only once that came to nothing, and none once it settled."""
-    store, other = bench.store, await bench.another()
-    await start(store, "r")
-    await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="await_input"),)))
-    answer = SendControl(run_id="r", event_id="e", type="APPROVE", data=b"{}", answers="t")
-
-    async def send_one(number: int) -> tuple[bool, ...] | None:
-        one = Commit(sends=(replace(answer, event_id=f"e{number}"),))
-        try:
-            return (await (store if number % 2 else other).commit(one)).sent
-        except PauseAnsweredError as error:
-            expect_equal(error.row.token, "t", "the pause that has an answer on its way")
-            return None
-
-    async def answering() -> str:
-        return (await store.pauses(PauseQuery(tokens=("t",)))).rows[0].answering
-
-    done = await asyncio.gather(*(send_one(number) for number in range(20)))
-    first = f"e{done.index((True,))}"
-    expect_equal((done.count((True,)), done.count(None)), (1, 19), "answers that were taken, and refused")
-    expect_equal([one.event_id for one in await store.controls("r")], [first], "what the run gets")
-    expect_equal((await store.commit(Commit(sends=(replace(answer, event_id=first),)))).sent, (False,), "once more")
-    await store.commit(Commit(drops=(DropAnswer(token="t", event_id="other"),)))
-    expect_equal(await answering(), first, "which is on its way after another one was dropped")
-    await store.commit(Commit(drops=(DropAnswer(token="t", event_id=first), DropAnswer(token="none", event_id="e"))))
-    expect_equal(await answering(), "", "which is on its way after it was dropped")
-    await store.commit(Commit(sends=(replace(answer, event_id="second"),)))
-    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.APPROVED, by="boss"),)))
-    await store.commit(Commit(drops=(DropAnswer(token="t", event_id="second"),)))
-    expect_equal(await answering(), "second", "which answer settled it")
-    late = store.commit(Commit(sends=(replace(answer, event_id="late"),)))
-    await expect_raises(PauseSettledError, late, "an answer after it was settled")
-    expect_equal((await store.commit(Commit(sends=(replace(answer, event_id="second"),)))).sent, (False,), "again")
-    strange = replace(answer, event_id="strange", answers="unknown")
-    expect_equal((await store.commit(Commit(sends=(strange,)))).sent, (True,), "an answer to a pause that is elsewhere")
-
-
-async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
-    """A process that executes runs takes the run up with the answer; without one the run is ready for any worker."""
-    store = bench.store
-    await store.join("one")
-    for run_id, take in (("a", "one"), ("b", "")):
-        lease = await start(store, run_id, worker="one")
-        opens = (NewPause(token=run_id, run_id=run_id, who=ME, reason="await_input"),)
-        await store.commit(step(lease, 1, b"p", opens=opens, change=Change(status=Status.PAUSED, release=True)))
-        expect_equal((await row(store, run_id)).owner, "", "the owner of a run that waits")
-        settle = SettlePause(token=run_id, status=PauseStatus.ANSWERED)
-        done = await store.commit(Commit(settles=(settle,), take=take))
-        expect_equal([taken.run_id for taken in done.taken], [run_id] if take else [], "what is taken")
-        if take:
-            await store.commit(step(done.taken[0], 2, b"goes on"))
-    (ready,) = await claim(store, "one", "b")
-    expect_equal(
-        (ready.row.status, ready.row.fence), (Status.PAUSED, 2), "a claimed run keeps waiting until it says so"
-    )
 
 
 async def controls_reach_a_run_once_and_in_order(bench: StoreBench) -> None:
@@ -500,10 +396,6 @@ SCENARIOS = (
     a_step_is_guarded_by_fence_and_position,
     a_commit_sent_again_changes_nothing,
     events_have_a_place_without_a_gap_and_a_growing_sequence,
-    a_pause_is_settled_once,
-    a_pause_is_opened_once,
-    one_answer_is_on_its_way_to_a_pause,
-    an_answer_can_claim_its_run,
     controls_reach_a_run_once_and_in_order,
     an_inbox_has_a_limit,
     a_run_does_not_end_before_it_answered_its_controls,

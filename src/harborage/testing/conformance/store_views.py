@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,11 +13,8 @@ from harborage.store import (
     NewEvent,
     NewPause,
     Orphan,
-    PauseQuery,
-    PauseStatus,
     RunQuery,
     SessionQuery,
-    SettlePause,
     Status,
     Store,
 )
@@ -114,64 +110,6 @@ async def pages_go_through_a_list_once(bench: StoreBench) -> None:
         expect_equal(seen, whole, f"the pages, oldest first: {oldest_first}")
 
 
-async def pauses_are_listed_by_who_may_answer_them(bench: StoreBench) -> None:
-    """Pauses of a user, open ones of a tenant, of a run and by token; settled ones stay readable."""
-    store = bench.store
-    for number, who in enumerate((ME, *OTHERS)):
-        for name in ("open", "settled"):
-            token = f"{name}{number}"
-            pause = NewPause(token=token, run_id=f"r{number}", who=who, reason="approval_required")
-            await store.commit(Commit(opens=(pause,)))
-            bench.later(1)
-            if name == "settled":
-                await store.commit(Commit(settles=(SettlePause(token=token, status=PauseStatus.REJECTED, by="boss"),)))
-
-    async def tokens(query: PauseQuery) -> list[str]:
-        found = (await store.pauses(query)).rows
-        expect_equal(await store.count_pauses(replace(query, limit=1)), len(found), f"how many {query} finds")
-        return [one.token for one in found]
-
-    mine = PauseQuery(tenant=ME.tenant_id, user=ME.user_id)
-    expect_equal(await tokens(mine), ["settled3", "open3", "settled0", "open0"], "of a user")
-    expect_equal(await tokens(replace(mine, session=ME.session_id)), ["settled0", "open0"], "of a session")
-    only_open = PauseQuery(tenant=ME.tenant_id, statuses=(PauseStatus.OPEN,))
-    expect_equal(await tokens(only_open), ["open3", "open2", "open0"], "the open ones of a tenant")
-    every_open = PauseQuery(statuses=(PauseStatus.OPEN,))
-    expect_equal(await tokens(every_open), ["open3", "open2", "open1", "open0"], "the open ones of all tenants")
-    of_session = PauseQuery(tenant=ME.tenant_id, session=OTHERS[1].session_id)
-    expect_equal(
-        await tokens(of_session),
-        ["settled2", "open2", "settled0", "open0"],
-        "of sessions of one name, whoever's they are",
-    )
-    expect_equal(await tokens(PauseQuery(run_ids=("r1",))), ["settled1", "open1"], "of a run")
-    expect_equal(await tokens(PauseQuery(tokens=("open2", "unknown"))), ["open2"], "by token")
-    expect_equal(await tokens(replace(mine, reasons=("await_input",))), [], "of another reason")
-    page = await store.pauses(replace(mine, limit=3))
-    rest = await store.pauses(replace(mine, limit=3, after=page.cursor))
-    expect_equal(([one.token for one in rest.rows], rest.cursor), (["open0"], None), "the last page")
-
-
-async def pauses_are_due_at_their_deadline(bench: StoreBench) -> None:
-    """Open ones whose deadline has come, of all or of one tenant; settled ones and those without one are never due."""
-    store = bench.store
-    for number, (who, deadline) in enumerate([(ME, 10), (OTHERS[0], 20), (ME, 30), (ME, None), (ME, 5)]):
-        pause = NewPause(token=f"t{number}", run_id="r", who=who, reason="await_input", deadline=deadline)
-        await store.commit(Commit(opens=(pause,)))
-        bench.later(1)
-    await store.commit(Commit(settles=(SettlePause(token="t4", status=PauseStatus.ANSWERED),)))
-
-    async def due(at: int, **parts: Any) -> list[str]:
-        return [one.token for one in (await store.pauses(PauseQuery(due=at, **parts))).rows]
-
-    expect_equal([await due(at) for at in (9, 10, 29, 30)], [[], ["t0"], ["t1", "t0"], ["t2", "t1", "t0"]], "when due")
-    expect_equal(await due(30, tenant=ME.tenant_id), ["t2", "t0"], "of a tenant")
-    expect_equal(await due(30, tokens=("t0", "t4")), ["t0"], "by token")
-    page = await store.pauses(PauseQuery(due=30, limit=2))
-    rest = await store.pauses(PauseQuery(due=30, after=page.cursor))
-    expect_equal([one.token for one in rest.rows], ["t0"], "the last page")
-
-
 async def events_are_found_by_whose_they_are(bench: StoreBench) -> None:
     """Events of a session, a tenant, a run, a type and a time."""
     store = bench.store
@@ -232,8 +170,6 @@ SCENARIOS = (
     lists_stay_within_their_identity,
     filters_narrow_a_list,
     pages_go_through_a_list_once,
-    pauses_are_listed_by_who_may_answer_them,
-    pauses_are_due_at_their_deadline,
     events_are_found_by_whose_they_are,
     sessions_are_listed_and_closed,
     orphans_are_what_nothing_would_move,

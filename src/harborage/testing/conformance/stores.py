@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from harborage.store import Commit, EventQuery, PauseQuery, RunQuery, SessionQuery, Store
 from harborage.store.errors import StoreClosedError
-from harborage.testing.conformance import store_commits, store_queue, store_records, store_views
+from harborage.testing.conformance import store_commits, store_pauses, store_queue, store_records, store_views
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
 from harborage.testing.conformance.store_bench import ME, OpenStoreBench, StoreBench
 
@@ -57,6 +57,7 @@ async def a_closed_store_says_so(bench: StoreBench) -> None:
 
 SCENARIOS: tuple[Scenario, ...] = (
     *store_commits.SCENARIOS,
+    *store_pauses.SCENARIOS,
     *store_queue.SCENARIOS,
     *store_records.SCENARIOS,
     *store_views.SCENARIOS,
