@@ -43,7 +43,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Scripted:
-    """A summariser that gives what it was told to, and remembers who asked."""
+    """A summariser with a fixed result that records its callers."""
 
     def __init__(self, result=None):
         self.result = TrajectorySummary(note="short") if result is None else result
@@ -58,7 +58,7 @@ class Scripted:
 
 
 class Estimate:
-    """An estimator that gives what it was told to, and counts."""
+    """An estimator with a fixed result that counts its calls."""
 
     def __init__(self, result):
         self.result = result
@@ -198,7 +198,7 @@ async def test_nobody_needs_to_listen():
 
 
 async def test_cancellation_comes_first():
-    """A cancelled caller is told before anything else is looked at, and no event tells of it."""
+    """A cancelled caller gets its cancellation before anything else, and no event is published."""
     summariser, estimate, events = Scripted(), Estimate(11), []
     runner = CompressionRunner(summariser, token_estimator=estimate)
 
@@ -242,7 +242,9 @@ async def test_then_the_summary_that_is_there():
 # --- failures
 
 
-async def told(runner: CompressionRunner, trajectory: Trajectory, error: type[BaseException], budget: int = 10):
+async def compression_failure(
+    runner: CompressionRunner, trajectory: Trajectory, error: type[BaseException], budget: int = 10
+):
     """The error that compressing raises, and the payload of the one event that tells of it."""
     events = []
     with pytest.raises(error) as caught:
@@ -255,10 +257,10 @@ async def told(runner: CompressionRunner, trajectory: Trajectory, error: type[Ba
 
 
 async def test_an_estimator_that_fails():
-    """The estimator's own error is raised with a note and told with an estimate of zero, also without a budget."""
+    """The estimator's own error is raised with a note and published with an estimate of zero, also without a budget."""
     error = ValueError("cannot count")
     runner = CompressionRunner(Scripted(), token_estimator=Estimate(error))
-    raised, payload = await told(runner, history(), ValueError, budget=0)
+    raised, payload = await compression_failure(runner, history(), ValueError, budget=0)
     assert raised is error
     assert raised.__notes__ == ["while estimating the size of the trajectory"]
     assert payload == TrajectoryCompressionFailedPayload(
@@ -272,18 +274,18 @@ async def test_an_estimator_that_fails():
 
 
 async def test_an_unserialisable_history_is_an_estimator_error():
-    """With the default estimator, what cannot be serialised is told as an estimator error with its path."""
+    """With the default estimator, what cannot be serialised is published as an estimator error with its path."""
     trajectory = Trajectory(steps=[Step(observation=object())])
-    raised, payload = await told(CompressionRunner(Scripted()), trajectory, UnserializableError)
+    raised, payload = await compression_failure(CompressionRunner(Scripted()), trajectory, UnserializableError)
     assert raised.field == "Trajectory.steps[0].observation"
     assert payload.error_code == "estimator_error"
 
 
 async def test_a_summariser_that_fails():
-    """The summariser's own error is raised with a note and told with the estimate."""
+    """The summariser's own error is raised with a note and published with the estimate."""
     error = RuntimeError("model down")
     runner = CompressionRunner(Scripted(error), token_estimator=Estimate(11))
-    raised, payload = await told(runner, history(), RuntimeError)
+    raised, payload = await compression_failure(runner, history(), RuntimeError)
     assert raised is error
     assert raised.__notes__ == ["while summarising the trajectory"]
     assert (payload.error_code, payload.token_estimate, payload.error_message) == ("summariser_error", 11, "model down")
@@ -292,7 +294,7 @@ async def test_a_summariser_that_fails():
 async def test_a_summariser_that_gives_nothing():
     """None without an error is a breach of the contract and ends as an error of its own."""
     runner = CompressionRunner(Scripted("nothing"), token_estimator=Estimate(11))
-    _, payload = await told(runner, history(), EmptySummaryError)
+    _, payload = await compression_failure(runner, history(), EmptySummaryError)
     assert (payload.error_code, payload.token_estimate, payload.steps_observed) == ("empty_summary", 11, 3)
 
 
@@ -312,7 +314,7 @@ async def test_a_cancelled_summariser_is_no_failure():
 async def test_long_messages_are_cut(message, told_as):
     """A message of more than 256 bytes is cut to 253 and three dots, never inside a character."""
     runner = CompressionRunner(Scripted(RuntimeError(message)), token_estimator=Estimate(11))
-    _, payload = await told(runner, history(), RuntimeError)
+    _, payload = await compression_failure(runner, history(), RuntimeError)
     assert payload.error_message == told_as
     assert len(payload.error_message.encode()) <= 256
 
@@ -411,7 +413,7 @@ async def test_one_runner_serves_128_runs():
 
 @pytest.mark.parametrize("budget", [0, 10_000])
 async def test_at_once_whatever_the_budget(budget):
-    """A history that a model found too long is summarised now, told of like any other, and again when asked again."""
+    """A history that is too long for the model is summarised at once, published, and again at the next call."""
     trajectory, summariser, events = history(), Scripted(), []
     runner, run = CompressionRunner(summariser, token_estimator=Estimate(7)), context(budget, events=events)
     await runner.compress(run, trajectory)
@@ -424,7 +426,7 @@ async def test_at_once_whatever_the_budget(budget):
 
 
 async def test_at_once_the_same_checks_come_first():
-    """Cancellation, identity, the history; then the estimator and the summariser, whose failures are told."""
+    """Cancellation, identity, the history; then the estimator and the summariser, whose failures are published."""
     events: list = []
     with pytest.raises(IdentityMissingError):
         await CompressionRunner(Scripted()).compress(context(who=Quadruple("t", "u", "s"), events=events), history())

@@ -78,9 +78,9 @@ def test_runs_do_not_share_defaults():
 def test_now_is_the_run_clock_in_utc():
     """Time comes from the run's clock when there is one, always in UTC."""
     moment = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
-    told = RunContext(quadruple=WHO, clock=lambda: moment).now()
-    assert told == moment
-    assert told.tzinfo is UTC
+    now = RunContext(quadruple=WHO, clock=lambda: moment).now()
+    assert now == moment
+    assert now.tzinfo is UTC
     before = datetime.now(UTC)
     assert before <= RunContext(quadruple=WHO).now() <= datetime.now(UTC)
 

@@ -59,7 +59,7 @@ async def test_identity_is_not_checked():
     assert finish.reason is FinishReason.GOAL
 
 
-async def test_a_cancelled_caller_is_told():
+async def test_a_cancelled_caller_gets_its_cancellation():
     """A cancelled caller gets no decision."""
 
     async def call():

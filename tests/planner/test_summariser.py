@@ -207,7 +207,7 @@ async def test_an_oversized_history_is_bounded(options, budget, most):
 
 @pytest.mark.parametrize("error", [ContextWindowExceededError(9, 8, 0.05, 7), ContextOverflowError("too long")])
 async def test_a_window_that_is_smaller_still(error):
-    """When the prompt does not fit, it is told in half the size, and so on; the last failure comes out."""
+    """When the prompt does not fit, the digest is halved, and so on; the last failure is raised."""
     model = ScriptedLLM([error, error, ANSWER])
     assert await TrajectorySummariser(model).summarise(run(), history(200, 3000)) == SUMMARY
     sizes = [len(user_text(request)) for request in model.requests]
@@ -223,17 +223,17 @@ def chain(*script, mode: str = "native") -> tuple[Retrying, ScriptedLLM, EventRe
     """The layers that mend an answer, over a script."""
     inner = ScriptedLLM(script)
     bus = MemoryEventBus()
-    told = EventRecorder(bus)
+    recorder = EventRecorder(bus)
     cfg = ConfigSnapshot(model="m", profiles={"m": ModelProfile(context_window_tokens=9, output_mode=mode)})
     deps = Deps(artifacts=None, bus=bus, clock=FakeClock())
-    return Retrying(Downgrading(inner, cfg, deps), cfg, deps), inner, told
+    return Retrying(Downgrading(inner, cfg, deps), cfg, deps), inner, recorder
 
 
-async def test_the_retry_layer_mends():
+async def test_the_retry_layer_repairs():
     """A malformed answer is asked for again, with what is wrong with it."""
-    client, inner, told = chain("Here you are: {goals: none}", ANSWER)
+    client, inner, recorder = chain("Here you are: {goals: none}", ANSWER)
     assert await TrajectorySummariser(client).summarise(run(), history()) == SUMMARY
-    [event] = told.payloads(LLMRetryWithFeedbackPayload)
+    [event] = recorder.payloads(LLMRetryWithFeedbackPayload)
     assert "no summary in the answer" in event.reason
     assert '"goals"' in user_text(inner.requests[1])
 
@@ -248,9 +248,9 @@ async def test_the_retry_layer_gives_up():
 async def test_down_the_ladder():
     """A provider without schemas still makes a summary, found inside the text that it writes."""
     refused = BadRequestError("response_format is not supported")
-    client, _, told = chain(refused, refused, f"Sure!\n```json\n{ANSWER}\n```\nAnything else?")
+    client, _, recorder = chain(refused, refused, f"Sure!\n```json\n{ANSWER}\n```\nAnything else?")
     assert await TrajectorySummariser(client).summarise(run(), history()) == SUMMARY
-    assert len(told.payloads(LLMModeDowngradedPayload)) == 2
+    assert len(recorder.payloads(LLMModeDowngradedPayload)) == 2
 
 
 async def test_it_drives_compression():
@@ -345,7 +345,7 @@ def test_no_text_breaks_the_reader(text):
 ROOMY = 1_000_000
 
 
-def told(trajectory: Trajectory, *, goal: str = "", limit: int = ROOMY) -> str:
+def digest_text(trajectory: Trajectory, *, goal: str = "", limit: int = ROOMY) -> str:
     """The digest as one text."""
     return "\n".join(render_digest(trajectory, goal=goal, limit_bytes=limit))
 
@@ -364,18 +364,18 @@ def test_the_shape():
     trajectory = Trajectory(
         query="find it", steps=[Step(action=CallTool("look", b'{"at":"home"}'), observation={"found": True})]
     )
-    assert told(trajectory) == ('[Goal]\nfind it\n[Steps]\nstep 1: look({"at":"home"})\n  -> {"found":true}')
+    assert digest_text(trajectory) == ('[Goal]\nfind it\n[Steps]\nstep 1: look({"at":"home"})\n  -> {"found":true}')
 
 
 def test_an_empty_history():
     """Nothing happened, and that is what is said."""
-    assert told(Trajectory()) == "[Goal]\n(none)\n[Steps]\n(none)"
+    assert digest_text(Trajectory()) == "[Goal]\n(none)\n[Steps]\n(none)"
 
 
 def test_the_goal_may_have_moved():
     """What the run aims at now comes first, what it was asked for is kept beside it."""
-    assert told(Trajectory(query="old"), goal="new").startswith("[Goal]\nnew\n[First request]\nold\n")
-    assert "[First request]" not in told(Trajectory(query="same"), goal="same")
+    assert digest_text(Trajectory(query="old"), goal="new").startswith("[Goal]\nnew\n[First request]\nold\n")
+    assert "[First request]" not in digest_text(Trajectory(query="same"), goal="same")
 
 
 @each_row(
@@ -395,39 +395,39 @@ def test_the_goal_may_have_moved():
     ],
 )
 def test_each_kind_of_step(step, expected):
-    """Decisions, results and failures of every kind are told in a few words."""
-    assert expected in told(Trajectory(steps=[step]))
+    """Decisions, results and failures of every kind are rendered in a few words."""
+    assert expected in digest_text(Trajectory(steps=[step]))
 
 
 def test_parallel_branches():
-    """Each branch is told with its own outcome, in their order."""
+    """Each branch is rendered with its own outcome, in their order."""
     action = CallParallel((CallTool("a"), CallTool("b")))
     branches = (
         ParallelBranchObservation(index=0, tool="a", value={"v": 1}),
         ParallelBranchObservation(index=1, tool="b", error="no"),
     )
-    text = told(Trajectory(steps=[Step(action=action, observation=ParallelObservation(branches=branches))]))
+    text = digest_text(Trajectory(steps=[Step(action=action, observation=ParallelObservation(branches=branches))]))
     assert 'a({}) + b({})\n  -> {"v":1}\n  -> error: no' in text
 
 
 def test_heavy_results_are_never_raw():
-    """Of a heavy result only its form for the model is told; without one, its size."""
+    """Of a heavy result only its form for the model is rendered; without one, its size."""
     stub = {"preview": "short", "artifact_ref": "ref-1"}
     steps = [
         Step(action=CallTool("a"), observation="SECRET" * 20_000, llm_observation=stub),
         Step(action=CallTool("b"), observation="SECRET" * 20_000),
         Step(action=CallTool("c"), observation={"all": "SECRET" * 20_000}),
     ]
-    text = told(Trajectory(steps=steps))
+    text = digest_text(Trajectory(steps=steps))
     assert "SECRET" not in text
     assert "ref-1" in text
     assert "(a heavy result of 120000 bytes, not shown)" in text
 
 
 def test_the_tool_context_stays_out():
-    """Neither the data that tools get nor the names of live handles are told."""
+    """Neither the data of tools nor the names of live handles are rendered."""
     context = ToolContext(serializable={"token": "SECRET"}, handles=("HANDLE",))
-    text = told(Trajectory(query="q", tool_context=context, steps=[Step(action=CallTool("a"), observation="x")]))
+    text = digest_text(Trajectory(query="q", tool_context=context, steps=[Step(action=CallTool("a"), observation="x")]))
     assert "SECRET" not in text
     assert "HANDLE" not in text
 
@@ -440,7 +440,7 @@ def test_what_steering_brought():
         SteeringInjection(kind="redirect", payload={"goal": "something else"}, at_step=1),
         SteeringInjection(kind="inject_context", payload={"fact": 7}, at_step=2),
     ]
-    text = told(trajectory)
+    text = digest_text(trajectory)
     places = [
         text.index(one)
         for one in (
@@ -465,7 +465,7 @@ def test_an_earlier_summary_stands_for_its_steps():
         SteeringInjection(kind="user_message", payload={"message": "early"}, at_step=1),
         SteeringInjection(kind="user_message", payload={"message": "late"}, at_step=2),
     ]
-    text = told(trajectory)
+    text = digest_text(trajectory)
     assert (
         "[Summary of the first 2 steps]\ngoals: g\nfacts: f1\nfacts: f2\npending: p\nlast_output_digest: d\nnote: n"
         in text
@@ -477,8 +477,8 @@ def test_an_earlier_summary_stands_for_its_steps():
 
 
 def test_the_oldest_steps_are_shortened_first():
-    """When space runs out the newest steps are still told whole, the oldest are not."""
-    text = told(calls(30, size=1000), limit=20_000)
+    """When space runs out the newest steps are still whole, the oldest are not."""
+    text = digest_text(calls(30, size=1000), limit=20_000)
     assert "result-0 " in text
     assert "result-0 " + "x" * 200 not in text
     assert "result-29 " + "x" * 1000 in text
@@ -486,7 +486,7 @@ def test_the_oldest_steps_are_shortened_first():
 
 def test_then_they_are_left_out():
     """When even short lines do not fit, the first ones go, and how many went is said."""
-    text = told(calls(500, size=1000), limit=10_000)
+    text = digest_text(calls(500, size=1000), limit=10_000)
     assert "result-0 " not in text
     assert "entries are left out)" in text
     assert "result-499" in text
@@ -497,5 +497,5 @@ def test_the_limit_holds(count, size, limit):
     """However long the history, the digest keeps to its limit, give or take its last step and the framing."""
     trajectory = calls(count, size)
     before = trajectory.serialize()
-    assert len(told(trajectory, limit=limit).encode()) <= max(limit, 1000) + 700
+    assert len(digest_text(trajectory, limit=limit).encode()) <= max(limit, 1000) + 700
     assert trajectory.serialize() == before

@@ -201,7 +201,7 @@ async def test_a_stream_is_closed_even_when_the_turn_fails() -> None:
 
 
 def test_a_restart_voids_only_what_was_streamed() -> None:
-    """Asking again is told when something had been passed on, and only then."""
+    """Asking again resets the stream if something was streamed, and only then."""
     heard: list[tuple[str, bool, ChunkKind]] = []
     chunks = ChunkStream(lambda *chunk: heard.append(chunk))
     chunks.restart()

@@ -50,11 +50,11 @@ def test_a_redirect_stands_where_it_came() -> None:
     """The first message stays what the user asked for; the new goal comes after the step it followed."""
     steps = [Step(action=CallTool("look", b"{}", "c1"), observation="nothing")]
     redirect = SteeringInjection(kind="redirect", payload={"goal": "stop looking"}, at_step=1)
-    told = seen(a_run(Trajectory(steps=steps, steering_inputs=[redirect]), goal="stop looking"))
-    assert [role for role, _ in told] == ["user", "assistant", "tool", "user"]
-    assert told[0][1] == "find it"
-    assert told[2][1] == "nothing"
-    assert told[3][1].endswith("stop looking")
+    texts = seen(a_run(Trajectory(steps=steps, steering_inputs=[redirect]), goal="stop looking"))
+    assert [role for role, _ in texts] == ["user", "assistant", "tool", "user"]
+    assert texts[0][1] == "find it"
+    assert texts[2][1] == "nothing"
+    assert texts[3][1].endswith("stop looking")
 
 
 def test_a_summary_stands_for_the_steps_it_covers() -> None:
@@ -63,34 +63,34 @@ def test_a_summary_stands_for_the_steps_it_covers() -> None:
     trajectory.steering_inputs.append(SteeringInjection(kind="redirect", payload={"goal": "new"}, at_step=0))
     trajectory.summarise(TrajectorySummary(facts=("it is green",), note="half done"))
     trajectory.steps.append(Step(action=CallTool("touch"), observation="cold"))
-    told = seen(a_run(trajectory, goal="new"))
-    assert told[0][1].startswith("new\n")
-    assert "Facts: it is green" in told[0][1]
-    assert "Note: half done" in told[0][1]
-    assert [text for _, text in told[1:]] == ["", "cold"]
+    texts = seen(a_run(trajectory, goal="new"))
+    assert texts[0][1].startswith("new\n")
+    assert "Facts: it is green" in texts[0][1]
+    assert "Note: half done" in texts[0][1]
+    assert [text for _, text in texts[1:]] == ["", "cold"]
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_the_answer_to_a_pause_is_told_once(is_noted: bool) -> None:
-    """It is told from the hint, or from the history where it is kept there."""
+    """It comes from the hint, or from the history where it is recorded there."""
     trajectory = Trajectory(resume_hint=ResumeHint(pause_token="t", resume_payload={"word": "yes"}))
     if is_noted:
         trajectory.steering_inputs.append(SteeringInjection(kind="resumed", payload={"word": "yes"}, at_step=0))
-    told = seen(a_run(trajectory))
-    assert [text for _, text in told[1:] if "yes" in text] == [told[-1][1]]
-    assert len(told) == 2
+    texts = seen(a_run(trajectory))
+    assert [text for _, text in texts[1:] if "yes" in text] == [texts[-1][1]]
+    assert len(texts) == 2
 
 
-def test_background_results_and_context_are_told() -> None:
+def test_background_results_and_context_are_reported() -> None:
     """What ended in the background comes last, and what the caller gave comes first."""
     trajectory = Trajectory()
     trajectory.background["g1"] = BackgroundResult(
         group_id="g1", status="completed", resolved_at=datetime(2026, 1, 1, tzinfo=UTC)
     )
-    told = seen(a_run(trajectory, llm_context={"place": "Oslo"}))
-    assert "Oslo" in told[0][1]
-    assert told[1] == ("user", "find it")
-    assert "g1" in told[-1][1]
+    texts = seen(a_run(trajectory, llm_context={"place": "Oslo"}))
+    assert "Oslo" in texts[0][1]
+    assert texts[1] == ("user", "find it")
+    assert "g1" in texts[-1][1]
 
 
 def test_attachments_come_with_the_request() -> None:

@@ -276,7 +276,7 @@ async def test_calls_may_be_made_one_at_a_time():
 
 @pytest.mark.parametrize("missing", GOOD)
 async def test_a_missing_canned_answer_skips(missing):
-    """A harness without one of the canned answers is told which one is missing."""
+    """The outcome names the canned answer that a harness lacks."""
     canned = {name: planner for name, planner in GOOD.items() if name != missing}
     outcome = await run_scenario(Scenario.TOP_PROMPTS, with_canned(canned))
     assert outcome == Skipped(f"the harness has no planner for the scenario {missing}")
@@ -622,7 +622,7 @@ async def test_everything_is_cleaned_up_whatever_happened():
 
 
 async def test_a_cleanup_that_fails_fails_its_scenario():
-    """A harness that cannot clean up is told."""
+    """A failing cleanup is an outcome."""
 
     def cleanup():
         raise RuntimeError("still open")

@@ -53,14 +53,14 @@ SESSION = ME.identity
 SPEC = SpawnSpec(description="look it up", query="harbours", priority=7)
 
 
-def told(run, members):
+def outcomes(run, members):
     """Goes on with how the members ended."""
     return CallTool("use", b"{}", ",".join(member.task_id for member in members))
 
 
 def spawning(**fields) -> SpawnAndAwaitStep:
     """A complete spawning step."""
-    return SpawnAndAwaitStep(**{"spec_builder": lambda run: SPEC, "on_resolved": told, **fields})
+    return SpawnAndAwaitStep(**{"spec_builder": lambda run: SPEC, "on_resolved": outcomes, **fields})
 
 
 def tree(registry, *steps) -> DeterministicPlanner:
@@ -242,7 +242,7 @@ async def test_a_step_keeps_its_registry(registry, runs):
 
 
 async def test_forgetting_before_a_registry_changes_nothing():
-    """A step that has no registry yet can be told to forget."""
+    """A step without a registry accepts `forget`."""
     spawning().forget(ME)
 
 
@@ -352,7 +352,7 @@ async def test_a_cancelled_call_leaves_the_step_usable(registry, runs):
 
 async def test_on_resolved_that_fails_is_asked_again(registry, runs):
     """An error of `on_resolved` is a step error; the step stays unresolved, and the next call asks again."""
-    on_resolved = FirstTime(told)
+    on_resolved = FirstTime(outcomes)
     planner = tree(registry, spawning(on_resolved=on_resolved))
     await planner.next(runs())
     (summary,) = await registry.list(SESSION)
@@ -458,7 +458,7 @@ async def test_a_run_carried_on_elsewhere_starts_no_second_task(registry, runs):
 
 
 async def test_another_request_under_the_same_key_is_refused(registry, runs):
-    """A builder that asks for something else under the same run is told of the conflict instead of starting twice."""
+    """A builder that asks for something else under the same run gets a conflict instead of starting twice."""
     await tree(registry, spawning()).next(runs())
     changed = tree(registry, spawning(spec_builder=lambda run: SpawnSpec(description="else")))
     with pytest.raises(DeterministicStepError) as caught:
@@ -579,7 +579,7 @@ async def test_128_runs_go_their_own_ways(registry, runs):
 
 def watching(**fields) -> WatchGroupStep:
     """A complete watching step."""
-    return WatchGroupStep(**{"group_id": "g", "owner_task_id": "owner", "on_resolved": told, **fields})
+    return WatchGroupStep(**{"group_id": "g", "owner_task_id": "owner", "on_resolved": outcomes, **fields})
 
 
 async def test_watching_waits_and_delivers_once(registry, runs):
@@ -627,7 +627,7 @@ async def test_a_watch_needs_its_parts(part, registry, runs):
 
 
 async def test_each_run_is_told_of_a_group_once(registry, runs):
-    """Two runs that watch one group are both told, each once; a finish leaves nothing behind."""
+    """Two runs that watch one group each get its outcome once; a finish leaves nothing behind."""
     (member,) = await group_of(registry)
     await complete(registry, member)
     step = watching()
@@ -746,7 +746,7 @@ async def test_a_run_whose_task_ends_is_forgotten(end, registry):
     assert len(states) == 2
 
 
-async def test_a_closed_registry_is_told(registry):
+async def test_a_closed_registry_is_reported(registry):
     """Remembering a first run on a closed registry is an error, not a leak."""
     states = RunStates(registry, list)
     await registry.aclose()

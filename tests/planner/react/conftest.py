@@ -1,4 +1,4 @@
-"""What these tests share: runs, what they told, tools to see, and a planner asked once."""
+"""What these tests share: runs, their events, visible tools, and a planner asked once."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def catalog() -> type[Catalog]:
 
 
 @pytest.fixture
-def told() -> list:
+def emitted() -> list:
     """The events of the runs of `make_run`, in order."""
     return []
 
 
 @pytest.fixture
-def make_run(told: list) -> Callable[..., RunContext]:
+def make_run(emitted: list) -> Callable[..., RunContext]:
     """Makes contexts: a run with a goal, an empty history, counters and a clock at noon, and any field given."""
 
     def make(run_id: str = "r-1", **fields: Any) -> RunContext:
@@ -56,7 +56,7 @@ def make_run(told: list) -> Callable[..., RunContext]:
             "trajectory": Trajectory(query="the question"),
             "repair_counters": RepairCounters(),
             "clock": lambda: NOON,
-            "emit": told.append,
+            "emit": emitted.append,
         }
         return RunContext(**{**defaults, **fields})
 

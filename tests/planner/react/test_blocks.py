@@ -140,14 +140,14 @@ def test_blocks_are_separate_system_messages(make_run):
         ("llm_context", {"llm_context": {"a": {1: 2}}}),
     ],
 )
-def test_what_has_no_json_form_fails_loudly(make_run, told, tier, fields):
+def test_what_has_no_json_form_fails_loudly(make_run, emitted, tier, fields):
     """A block that cannot become JSON is an error that names it; no prompt is built, and none is announced."""
     run = make_run(**fields)
     run.repair_counters.args_repair = 1
     with pytest.raises(MemoryBlockUnserializableError, match=tier) as caught:
         DefaultPromptBuilder().build(run, "")
     assert caught.value.tier == tier
-    assert told == []
+    assert emitted == []
 
 
 def test_data_cannot_leave_its_frame(make_run):
@@ -170,7 +170,7 @@ def test_injected_context():
 
 
 def test_a_resumed_run():
-    """The answer to a pause is told as JSON."""
+    """The answer to a pause is rendered as JSON."""
     text = render_resume_answer({"n": 1, "decision": "approve"})
     assert text.endswith('\n{"decision":"approve","n":1}')
 
@@ -179,8 +179,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_what_is_nearly_used_up_is_named_with_what_is_left() -> None:
-    """Each limit is named in its last part and not before; a run without limits is told nothing."""
-    for budget, told in (
+    """Each limit is named in its last part and not before; a run without limits gets no warning."""
+    for budget, expected in (
         (Budget(), ""),
         (Budget(hop_budget=4), ""),
         (Budget(hop_budget=3), "3 steps (this one included) left"),
@@ -197,7 +197,7 @@ def test_what_is_nearly_used_up_is_named_with_what_is_left() -> None:
         (Budget(hop_budget=2, call_cap=5, calls_made=5), "2 steps (this one included), 0 tool calls left"),
     ):
         text = render_limit_warning(budget, NOW)
-        assert (told in text) if told else text == "", (budget, text)
+        assert (expected in text) if expected else text == "", (budget, text)
 
 
 def test_the_warning_is_the_last_thing_in_the_prompt() -> None:

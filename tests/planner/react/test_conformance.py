@@ -27,7 +27,7 @@ GARBAGE = CompleteResponse(
 
 
 def spawns_and_finishes(request: CompleteRequest) -> CompleteResponse:
-    """A model that starts a sub-task, and answers once it is told the result."""
+    """A model that starts a sub-task, and answers once it gets the result."""
     if "background_resolved" in user_text(request):
         return CompleteResponse("done")
     return calls_tools(("_spawn_task", {"spec": {"query": "help"}}))

@@ -1,4 +1,4 @@
-"""Everything that a model may be told, in one file: a change of any text shows as a change of that file.
+"""Every text that a model may get, in one file: a change of any text shows as a change of that file.
 
 `python tests/planner/react/test_golden.py` writes it anew.
 """

@@ -152,7 +152,7 @@ def test_branches_that_were_read_back():
     ],
 )
 def test_a_parallel_call_that_was_aborted(step, body):
-    """Without outcomes of its branches, each of them is told what became of the whole."""
+    """Without outcomes of its branches, each of them gets the outcome of the whole."""
     assert render_branches(step, 3) == [body] * 3
 
 

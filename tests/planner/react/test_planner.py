@@ -107,14 +107,14 @@ async def test_a_cancelled_caller_is_told_first(make_run):
 
 
 @pytest.mark.parametrize("part", ["tenant_id", "user_id", "session_id", "run_id"])
-async def test_identity_is_needed(make_run, told, part):
+async def test_identity_is_needed(make_run, emitted, part):
     """Each of the four parts is needed, even to be cancelled; the model is not asked."""
     run = make_run(control=ControlSignals(cancelled=True))
     parts = {name: getattr(run.quadruple, name) for name in run.quadruple.__struct_fields__}
     run.quadruple = Quadruple(**{**parts, part: ""})
     with pytest.raises(IdentityMissingError, match=part):
         await ReActPlanner(silent()).next(run)
-    assert told == []
+    assert emitted == []
 
 
 async def test_the_model_is_asked_under_the_identity_of_the_run(make_run):
@@ -134,7 +134,7 @@ async def test_the_model_is_asked_under_the_identity_of_the_run(make_run):
     assert asked_as == [run.quadruple] * 2
 
 
-async def test_a_cancelled_run(make_run, told):
+async def test_a_cancelled_run(make_run, emitted):
     """A run that was cancelled finishes so, before its deadline is looked at, without a word."""
     planner = ReActPlanner(silent(), max_steps=6)
     run = make_run(
@@ -145,11 +145,11 @@ async def test_a_cancelled_run(make_run, told):
     )
     decision = await planner.next(run)
     assert decision == Finish(FinishReason.CANCELLED, None, {"steering": "cancelled", "run_id": "r-1"})
-    assert told == []
+    assert emitted == []
     assert planner.steps_taken == 0
 
 
-async def test_a_stopped_run_without_steps_asks_no_model(make_run, told):
+async def test_a_stopped_run_without_steps_asks_no_model(make_run, emitted):
     """The step cap is looked at first; a run that is cancelled or past its deadline spends nothing on a last answer."""
     for stop in (
         {"control": ControlSignals(cancelled=True)},
@@ -157,25 +157,25 @@ async def test_a_stopped_run_without_steps_asks_no_model(make_run, told):
     ):
         decision = await ReActPlanner(silent(), max_steps=3).next(make_run(trajectory=taken(3), **stop))
         assert (decision.reason, decision.payload) == ("no_path", None), stop
-    assert [event.type for event in told] == ["planner.max_steps_exceeded"] * 2
+    assert [event.type for event in emitted] == ["planner.max_steps_exceeded"] * 2
 
 
 @pytest.mark.parametrize(("offset_s", "reason"), [(-1, "deadline_exceeded"), (0, "deadline_exceeded"), (1, "goal")])
-async def test_the_deadline(make_run, told, offset_s, reason):
+async def test_the_deadline(make_run, emitted, offset_s, reason):
     """From its deadline on, by the run's own clock, a run finishes without asking the model."""
     llm = ScriptedLLM(["done"])
     run = make_run(budget=Budget(deadline=make_run().now() + timedelta(seconds=offset_s)))
     decision = await ReActPlanner(llm).next(run)
     assert decision.reason == reason
     if offset_s <= 0:
-        assert llm.calls == told == []
+        assert llm.calls == emitted == []
         assert decision.metadata["run_id"] == "r-1"
 
 
-async def test_too_many_steps(make_run, told):
+async def test_too_many_steps(make_run, emitted):
     """At the limit the model may only answer, an event says so, and the run ends; without a positive limit it is 12."""
     for steps, limit in ((12, 0), (12, -4), (3, 3), (4, 3)):
-        told.clear()
+        emitted.clear()
         llm = ScriptedLLM(["as far as I got"])
         planner = ReActPlanner(llm, max_steps=limit)
         decision = await planner.next(make_run(trajectory=taken(steps)))
@@ -192,7 +192,7 @@ async def test_too_many_steps(make_run, told):
                 "via": "react.maxStepsExceeded",
             },
         ), (steps, limit)
-        (event,) = told
+        (event,) = emitted
         assert event.type == "planner.max_steps_exceeded"
         assert (event.payload.max_steps, event.payload.steps_observed) == (cap, steps)
         assert event.payload.last_tool == f"t{steps - 1}"
@@ -216,7 +216,7 @@ async def test_the_last_turn_may_call_nothing(make_run, catalog):
     assert notes == [""]
 
 
-async def test_the_runs_own_limit_counts_too(make_run, told):
+async def test_the_runs_own_limit_counts_too(make_run, emitted):
     """Without steps left the run ends, whatever the planner's own cap; with some it goes on."""
     planner = ReActPlanner(ScriptedLLM(["one", "two"]), max_steps=99)
     assert (await planner.next(make_run(trajectory=taken(3), steps_left=1))).reason == "goal"
@@ -248,7 +248,7 @@ async def test_calls_that_nobody_will_make_are_named(make_run):
     assert decision.metadata["calls_not_made"] == ["a", "b"]
 
 
-async def test_waiting_calls_come_first(make_run, told):
+async def test_waiting_calls_come_first(make_run, emitted):
     """A call that waits is made with its own id, without asking the model and without new notes; the rest goes on."""
     notes = []
     planner = ReActPlanner(silent(), parallel_tool_calls=False)
@@ -262,7 +262,7 @@ async def test_waiting_calls_come_first(make_run, told):
     assert await planner.next(run) == CallTool("a", b'{"n":1}', "id-1")
     assert notes == [(ToolCallDeferred("b"),)]
     assert run.repair_counters == RepairCounters(1, 0, 0)
-    (event,) = told
+    (event,) = emitted
     assert (event.type, event.payload.decision_kind, event.payload.tool) == ("planner.decision", "CallTool", "a")
     assert (event.payload.reasoning_chars, event.payload.reasoning_trace) == (0, "")
     assert planner.steps_taken == 1
@@ -291,7 +291,7 @@ async def test_calls_one_at_a_time(make_run):
 
 @each_row("most, at_once, waiting", [(0, 3, 0), (2, 2, 1), (1, 1, 2)])
 async def test_the_caller_may_wish_for_fewer_calls_at_once(make_run, most, at_once, waiting):
-    """`hints.max_parallel` bounds a turn's branches; one at a time is what the model is told, too."""
+    """`hints.max_parallel` bounds a turn's branches; the model is asked for one at a time, too."""
     pending = []
     llm = ScriptedLLM([calls_tools(("a", {}), ("b", {}), ("c", {}))])
     run = make_run(hints=PlanningNudges(max_parallel=most), on_pending_tool_calls=pending.extend)
@@ -301,7 +301,7 @@ async def test_the_caller_may_wish_for_fewer_calls_at_once(make_run, most, at_on
     assert llm.requests[0].parallel_tool_calls is (most != 1)
 
 
-async def test_what_is_told(make_run, told):
+async def test_what_is_reported(make_run, emitted):
     """After a decision: the calls that wait, the event, the reasoning and the prose, each even when it is empty."""
     order = []
     run = make_run(
@@ -324,10 +324,10 @@ async def test_what_is_told(make_run, told):
 @pytest.mark.parametrize(
     ("answer", "kind"), [("done", "Finish"), (calls_tools(("a", {}), ("b", {})), "CallParallel"), ("", "Finish")]
 )
-async def test_a_decision_names_a_tool_only_for_one_call(make_run, told, answer, kind):
+async def test_a_decision_names_a_tool_only_for_one_call(make_run, emitted, answer, kind):
     """The event says which kind of decision it was; only a single call names its tool."""
     await ReActPlanner(ScriptedLLM([answer])).next(make_run())
-    assert (told[-1].payload.decision_kind, told[-1].payload.tool) == (kind, "")
+    assert (emitted[-1].payload.decision_kind, emitted[-1].payload.tool) == (kind, "")
 
 
 async def test_a_listener_that_fails_changes_nothing(make_run, caplog):
@@ -339,8 +339,8 @@ async def test_a_listener_that_fails_changes_nothing(make_run, caplog):
     assert (await ReActPlanner(ScriptedLLM(["done"])).next(make_run(emit=fail))).payload == "done"
 
 
-async def test_a_failing_model(make_run, told):
-    """What the client raises passes through, the very same object; no decision is told and nothing counted."""
+async def test_a_failing_model(make_run, emitted):
+    """What the client raises passes through, the very same object; no decision is published and nothing counted."""
     failure = ConnectionError("gone")
     llm = ScriptedLLM([failure])
     planner = ReActPlanner(llm)
@@ -352,7 +352,7 @@ async def test_a_failing_model(make_run, told):
         await planner.next(run)
     assert caught.value is failure
     assert notes == []
-    assert not [event for event in told if event.type == "planner.decision"]
+    assert not [event for event in emitted if event.type == "planner.decision"]
     assert planner.steps_taken == 0
     assert run.repair_counters == RepairCounters(1, 1, 1)
 
@@ -492,7 +492,7 @@ async def test_background_work_that_ended_is_shown(make_run):
     check_request(llm.requests[-1])
 
 
-async def test_one_instance_serves_128_runs(make_run, told):
+async def test_one_instance_serves_128_runs(make_run, emitted):
     """Each run's request holds its own words and no other's; each gets its own answer and its own counters."""
     arrived = 0
     everybody = asyncio.Event()

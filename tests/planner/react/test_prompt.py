@@ -163,7 +163,7 @@ def test_a_resumed_run(make_run, texts):
 
 
 def test_the_answer_to_a_pause_stays(make_run, texts):
-    """Where the runtime noted it, it is told once, at its place, and in every later request."""
+    """Where the runtime noted it, it is shown once, at its place, and in every later request."""
     answer = {"decision": "resume", "colour": "red"}
     trajectory = Trajectory(
         steps=[Step(action=CallTool("a"), observation=1)],
@@ -174,11 +174,11 @@ def test_the_answer_to_a_pause_stays(make_run, texts):
         ],
     )
     run = make_run(trajectory=trajectory)
-    told = texts(BUILDER.build(run, ""), Role.USER)
-    assert ['"colour":"red"' in text for text in told] == [False, True, False]
+    emitted = texts(BUILDER.build(run, ""), Role.USER)
+    assert ['"colour":"red"' in text for text in emitted] == [False, True, False]
     trajectory.resume_hint = None
     trajectory.steps.append(Step(action=CallTool("b"), observation=2))
-    assert texts(BUILDER.build(run, ""), Role.USER) == told
+    assert texts(BUILDER.build(run, ""), Role.USER) == emitted
     # Of an earlier pause there is a note, of this one there is none.
     trajectory.resume_hint = ResumeHint(pause_token="p2", resume_payload={"colour": "blue"})
     assert '"colour":"blue"' in texts(BUILDER.build(run, ""), Role.USER)[-1]
@@ -417,16 +417,16 @@ def test_no_guidance(make_run, extra):
     assert "additional_guidance" not in main_text(make_run(), extra=extra)
 
 
-def test_guidance_is_announced(make_run, told):
+def test_guidance_is_announced(make_run, emitted):
     """Each build tells of each line that went into its prompt, and changes no counter."""
     counters = RepairCounters(multi_action=4, args_repair=1)
     run = make_run(repair_counters=counters)
     for _ in range(2):
         main_text(run)
-    assert [event.type for event in told] == ["planner.repair_guidance_injected"] * 4
-    payloads = [(event.payload.counter, event.payload.tier, event.payload.count) for event in told]
+    assert [event.type for event in emitted] == ["planner.repair_guidance_injected"] * 4
+    payloads = [(event.payload.counter, event.payload.tier, event.payload.count) for event in emitted]
     assert payloads == [("args", "reminder", 1), ("multi_action", "critical", 4)] * 2
-    assert all(event.payload.identity == run.quadruple for event in told)
+    assert all(event.payload.identity == run.quadruple for event in emitted)
     assert counters == RepairCounters(multi_action=4, args_repair=1)
 
 
@@ -485,5 +485,5 @@ def test_costs_are_short_decimals(cost, shown):
 
 
 def test_a_zero_is_set():
-    """A budget of zero is told; only what is not set is left out."""
+    """A budget of zero is mentioned; only parts that are not set are left out."""
     assert render_planning_constraints(PlanningHints(budget=BudgetHints(max_steps=0))) == "Use at most 0 steps."

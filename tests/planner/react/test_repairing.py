@@ -1,4 +1,4 @@
-"""An answer that means no decision is told to the model and asked for again, within bounds, before anything fails."""
+"""An answer that means no decision: the model is corrected and asked again, within limits, before the run fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIXED = calls_tools(("search", {"q": 1}), ("_await_task", {"task_id": "t-1"}), c
 GOOD = calls_tools(("_await_task", {"task_id": "t-1"}), content="one", reasoning="calm")
 
 
-async def test_the_first_slip_is_corrected_in_the_same_step(make_run, told):
+async def test_the_first_slip_is_corrected_in_the_same_step(make_run, emitted):
     """The model is asked a second time, and the run goes on as if the first answer had not been."""
     llm = ScriptedLLM([MIXED, GOOD])
     notes = []
@@ -37,7 +37,7 @@ async def test_the_first_slip_is_corrected_in_the_same_step(make_run, told):
     assert await planner.next(run) == AwaitTask("t-1")
     assert len(llm.calls) == 2
     assert notes == [(), "calm", "one"]
-    assert [event.type for event in told] == ["planner.decision"]
+    assert [event.type for event in emitted] == ["planner.decision"]
     assert planner.steps_taken == 1
 
 
@@ -56,8 +56,8 @@ async def test_the_corrective_turn(make_run):
     check_request(second)
 
 
-async def test_a_finish_without_an_answer_is_asked_for_again(make_run, told):
-    """It is no goal: the model is told how to end, and its next step is reminded when it goes on with a call."""
+async def test_a_finish_without_an_answer_is_asked_for_again(make_run, emitted):
+    """It is no goal: the model is corrected, and its next prompt has a reminder when it continues with a call."""
     bad = calls_tools(("_finish", {"status": "done"}))
     llm = ScriptedLLM([bad, calls_tools(("search", {})), says("42")])
     counters = RepairCounters()
@@ -70,14 +70,14 @@ async def test_a_finish_without_an_answer_is_asked_for_again(make_run, told):
     assert "reminder: end the run" in llm.requests[2].messages[0].content.text
 
 
-async def test_a_model_that_never_finishes_well_has_no_path(make_run, told):
+async def test_a_model_that_never_finishes_well_has_no_path(make_run, emitted):
     """The failed finishes are bounded and announced like any other failure; nothing is taken for an answer."""
     llm = ScriptedLLM([calls_tools(("_finish", {}))] * 9)
     counters = RepairCounters()
     decision = await ReActPlanner(llm).next(make_run(repair_counters=counters))
     assert (decision.reason, decision.payload) == ("no_path", None)
     assert (len(llm.calls), counters.finish_repair) == (2, 1)
-    assert [event.type for event in told] == ["planner.repair_exhausted", "planner.decision"]
+    assert [event.type for event in emitted] == ["planner.repair_exhausted", "planner.decision"]
 
 
 async def test_corrections_do_not_pile_up(make_run):
@@ -108,7 +108,7 @@ async def test_the_next_prompt_reminds_and_the_one_after_does_not(make_run, syst
     assert has_guidance == [False, False, True, False]
 
 
-async def test_giving_up(make_run, told):
+async def test_giving_up(make_run, emitted):
     """Two failures over arguments in a step end the run without its goal; an event says why, and nothing is raised."""
     llm = ScriptedLLM([BAD_ARGS] * 5)
     run = make_run()
@@ -121,9 +121,9 @@ async def test_giving_up(make_run, told):
     assert decision.metadata["repair_attempts"] == 2
     assert decision.metadata["repair_error"] == "planner: schema repair exhausted"
     assert "_await_task: task_id is missing" in decision.metadata["repair_chain"]
-    assert [event.type for event in told] == ["planner.repair_exhausted", "planner.decision"]
-    assert (told[0].payload.attempts, told[0].payload.consecutive_arg_failures) == (2, 2)
-    assert told[1].payload.decision_kind == "Finish"
+    assert [event.type for event in emitted] == ["planner.repair_exhausted", "planner.decision"]
+    assert (emitted[0].payload.attempts, emitted[0].payload.consecutive_arg_failures) == (2, 2)
+    assert emitted[1].payload.decision_kind == "Finish"
     assert run.repair_counters == RepairCounters(1, 1, 0)
 
 
@@ -144,17 +144,17 @@ async def test_the_guard_can_be_widened(make_run):
 
 
 @pytest.mark.parametrize("answer", [MIXED, BAD_ARGS, calls_tools(("", {}))])
-async def test_repairing_switched_off(make_run, told, answer):
-    """Then the error of the first answer is raised, and nothing is told or passed on."""
+async def test_repairing_switched_off(make_run, emitted, answer):
+    """Then the error of the first answer is raised, and nothing is published or passed on."""
     notes = []
     planner = ReActPlanner(ScriptedLLM([answer]), arg_fill_enabled=False)
     with pytest.raises(InvalidDecisionError):
         await planner.next(make_run(on_pending_tool_calls=notes.append))
-    assert notes == told == []
+    assert notes == emitted == []
 
 
 async def test_each_attempt_is_streamed(make_run):
-    """The person who watches is told to drop the first answer, and sees the second."""
+    """The subscriber's stream is reset after the first answer, and gets the second."""
     pieces = []
     llm = ScriptedLLM([MIXED, says("done")], piece=99)
     await ReActPlanner(llm).next(make_run(on_chunk=lambda delta, done, kind: pieces.append((delta, str(kind)))))
@@ -195,7 +195,7 @@ async def test_a_client_that_starts_again_voids_what_it_streamed(make_run):
 
 
 async def test_a_long_call_is_cut_in_the_correction(make_run):
-    """What the model is told of its call is short, however long the call was."""
+    """The correction quotes the call briefly, however long the call was."""
     llm = ScriptedLLM([calls_tools(("a", {"x": "y" * 9_000}), ("_finish", {})), GOOD])
     await ReActPlanner(llm).next(make_run())
     assert len(llm.requests[1].messages[-1].content.text) < 1_000

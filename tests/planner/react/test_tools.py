@@ -14,7 +14,13 @@ from harborage.planner import (
     Step,
     Trajectory,
 )
-from harborage.planner.react.tools import NO_TOOLS, declare_tools, find_discovered_tools, list_tools
+from harborage.planner.react.tools import (
+    DEFAULT_MAX_TOOL_EXAMPLES,
+    NO_TOOLS,
+    declare_tools,
+    find_discovered_tools,
+    get_toolbox,
+)
 from harborage.tools import Tool, ToolExample, Transport
 from tests.kit.tables import each_row
 
@@ -30,7 +36,7 @@ def names(run) -> list[str]:
 def test_without_a_catalog_nothing_is_declared(make_run):
     """Not even the controls; the list says that there are no tools."""
     assert declare_tools(make_run()) == ()
-    assert list_tools(make_run()) == NO_TOOLS
+    assert get_toolbox(make_run()).listed(DEFAULT_MAX_TOOL_EXAMPLES) == NO_TOOLS
 
 
 def test_the_order(make_run, catalog):
@@ -39,7 +45,7 @@ def test_the_order(make_run, catalog):
         catalog=catalog(Tool("b"), Tool("a"), hidden=(Tool("z"), Tool("y"))), discovered_tools=("z", "gone", "y")
     )
     assert names(run) == [*CONTROLS, "b", "a", "z", "y"]
-    assert list_tools(run) == "- b\n\n- a\n\n- z\n\n- y"
+    assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES) == "- b\n\n- a\n\n- z\n\n- y"
 
 
 def test_each_name_once(make_run, catalog):
@@ -64,7 +70,7 @@ def test_a_tool_cannot_take_a_reserved_name(make_run, catalog, name):
         run = make_run(catalog=shelf, discovered_tools=(name,))
         assert names(run) == CONTROLS
         assert all(tool.description != "mine" for tool in declare_tools(run))
-        assert list_tools(run) == NO_TOOLS
+        assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES) == NO_TOOLS
 
 
 def test_a_declaration(make_run, catalog):
@@ -95,8 +101,8 @@ def test_the_controls(make_run, catalog):
 def test_the_list(make_run, catalog):
     """An entry has a name and a description on one line, and nothing of schemas or side effects."""
     run = make_run(catalog=catalog(Tool("a", "does\nit ", {"type": "object", "title": "T"}), Tool("b", " ")))
-    assert list_tools(run) == "- a: does it\n\n- b"
-    assert list_tools(make_run(catalog=catalog())) == NO_TOOLS
+    assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES) == "- a: does it\n\n- b"
+    assert get_toolbox(make_run(catalog=catalog())).listed(DEFAULT_MAX_TOOL_EXAMPLES) == NO_TOOLS
 
 
 def test_examples_are_ranked_and_capped(make_run, catalog):
@@ -108,7 +114,7 @@ def test_examples_are_ranked_and_capped(make_run, catalog):
         ToolExample({"q": "least"}, "as little\nas it takes", ("minimal",)),
     )
     run = make_run(catalog=catalog(Tool("a", "does it", examples=examples), Tool("b")))
-    assert list_tools(run, 9).split("\n") == [
+    assert get_toolbox(run).listed(9).split("\n") == [
         "- a: does it",
         '  example: {"q":"least"} (as little as it takes)',
         '  example: {"q":"both"}',
@@ -117,8 +123,8 @@ def test_examples_are_ranked_and_capped(make_run, catalog):
         "",
         "- b",
     ]
-    assert list_tools(run).count("example:") == 3
-    assert list_tools(run, 1).count("example:") == 1
+    assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES).count("example:") == 3
+    assert get_toolbox(run).listed(1).count("example:") == 1
 
 
 def test_tools_of_the_preferred_transport_come_first(make_run, catalog):
@@ -129,7 +135,7 @@ def test_tools_of_the_preferred_transport_come_first(make_run, catalog):
     assert names(run) == [*CONTROLS, "a", "b", "c"]
     run.hints = wish
     assert names(run) == [*CONTROLS, "b", "a", "c"]
-    assert list_tools(run) == "- b\n\n- a\n\n- c"
+    assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES) == "- b\n\n- a\n\n- c"
 
 
 def test_a_new_tool_is_seen(make_run, catalog):
@@ -142,7 +148,7 @@ def test_a_new_tool_is_seen(make_run, catalog):
     assert declare_tools(run)[-1].description == "changed"
     shelf.tools.append(Tool("b"))
     assert names(run)[-1] == "b"
-    assert list_tools(run) == "- a: changed\n\n- b"
+    assert get_toolbox(run).listed(DEFAULT_MAX_TOOL_EXAMPLES) == "- a: changed\n\n- b"
 
 
 class Found:

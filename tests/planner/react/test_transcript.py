@@ -124,7 +124,7 @@ def test_a_parallel_call():
 
 
 def test_a_parallel_call_without_branches():
-    """A parallel call of nothing is told in words: a message that calls nothing is no call."""
+    """A parallel call without branches is rendered as text: a message without calls is no call."""
     messages = replayed(Step(action=CallParallel(()), observation="no"))
     assert [message.content.text for message in messages] == ['{"action":"CallParallel"}', "no"]
 
@@ -156,7 +156,7 @@ def test_a_spawn_and_an_await():
     ],
 )
 def test_other_decisions(action, text):
-    """A decision that is no call is told in words, and what came of it by the user."""
+    """A decision that is no call is rendered as text, and its outcome as a message of the user."""
     asked, answered = replayed(Step(action=action, observation="ok", reasoning_trace="why"))
     assert (asked.role, asked.content.text) == (Role.ASSISTANT, text)
     assert (answered.role, answered.content.text) == (Role.USER, "ok")
@@ -252,7 +252,7 @@ def test_steering_of_an_unknown_shape(kind):
 
 
 def test_an_empty_message():
-    """A user who says nothing is told as such: providers refuse empty messages."""
+    """An empty message of the user is replaced by a note: providers refuse empty messages."""
     (message,) = replayed(steering_inputs=[injection("user_message", 0, message=" ")])
     assert message.content.text.strip()
 

@@ -1,4 +1,4 @@
-"""What these tests share: a run, what it told, and the request to repair."""
+"""What these tests share: a run, its events, and the request to repair."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harborage.planner import RunContext
 
 
 @pytest.fixture
-def told() -> list:
+def emitted() -> list:
     """The events of the run, in order."""
     return []
 
 
 @pytest.fixture
-def run(told: list) -> RunContext:
+def run(emitted: list) -> RunContext:
     """One run with a whole identity."""
-    return RunContext(quadruple=Quadruple("t", "u", "s", "r-1"), goal="go", emit=told.append)
+    return RunContext(quadruple=Quadruple("t", "u", "s", "r-1"), goal="go", emit=emitted.append)
 
 
 @pytest.fixture

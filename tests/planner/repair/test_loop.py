@@ -33,15 +33,15 @@ def refuse(action):
         raise ValueError("x is missing")
 
 
-async def test_a_good_answer_is_the_decision(run, request_, told):
-    """One call of the model, one call of a tool, nothing repaired and nothing told."""
+async def test_a_good_answer_is_the_decision(run, request_, emitted):
+    """One call of the model, one call of a tool, nothing repaired and no event."""
     llm = ScriptedLLM([says(GOOD, reasoning="because")])
     result = await RepairLoop().run(run, llm, request_, refuse)
     assert result.decision == CallTool("a", b'{"x": 1}')
     assert result.reasoning == "because"
     assert result.repair == RepairSignals()
     assert [call.request for call in llm.calls] == [request_]
-    assert told == []
+    assert emitted == []
 
 
 async def test_bad_then_good(run, request_):
@@ -67,7 +67,7 @@ async def test_the_corrective_turn(run, request_):
     assert "first" not in third[2].content.text
 
 
-async def test_invalid_arguments_are_told(run, request_):
+async def test_invalid_arguments_are_reported(run, request_):
     """What the validator says of the first bad action goes back to the model."""
     llm = ScriptedLLM([says('[{"tool": "a", "args": {"x": 1}}, {"tool": "b"}, {"tool": "c"}]'), says(GOOD)])
     result = await RepairLoop().run(run, llm, request_, refuse)
@@ -92,7 +92,7 @@ async def test_without_judgement(run, request_, loop):
     assert result.decision == CallTool("a", b"{}")
 
 
-async def test_the_guard_stops_a_storm(run, request_, told):
+async def test_the_guard_stops_a_storm(run, request_, emitted):
     """Two failures over arguments are enough, however many attempts are left."""
     llm = ScriptedLLM(["no"] * 9)
     result = await RepairLoop(repair_attempts=5, max_consecutive_arg_failures=2).run(run, llm, request_)
@@ -101,7 +101,7 @@ async def test_the_guard_stops_a_storm(run, request_, told):
     assert result.decision.metadata["repair_consecutive_arg_failures"] == 2
 
 
-async def test_attempts_run_out(run, request_, told):
+async def test_attempts_run_out(run, request_, emitted):
     """The attempts are the limit where the guard is further away; then one event says why, and nothing is raised."""
     llm = ScriptedLLM([says("no"), says('{"tool": "b"}'), says("no", reasoning="last")])
     loop = RepairLoop(repair_attempts=3, max_consecutive_arg_failures=9)
@@ -116,7 +116,7 @@ async def test_attempts_run_out(run, request_, told):
     assert "; tool=b arg-validation: x is missing; " in metadata["repair_chain"]
     assert result.reasoning == "last"
     assert result.repair == RepairSignals(args_repaired=True, multi_action=False)
-    (event,) = told
+    (event,) = emitted
     assert event.type == "planner.repair_exhausted"
     assert event.payload.identity == run.quadruple
     assert (event.payload.attempts, event.payload.consecutive_arg_failures) == (3, 3)
@@ -130,7 +130,7 @@ async def test_giving_up_needs_no_listener(run, request_):
     assert result.decision.reason is FinishReason.NO_PATH
 
 
-async def test_long_reasons_are_cut(run, request_, told):
+async def test_long_reasons_are_cut(run, request_, emitted):
     """A reason has 256 bytes and the chain 1024, each with an ellipsis; a tool's name is made safe."""
 
     def explode(action):
@@ -139,7 +139,7 @@ async def test_long_reasons_are_cut(run, request_, told):
     llm = ScriptedLLM([f'{{"tool": "{"n" * 90}\\n"}}'] * 9)
     loop = RepairLoop(repair_attempts=9, max_consecutive_arg_failures=9)
     result = await loop.run(run, llm, request_, explode)
-    reasons = told[0].payload.reasons
+    reasons = emitted[0].payload.reasons
     assert all(reason.startswith("tool=" + "n" * 64 + "… arg-validation: ü") for reason in reasons)
     assert all(256 <= len(reason.encode()) <= 256 + len("…".encode()) for reason in reasons)
     chain = result.decision.metadata["repair_chain"]
@@ -147,14 +147,14 @@ async def test_long_reasons_are_cut(run, request_, told):
     assert len(chain.encode()) <= 1024 + len("…".encode())
 
 
-async def test_dropped_fields_are_told(run, request_, told):
+async def test_dropped_fields_are_reported(run, request_, emitted):
     """One event for each legacy field of each action; the action is taken all the same."""
     result = await RepairLoop().run(
         run, ScriptedLLM(['{"tool": "a", "thought": "t", "reasoning": "r", "args": {}}']), request_
     )
     assert result.decision == CallTool("a", b"{}")
-    assert [event.type for event in told] == ["planner.action_extra_field_dropped"] * 2
-    assert {event.payload.field for event in told} == {"thought", "reasoning"}
+    assert [event.type for event in emitted] == ["planner.action_extra_field_dropped"] * 2
+    assert {event.payload.field for event in emitted} == {"thought", "reasoning"}
 
 
 async def test_a_failing_model_fails_the_step(run, request_):
@@ -167,7 +167,7 @@ async def test_a_failing_model_fails_the_step(run, request_):
     assert len(llm.calls) == 1
 
 
-async def test_a_cancelled_caller_is_told(request_, run):
+async def test_a_cancelled_caller_gets_its_cancellation(request_, run):
     """A cancellation is raised before the first call of the model, and between two calls; there is no soft ending."""
 
     def stop(request: CompleteRequest) -> CompleteResponse:
@@ -199,7 +199,7 @@ async def test_identity_is_needed(run, request_, part):
 
 
 async def test_a_client_is_needed(run, request_):
-    """Without a client there is nothing to ask, which is told before anything else."""
+    """A missing client is refused before anything else."""
     with pytest.raises(InvalidConfigError):
         await RepairLoop().run(RunContext(quadruple=Quadruple()), None, request_)
 

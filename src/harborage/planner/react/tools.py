@@ -37,7 +37,6 @@ __all__ = [
     "find_discovered_tools",
     "get_tool_names",
     "get_toolbox",
-    "list_tools",
 ]
 
 FINISH_TOOL_NAME: Final = "_finish"
@@ -125,11 +124,6 @@ def declare_tools(run: RunContext) -> tuple[ToolDeclaration, ...]:
     Without a catalog there are none.
     """
     return () if run.catalog is None else get_toolbox(run).declared()
-
-
-def list_tools(run: RunContext, max_examples: int = DEFAULT_MAX_TOOL_EXAMPLES) -> str:
-    """Return one entry a tool: its name, its description, and its best `max_examples`; no schemas."""
-    return get_toolbox(run).listed(max_examples)
 
 
 def get_tool_names(run: RunContext) -> frozenset[str]:
