@@ -291,7 +291,7 @@ class Terminal:
         self._master = -1
         self._process.wait(timeout=DEADLINE_S)
 
-    def go_on(self) -> None:
+    def resume_run(self) -> None:
         """Let the stopped process go on."""
         self._process.send_signal(signal.SIGCONT)
 

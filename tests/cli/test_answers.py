@@ -10,38 +10,38 @@ from hypothesis import strategies as st
 
 from harborage.cli.answers import (
     HELP,
-    Again,
-    Allow,
+    Acted,
     Answer,
+    Approve,
     Cancel,
-    Done,
     Edit,
-    Go,
+    Empty,
     Help,
     Inject,
+    Invalid,
+    Message,
     Mode,
-    Nothing,
+    ParsedLine,
+    Pause,
     Prioritize,
     Redirect,
-    Refuse,
-    Say,
-    Stop,
-    Typed,
-    Wrong,
-    edited,
-    meaning,
+    Reject,
+    Resume,
+    Retry,
+    parse_arguments,
+    parse_line,
 )
 from tests.kit.tables import each_row
 
 COMMANDS = [
-    ("/pause", Stop()),
-    ("/resume", Go()),
+    ("/pause", Pause()),
+    ("/resume", Resume()),
     ("/cancel", Cancel()),
     ("/cancel!", Cancel(is_hard=True)),
     ("/help", Help()),
     ("/?", Help()),
     ("/goal  write it ", Redirect("write it")),
-    ("/say  use the second ", Say("use the second")),
+    ("/say  use the second ", Message("use the second")),
     ('/context {"a": 1}', Inject({"a": 1})),
     ("/priority -5", Prioritize(-5)),
 ]
@@ -49,16 +49,16 @@ COMMANDS = [
 
 @each_row("mode", Mode)
 @each_row("line, typed", COMMANDS)
-def test_a_command_means_the_same_whatever_is_asked(line: str, typed: Typed, mode: Mode) -> None:
+def test_a_command_means_the_same_whatever_is_asked(line: str, typed: ParsedLine, mode: Mode) -> None:
     """Slash commands work at any time, also while a question is open."""
-    assert meaning(line, mode) == typed
+    assert parse_line(line, mode) == typed
 
 
 @each_row("mode", Mode)
 @each_row("line", ["", "  ", "\t"])
 def test_an_empty_line_is_nothing(line: str, mode: Mode) -> None:
     """An empty line never says or answers anything."""
-    assert meaning(line, mode) == Nothing()
+    assert parse_line(line, mode) == Empty()
 
 
 @each_row("mode", Mode)
@@ -68,104 +68,104 @@ def test_an_empty_line_is_nothing(line: str, mode: Mode) -> None:
 )
 def test_a_command_that_is_wrong_says_how_it_goes(line: str, mode: Mode) -> None:
     """A command without what it needs, or that does not exist, is not sent anywhere; the message names it."""
-    typed = meaning(line, mode)
-    assert isinstance(typed, Wrong)
+    typed = parse_line(line, mode)
+    assert isinstance(typed, Invalid)
     assert line.split()[0] in typed.message
 
 
 @each_row("line", ["/pause now", "/resume x", "/cancel all", "/cancel! x", "/help me"])
 def test_a_command_that_takes_nothing_takes_nothing(line: str) -> None:
     """Words behind a command that takes none are refused rather than ignored."""
-    assert isinstance(meaning(line, Mode.FREE), Wrong)
+    assert isinstance(parse_line(line, Mode.FREE), Invalid)
 
 
 @each_row("line", ["hello", "y", "n", "  e  ", '{"a": 1}'])
 def test_any_other_line_is_a_message(line: str) -> None:
     """While nothing is asked a line is said to the agent, whatever it looks like."""
-    assert meaning(line, Mode.FREE) == Say(line.strip())
+    assert parse_line(line, Mode.FREE) == Message(line.strip())
 
 
 @each_row(
     "line, typed",
     [
-        ("y", Allow()),
-        ("Yes", Allow()),
-        ("n", Refuse()),
-        ("NO", Refuse()),
-        ("n too early", Refuse("too early")),
-        ("no, not this one", Refuse("not this one")),
+        ("y", Approve()),
+        ("Yes", Approve()),
+        ("n", Reject()),
+        ("NO", Reject()),
+        ("n too early", Reject("too early")),
+        ("no, not this one", Reject("not this one")),
         ("e", Edit()),
         ("edit", Edit()),
     ],
 )
-def test_an_approval_is_answered(line: str, typed: Typed) -> None:
+def test_an_approval_is_answered(line: str, typed: ParsedLine) -> None:
     """y, n with an optional reason, and e answer an approval."""
-    assert meaning(line, Mode.APPROVAL) == typed
+    assert parse_line(line, Mode.APPROVAL) == typed
 
 
 @each_row("line", ["yes please", "y but only once", "maybe", "yep", "e a", '{"a": 1}', "1"])
 def test_what_is_not_clearly_a_yes_approves_nothing(line: str) -> None:
     """Only a bare yes approves; anything else leaves the question open."""
-    assert isinstance(meaning(line, Mode.APPROVAL), Wrong)
+    assert isinstance(parse_line(line, Mode.APPROVAL), Invalid)
 
 
 @each_row(
     "line, typed",
     [
-        ("done", Done()),
-        ("D 42", Done(42)),
-        ('done {"id": 7}', Done({"id": 7})),
-        ("done order 7", Done("order 7")),
-        ("again", Again()),
-        ("a", Again()),
-        ("unknown", Refuse()),
-        ("u, ask the bank", Refuse("ask the bank")),
+        ("done", Acted()),
+        ("D 42", Acted(42)),
+        ('done {"id": 7}', Acted({"id": 7})),
+        ("done order 7", Acted("order 7")),
+        ("again", Retry()),
+        ("a", Retry()),
+        ("unknown", Reject()),
+        ("u, ask the bank", Reject("ask the bank")),
     ],
 )
-def test_a_call_in_doubt_is_answered(line: str, typed: Typed) -> None:
+def test_a_call_in_doubt_is_answered(line: str, typed: ParsedLine) -> None:
     """Whether it acted, what came of it, whether it is made again."""
-    assert meaning(line, Mode.DOUBT) == typed
+    assert parse_line(line, Mode.INTERRUPTED) == typed
 
 
 @each_row("line", ["y", "yes", "n", "no", "again please", "order 7"])
 def test_a_call_in_doubt_takes_no_yes(line: str) -> None:
     """A yes could mean either, so it is asked what is meant."""
-    assert isinstance(meaning(line, Mode.DOUBT), Wrong)
+    assert isinstance(parse_line(line, Mode.INTERRUPTED), Invalid)
 
 
 @given(st.text())
 def test_a_line_approves_only_as_a_bare_yes(line: str) -> None:
     """No line but y or yes lets a call run."""
     if line.strip().lower().rstrip(",.:") not in {"y", "yes"}:
-        assert not isinstance(meaning(line, Mode.APPROVAL), Allow)
+        assert not isinstance(parse_line(line, Mode.APPROVAL), Approve)
 
 
 @each_row(
     "line, typed",
-    [("1.2", Answer("1.2")), ("y", Answer("y")), ("/reject", Refuse()), ("/reject no idea", Refuse("no idea"))],
+    [("1.2", Answer("1.2")), ("y", Answer("y")), ("/reject", Reject()), ("/reject no idea", Reject("no idea"))],
 )
-def test_a_pause_is_answered(line: str, typed: Typed) -> None:
+def test_a_pause_is_answered(line: str, typed: ParsedLine) -> None:
     """Any line answers a paused run, /reject refuses it."""
-    assert meaning(line, Mode.PAUSE) == typed
+    assert parse_line(line, Mode.PAUSE) == typed
 
 
 @each_row(
     "line, typed",
     [
-        ("y", Allow()),
-        ("no", Refuse()),
-        ("n too early", Refuse("too early")),
+        ("y", Approve()),
+        ("no", Reject()),
+        ("n too early", Reject("too early")),
         ("the second one", Answer("the second one")),
     ],
 )
-def test_a_pause_for_approval_takes_yes_and_no(line: str, typed: Typed) -> None:
+def test_a_pause_for_approval_takes_yes_and_no(line: str, typed: ParsedLine) -> None:
     """Where a paused run asks for approval, yes and no are what they say, and other lines are answers."""
-    assert meaning(line, Mode.CONSENT) == typed
+    assert parse_line(line, Mode.CONFIRM) == typed
 
 
 def test_reject_means_nothing_elsewhere() -> None:
     """/reject refuses a paused run only."""
-    assert isinstance(meaning("/reject", Mode.FREE), Wrong)
+    assert isinstance(parse_line("/reject", Mode.FREE), Invalid)
 
 
 SHOWN = {"path": "a.txt", "token": "***", "list": [1, {"note": "Bearer ***"}]}
@@ -174,22 +174,22 @@ SHOWN = {"path": "a.txt", "token": "***", "list": [1, {"note": "Bearer ***"}]}
 @each_row(
     "text, shown, typed",
     [
-        ('{"a": 1}', {"a": 2}, Allow(args={"a": 1})),
-        ('{"a": 1}', {"a": 1}, Allow()),
-        ("{}", {"a": 1}, Allow(args={})),
-        ('{"path": "b", "token": "real"}', SHOWN, Allow(args={"path": "b", "token": "real"})),
-        ('{"path": "***"}', {"path": "a"}, Allow(args={"path": "***"})),
+        ('{"a": 1}', {"a": 2}, Approve(args={"a": 1})),
+        ('{"a": 1}', {"a": 1}, Approve()),
+        ("{}", {"a": 1}, Approve(args={})),
+        ('{"path": "b", "token": "real"}', SHOWN, Approve(args={"path": "b", "token": "real"})),
+        ('{"path": "***"}', {"path": "a"}, Approve(args={"path": "***"})),
     ],
 )
-def test_edited_arguments_are_sent(text: str, shown: Any, typed: Typed) -> None:
+def test_edited_arguments_are_sent(text: str, shown: Any, typed: ParsedLine) -> None:
     """A JSON object replaces the arguments; one that changes nothing approves the call as it is."""
-    assert edited(text, shown) == typed
-    assert meaning(text, Mode.EDIT, shown) == typed
+    assert parse_arguments(text, shown) == typed
+    assert parse_line(text, Mode.EDIT, shown) == typed
 
 
 def test_untouched_masks_approve_the_call_as_it_is() -> None:
     """Leaving everything as it was shown needs no secret to be typed."""
-    assert edited('{"path": "a.txt", "token": "***", "list": [1, {"note": "Bearer ***"}]}', SHOWN) == Allow()
+    assert parse_arguments('{"path": "a.txt", "token": "***", "list": [1, {"note": "Bearer ***"}]}', SHOWN) == Approve()
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_untouched_masks_approve_the_call_as_it_is() -> None:
 )
 def test_a_mask_is_never_sent_as_a_value(text: str, place: str) -> None:
     """Arguments that keep a masked value are refused by its name."""
-    typed = edited(text, SHOWN)
-    assert isinstance(typed, Wrong)
-    assert typed.message.startswith(f"{place}: hidden here")
+    typed = parse_arguments(text, SHOWN)
+    assert isinstance(typed, Invalid)
+    assert typed.message.startswith(f"masked: {place}; ")
 
 
 def test_what_is_no_object_is_not_sent() -> None:
     """Arguments that are no JSON object are refused before anything is sent, however hostile the text is."""
     deep, no_text = '{"a":' * 100_000, '{"a": "\udcff"}'
     for text in ("[1]", '"x"', "1", "null", "{", "{'a': 1}", "nope", deep, no_text):
-        typed = edited(text, {})
-        assert isinstance(typed, Wrong), text[:20]
+        typed = parse_arguments(text, {})
+        assert isinstance(typed, Invalid), text[:20]
         assert len(typed.message.splitlines()) == 1, text[:20]
 
 

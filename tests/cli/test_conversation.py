@@ -15,7 +15,7 @@ from rich.text import Text
 from harborage.app import Change
 from harborage.cli.conversation import Conversation
 from harborage.cli.keyboard import Keyboard
-from harborage.cli.questions import Desk
+from harborage.cli.questions import QuestionQueue
 from harborage.cli.view_state import new_view
 from harborage.events import BusDroppedPayload, Event, EventType, Filter
 from harborage.identity import Identity
@@ -100,7 +100,7 @@ class Talk:
         self.run = run
         self.clock = clock
         self.screen = Written()
-        self.desk = Desk()
+        self.desk = QuestionQueue()
         # Never opened: what a test types goes to `hear`.
         self.keyboard = None if is_alone else Keyboard(-1, on_line=print, on_change=print, on_gone=print)
         self.events = runtime.bus.subscribe(Filter.of(WHO))
@@ -109,7 +109,7 @@ class Talk:
             run,
             new_view(run.id),
             screen=self.screen,
-            desk=self.desk,
+            queue=self.desk,
             keyboard=self.keyboard,
             approves=approves,
             clock=clock,
@@ -120,13 +120,13 @@ class Talk:
         """Press Ctrl-C once."""
         await self._talk.cancel(is_hard=False)
 
-    async def hear(self, line: str, asked: str | None = None) -> None:
+    async def handle_line(self, line: str, asked: str | None = None) -> None:
         """Type a line, while the question that is put now was put unless `asked` says which."""
-        await self._talk.hear(line, self.desk.token if asked is None else asked)
+        await self._talk.handle_line(line, self.desk.token if asked is None else asked)
 
     async def tell(self, event: Event) -> None:
         """Tell the conversation of an event."""
-        await self._talk.notice(event)
+        await self._talk.handle_event(event)
 
     async def until(self, type: EventType) -> Event:
         """Pass on events up to one of that type."""
@@ -171,7 +171,7 @@ async def test_a_question_is_put_when_its_gate_can_hear(talk: Start) -> None:
         assert len(it.desk) == 0
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         assert it.desk.current.args == {"title": "x"}
-        await it.hear("y")
+        await it.handle_line("y")
         assert (await it.run.result()).payload == ["published x"]
 
 
@@ -183,7 +183,7 @@ async def test_a_question_nobody_answers_is_taken_back(talk: Start) -> None:
         await it.clock.run_for(3_600)
         await it.until(EventType.TOOL_REJECTED)
         assert len(it.desk) == 0
-        await it.hear("y", asked)
+        await it.handle_line("y", asked)
         assert "» that question is closed; not sent: y" in it.screen.lines
 
 
@@ -191,10 +191,10 @@ async def test_a_line_finished_before_a_question_does_not_answer_it(talk: Start)
     """A `y` that was typed when nothing was asked is a message, whatever is asked by now."""
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
-        await it.hear("y", "")
+        await it.handle_line("y", "")
         assert len(it.desk) == 1
         assert (await it.run.status()).phase == "running"
-        await it.hear("n")
+        await it.handle_line("n")
         await it.until(EventType.TOOL_REJECTED)
 
 
@@ -204,7 +204,7 @@ async def test_what_was_being_typed_waits_for_the_end_of_a_question(talk: Start)
         it.keyboard.editor.fill("half a mess")
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         assert it.keyboard.editor.text == ""
-        await it.hear("y")
+        await it.handle_line("y")
         assert it.keyboard.editor.text == "half a mess"
 
 
@@ -219,7 +219,7 @@ async def test_lost_events_lose_no_question(talk: Start) -> None:
         await it.tell(lost)
         await it.tell(lost)
         assert len(it.desk) == 1
-        await it.hear("y")
+        await it.handle_line("y")
         assert (await it.run.result()).payload == ["published x"]
 
 
@@ -228,7 +228,7 @@ async def test_a_tasks_call_is_answered_at_the_task(talk: Start) -> None:
     async with talk("family") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
         assert "? publish (t1) needs your approval" in it.text
-        await it.hear("y")
+        await it.handle_line("y")
         await it.until(EventType.TOOL_APPROVED)
         outcome = (await it.run.result()).payload[1]
         assert outcome["status"] == "complete"
@@ -242,7 +242,7 @@ async def test_a_paused_run_gets_its_answer(talk: Start, line: str, payload: dic
     """A yes approves what a run asks consent for, words are handed to it."""
     async with talk("consent") as it:
         await it.until(EventType.PAUSE_REQUESTED)
-        await it.hear(line)
+        await it.handle_line(line)
         assert (await it.run.result()).payload.items() >= payload.items()
 
 
@@ -250,7 +250,7 @@ async def test_no_ends_a_run_that_asked_for_consent(talk: Start) -> None:
     """A no to a paused run ends it without its goal."""
     async with talk("consent") as it:
         await it.until(EventType.PAUSE_REQUESTED)
-        await it.hear("n too much")
+        await it.handle_line("n too much")
         assert (await it.run.result()).reason is FinishReason.CONSTRAINTS_CONFLICT
 
 
@@ -276,7 +276,9 @@ async def test_without_anybody_the_answer_is_no(talk: Start, goal: str, way: str
         event = await it.until(EventType.TOOL_APPROVAL_REQUESTED if goal == "publish" else EventType.PAUSE_REQUESTED)
         await it.tell(event)
         await it.run.result()
-        (line,) = [line for line in it.screen.lines if "nobody can be asked here: refused" in line]
+        (line,) = [
+            line for line in it.screen.lines if "there is no terminal to ask a person in, so it was rejected" in line
+        ]
         assert line.endswith(way)
 
 
@@ -285,12 +287,12 @@ async def test_an_edit_that_the_tool_does_not_take_keeps_the_question(talk: Star
     async with talk("publish") as person:
         await person.until(EventType.TOOL_APPROVAL_REQUESTED)
         for wrong, why in (('{"title": 5}', "title"), ("{}", "title"), ("[]", "JSON object")):
-            await person.hear("e")
-            await person.hear(wrong)
+            await person.handle_line("e")
+            await person.handle_line(wrong)
             assert why in person.screen.lines[-1]
             assert person.desk.is_editing
             assert person.keyboard.editor.text == wrong
-        await person.hear('{"title": "y"}')
+        await person.handle_line('{"title": "y"}')
         assert (await person.run.result()).payload == ["published y"]
 
 
@@ -302,14 +304,14 @@ async def test_a_question_whose_answer_did_not_count_is_put_again(talk: Start) -
         assert question is not None
         person.desk.close(question.token)
         person.desk.reopen(msgspec.structs.replace(question, args_schema=None))
-        await person.hear("e")
-        await person.hear('{"title": 5}')
+        await person.handle_line("e")
+        await person.handle_line('{"title": 5}')
         assert not len(person.desk)
         await person.until(EventType.CONTROL_APPLIED)
-        assert "that answer did not count: the tool does not take these arguments" in person.text
+        assert "your answer was not counted: the tool does not take these arguments" in person.text
         assert person.desk.token == question.token
         assert person.text.count("publish needs your approval") == 2
-        await person.hear("y")
+        await person.handle_line("y")
         assert (await person.run.result()).payload == ["published x"]
 
 
@@ -318,7 +320,7 @@ async def test_a_cancel_takes_an_open_approval_back(talk: Start) -> None:
     async with talk("publish") as person:
         await person.until(EventType.TOOL_APPROVAL_REQUESTED)
         await person.cancel()
-        assert "cancelling: the open question is taken back, the planner gets one more step" in person.text
+        assert "cancelling: the open question is withdrawn, the planner gets one more step" in person.text
         finish = await person.run.result()
         assert finish.reason is FinishReason.CANCELLED or finish.payload != ["published x"]
         assert await person.run.waiting() == []
@@ -328,12 +330,12 @@ async def test_what_cannot_be_sent_is_said(talk: Start) -> None:
     """A line that the run's limits refuse, or that comes too late, is told and not lost silently."""
     async with talk("ask") as it:
         await it.until(EventType.PAUSE_REQUESTED)
-        await it.hear(f"/goal {'x' * 5000}")
-        assert "» not done: " in it.text
-        await it.hear("1")
+        await it.handle_line(f"/goal {'x' * 5000}")
+        assert "» failed: " in it.text
+        await it.handle_line("1")
         await it.run.result()
-        await it.hear("too late", "")
-        assert it.screen.lines[-1].startswith("» not done: ")
+        await it.handle_line("too late", "")
+        assert it.screen.lines[-1].startswith("» failed: ")
 
 
 async def test_what_a_call_would_change_is_shown_with_the_question(talk: Start) -> None:
@@ -354,8 +356,8 @@ async def test_what_a_call_would_change_is_shown_with_the_question(talk: Start) 
         assert "+x\n" in it.text
     async with talk("publish", previews={"publish": broken}) as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
-        assert "what it would change cannot be shown: no disk" in it.text
-        await it.hear("y")
+        assert "the change cannot be shown: no disk" in it.text
+        await it.handle_line("y")
         assert (await it.run.result()).payload == ["published x"]
 
 
@@ -363,16 +365,14 @@ async def test_a_message_can_be_sent_while_a_question_is_open(talk: Start) -> No
     """`/say` talks to the agent, and leaves the question where it is."""
     async with talk("publish") as it:
         await it.until(EventType.TOOL_APPROVAL_REQUESTED)
-        await it.hear("/say the second one")
+        await it.handle_line("/say the second one")
         assert len(it.desk) == 1
-        await it.hear("y")
+        await it.handle_line("y")
         await it.until(EventType.CONTROL_APPLIED)
         assert (await it.run.result()).payload == ["published x"]
 
 
-@pytest.mark.parametrize(
-    ("has_model", "said"), [(True, "what the model was about to say is dropped"), (False, "one more step")]
-)
+@pytest.mark.parametrize(("has_model", "said"), [(True, "the model's answer is dropped"), (False, "one more step")])
 async def test_the_answer_of_a_model_is_not_waited_for(talk: Start, has_model: bool, said: str) -> None:
     """A cancel while nothing but a model works ends the run at once; a planner of one's own gets its last step."""
     async with talk("family", has_model=has_model) as it:

@@ -23,7 +23,7 @@ def test_the_answer_alone_is_on_stdout(piped: Start) -> None:
     assert "the agent's file is read" in run.err
     assert "a tool prints" in run.err
     assert "1 ▸ chat()" in run.err
-    assert "✓ goal" in run.err
+    assert "✓ complete" in run.err
     assert "\x1b" not in run.err + run.out
 
 
@@ -61,7 +61,9 @@ def test_a_call_that_needs_approval_is_refused_where_nobody_can_be_asked(piped: 
     """Without a terminal the call is not made, and the message names it and the way out."""
     run = piped("publish", "x", "--json")
     assert run.end() == 3
-    assert "harborage: publish needs your approval, and nobody can be asked here: refused" in run.err
+    assert (
+        "harborage: publish needs your approval; there is no terminal to ask a person in, so it was rejected" in run.err
+    )
     assert "--yes" in run.err
     types = [json.loads(line)["type"] for line in run.out.splitlines()]
     assert "tool.rejected" in types
@@ -76,8 +78,8 @@ def test_an_answer_after_a_refused_call_is_printed_but_is_no_success(piped: Star
     run = piped("publish", "x")
     assert run.end() == 3
     assert run.out
-    assert "! goal, with calls refused" in run.err
-    assert "refused without asking, because there is no terminal: publish" in run.err
+    assert "! complete, with calls rejected" in run.err
+    assert "rejected because there is no terminal to ask a person in: publish" in run.err
 
 
 def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:
@@ -85,8 +87,8 @@ def test_a_question_that_ends_the_run_is_exit_code_3(piped: Start) -> None:
     run = piped("ask", "--yes")
     assert run.end() == 3
     assert run.out == ""
-    assert "nobody can be asked here" in run.err
-    assert "harborage: what it asked for was refused" in run.err
+    assert "there is no terminal to ask a person in" in run.err
+    assert "harborage: its question was rejected" in run.err
 
 
 def test_yes_approves_and_says_so(piped: Start) -> None:
@@ -94,7 +96,7 @@ def test_yes_approves_and_says_so(piped: Start) -> None:
     run = piped("publish", "x", "--yes")
     assert run.end() == 0
     assert run.out == "published x\n"
-    assert "--yes: calls that need approval are made without asking" in run.err
+    assert "--yes: every call that needs approval is approved" in run.err
     assert "✓ publish approved: by --yes" in run.err
 
 
@@ -132,8 +134,8 @@ def test_two_interrupts_stop_at_once(piped: Start) -> None:
     run.read_until("cancelling")
     run.interrupt()
     assert run.end() == 130
-    assert "» stopping at once" in run.err
-    assert "✗ linger: cut short: hard_cancel" in re.sub(r"\d+ m?s  ", "", run.err)
+    assert "» cancelling now" in run.err
+    assert "✗ linger: cancelled: hard_cancel" in re.sub(r"\d+ m?s  ", "", run.err)
 
 
 def test_a_tool_that_cannot_be_stopped_does_not_keep_the_process(piped: Start) -> None:
@@ -154,9 +156,9 @@ def test_a_tool_that_cannot_be_stopped_does_not_keep_the_process(piped: Start) -
         (["x"], "no.such_module:agent", 2, "harborage: cannot run 'no.such_module:agent': "),
         (["x"], "agent.py:unready", 2, "harborage: no key; export EXAMPLE_KEY=...\n"),
         (["fail"], "agent.py", 1, "harborage: the run failed: steering: planner step 0: no such thing (--debug shows"),
-        (["lost"], "agent.py", 3, "harborage: no way to the goal was found\n"),
+        (["lost"], "agent.py", 3, "harborage: the planner found no way to the goal\n"),
         (["tick", "--max-steps", "2"], "agent.py", 4, "harborage: 2 steps without a finish"),
-        (["linger", "--deadline", "0.2"], "agent.py", 4, "harborage: out of time\n"),
+        (["linger", "--deadline", "0.2"], "agent.py", 4, "harborage: the time limit is reached\n"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_a_code(

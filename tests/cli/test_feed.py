@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harborage.cli.feed import Fact, Feed, Following, WatchedStore, logged
-from harborage.cli.journal_view import Recorded
+from harborage.cli.feed import Fact, Feed, JournalFollower, ObservedStore, capture_logs
+from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
 from harborage.events import ANNOUNCED, Event, EventType, MemoryEventBus
 from harborage.events.payloads import RuntimeWarningPayload
@@ -34,18 +34,18 @@ class Records:
     """Records of others, as a test writes them; `strangers` are runs that are none of this one's."""
 
     def __init__(self) -> None:
-        self.strangers = {"r9"}
+        self.unrelated = {"r9"}
         self.is_elsewhere = True
-        self.news: list[Recorded] | HarborageError = []
+        self.news: list[RecordedEntry] | HarborageError = []
 
-    async def look(self) -> list[Recorded]:
+    async def poll(self) -> list[RecordedEntry]:
         if isinstance(self.news, HarborageError):
             raise self.news
         news, self.news = self.news, []
         return news
 
-    def heard(self, run_id: str, place: int, entries: tuple[Entry, ...]) -> list[Recorded]:
-        return [Recorded(run_id, entry) for entry in entries]
+    def accept(self, run_id: str, place: int, entries: tuple[Entry, ...]) -> list[RecordedEntry]:
+        return [RecordedEntry(run_id, entry) for entry in entries]
 
 
 class Bench:
@@ -61,7 +61,7 @@ class Bench:
 
     async def follow(self) -> None:
         records: Any = self.records
-        await self.feed.follow(records, is_old=False)
+        await self.feed.follow(records, is_resumed=False)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -88,7 +88,7 @@ def _words(fact: Fact) -> str:
         case Event(payload=payload):
             body: Any = payload
             return str(body.data["message"])
-        case Recorded(entry=Begun(name=name)):
+        case RecordedEntry(entry=Begun(name=name)):
             return name
         case _:
             return str(fact)
@@ -100,8 +100,8 @@ async def test_what_is_recorded_here_stands_behind_what_was_published_before() -
     await bench.follow()
     bench.say("first", 1)
     bench.say("of a stranger", 1, "r9")
-    bench.feed.recorded("r1", 0, [begun("second", 0)])
-    bench.feed.logged("third")
+    bench.feed.add_entries("r1", 0, [begun("second", 0)])
+    bench.feed.add_log("third")
     assert bench.woken == 2
     assert bench.taken() == ["first", "second", "third"]
     assert bench.taken() == []
@@ -114,12 +114,12 @@ async def test_what_others_did_is_told_in_the_order_of_its_time() -> None:
     bench.clock.advance(3.1)
     bench.say("b", 2)
     bench.say("d", 3)
-    bench.records.news = [Recorded("r1", begun("a", 1)), Recorded("r1", begun("c", 2.5))]
-    await bench.feed.look()
+    bench.records.news = [RecordedEntry("r1", begun("a", 1)), RecordedEntry("r1", begun("c", 2.5))]
+    await bench.feed.poll()
     assert bench.taken() == ["a", "b", "c"]
-    bench.feed.logged("e")
+    bench.feed.add_log("e")
     assert bench.taken() == []
-    await bench.feed.look(is_last=True)
+    await bench.feed.poll(is_last=True)
     assert bench.taken() == ["d", "e"]
 
 
@@ -130,7 +130,7 @@ async def test_a_record_that_cannot_be_read_is_told() -> None:
     bench.records.is_elsewhere = False
     bench.records.news = HarborageError("the database is gone")
     bench.say("still here", 1)
-    await bench.feed.look()
+    await bench.feed.poll()
     assert bench.taken() == ["the database is gone", "still here"]
 
 
@@ -146,7 +146,7 @@ def spawned(child: str) -> Entry:
     return Done(at=NOW, position="1", name="task.spawn", result=result)
 
 
-def names(news: list[Recorded]) -> list[str]:
+def names(news: list[RecordedEntry]) -> list[str]:
     """Which run's entries of which name."""
     return [f"{one.run_id}.{getattr(one.entry, 'name', '')}" for one in news]
 
@@ -171,11 +171,11 @@ def step(lease: Lease, position: int, *entries: Entry) -> Commit:
 async def test_what_others_record_is_read_once() -> None:
     """A look brings what came since the last one, of all runs of the family by time."""
     inner = MemoryStore()
-    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a", 1), spawned("r2"), begun_entry("c", 3))
     await kept(inner, "r2", begun_entry("b", 2))
-    assert names(await following.look()) == ["r1.task.spawn", "r1.a", "r2.b", "r1.c"]
-    assert await following.look() == []
+    assert names(await following.poll()) == ["r1.task.spawn", "r1.a", "r2.b", "r1.c"]
+    assert await following.poll() == []
     assert following.record is not None
     assert [one.run_id for one in following.unfinished] == ["r1", "r2"]
 
@@ -183,39 +183,39 @@ async def test_what_others_record_is_read_once() -> None:
 async def test_what_was_told_is_not_read_again() -> None:
     """Entries that this process wrote are told by their writer, in whatever pieces they come."""
     inner = MemoryStore()
-    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a"), begun_entry("b"))
-    assert names(following.heard("r1", 0, [begun_entry("a")])) == ["r1.a"]
-    assert names(following.heard("r1", 0, [begun_entry("a"), begun_entry("b")])) == ["r1.b"]
-    assert await following.look() == []
+    assert names(following.accept("r1", 0, [begun_entry("a")])) == ["r1.a"]
+    assert names(following.accept("r1", 0, [begun_entry("a"), begun_entry("b")])) == ["r1.b"]
+    assert await following.poll() == []
 
 
 async def test_a_gap_is_read_at_the_next_look() -> None:
     """What stands before an entry comes before it, though this process writes the run by now."""
     inner = MemoryStore()
     heard: list[str] = []
-    store = WatchedStore(inner, lambda run, place, entries: heard.extend(names(following.heard(run, place, entries))))
-    following = Following(store, "r1", WHO.identity)
+    store = ObservedStore(inner, lambda run, place, entries: heard.extend(names(following.accept(run, place, entries))))
+    following = JournalFollower(store, "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a"))
     lease = await claimed(inner, "here")
     await store.commit(step(lease, 1, begun_entry("b")))
     assert heard == []
-    assert names(await following.look()) == ["r1.a", "r1.b"]
+    assert names(await following.poll()) == ["r1.a", "r1.b"]
     await store.commit(step(lease, 2, begun_entry("c")))
     assert heard == ["r1.c"]
-    assert await following.look() == []
+    assert await following.poll() == []
 
 
 async def test_it_knows_who_carries() -> None:
     """A run is elsewhere while another process has its lease."""
     inner = MemoryStore()
-    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity)
+    following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity)
     await kept(inner, "r1", begun_entry("a"))
     lease = await claimed(inner, "elsewhere")
-    await following.look()
+    await following.poll()
     assert following.is_elsewhere
     await inner.commit(Commit(guard=Guard(lease=lease, position=1), change=Change(status=Status.COMPLETE)))
-    await following.look()
+    await following.poll()
     assert not following.is_elsewhere
     assert following.unfinished == []
 
@@ -223,16 +223,16 @@ async def test_it_knows_who_carries() -> None:
 async def test_other_runs_of_a_shared_session_are_strangers() -> None:
     """Until the record tells that the run has spawned them."""
     inner = MemoryStore()
-    following = Following(WatchedStore(inner, lambda *_: None), "r1", WHO.identity, may_be_shared=True)
+    following = JournalFollower(ObservedStore(inner, lambda *_: None), "r1", WHO.identity, may_be_shared=True)
     await kept(inner, "r1", begun_entry("a"), spawned("r2"))
     for other in ("r2", "r3", "r4"):
         await kept(inner, other, begun_entry("b"))
-    assert names(await following.look()) == ["r1.a", "r1.task.spawn", "r2.b"]
-    assert following.strangers == {"r3", "r4"}
-    assert following.heard("r4", 0, [begun_entry("b")]) == []
-    following.heard("r1", 2, [spawned("r3")])
-    assert following.strangers == {"r4"}
-    assert names(await following.look()) == ["r3.b"]
+    assert names(await following.poll()) == ["r1.a", "r1.task.spawn", "r2.b"]
+    assert following.unrelated == {"r3", "r4"}
+    assert following.accept("r4", 0, [begun_entry("b")]) == []
+    following.accept("r1", 2, [spawned("r3")])
+    assert following.unrelated == {"r4"}
+    assert names(await following.poll()) == ["r3.b"]
 
 
 def entry(name: str, payload: bytes = b"1") -> bytes:
@@ -268,7 +268,7 @@ GIVEN_BACK = Change(release=True, is_ready=True)
 async def test_entries_are_told_with_their_place() -> None:
     """Once they are kept, in the order of the journal, whoever wrote what stands before them."""
     inner, listener = MemoryStore(), Listener()
-    store = WatchedStore(inner, listener)
+    store = ObservedStore(inner, listener)
     await store.commit(started(entry("a")))
     lease = await claimed(inner, "elsewhere")
     await inner.commit(commit_of(lease, 1, entry("b"), change=GIVEN_BACK))
@@ -284,7 +284,7 @@ async def test_entries_are_told_with_their_place() -> None:
 async def test_it_knows_what_is_written_here() -> None:
     """A run is written here from the first entry under a lease until somebody else has it."""
     inner = MemoryStore()
-    store = WatchedStore(inner, Listener())
+    store = ObservedStore(inner, Listener())
     await store.commit(started())
     lease = await claimed(inner, "here")
     assert not store.is_written_here(await row_of(inner, "r1"))
@@ -300,7 +300,7 @@ async def test_a_large_value_is_told_whole() -> None:
     large = b'"' + b"x" * 9000 + b'"'
     digest = hashlib.sha256(large).hexdigest()
     inner, listener = MemoryStore(), Listener()
-    store = WatchedStore(inner, listener)
+    store = ObservedStore(inner, listener)
     slim = entry("a", b'{"$body":"' + digest.encode() + b'"}')
     await store.commit(started(slim, bodies={digest: large}))
     (told,) = listener.entries
@@ -316,8 +316,8 @@ LOG = logging.getLogger("harborage.somewhere")
 async def test_warnings_are_heard_and_lesser_things_are_not() -> None:
     """A warning and an error with its cause are told, from any thread; information is not."""
     heard: list[str] = []
-    with logged(heard.append):
-        LOG.info("all is well")
+    with capture_logs(heard.append):
+        LOG.info("nothing needs you")
         await asyncio.to_thread(LOG.warning, "asked again in %.1f s", 0.5)
         try:
             raise ValueError("no such thing")
@@ -330,7 +330,7 @@ async def test_warnings_are_heard_and_lesser_things_are_not() -> None:
 async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
     """A warning that was also published is heard once, from the event."""
     heard: list[str] = []
-    with logged(heard.append):
+    with capture_logs(heard.append):
         LOG.warning("provider unavailable", extra=ANNOUNCED)
         LOG.warning("and another one")
         await asyncio.sleep(0)
@@ -340,7 +340,7 @@ async def test_what_is_an_event_as_well_is_left_to_the_event() -> None:
 async def test_nothing_is_heard_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     """When the block has ended its listener is gone."""
     heard: list[str] = []
-    with logged(heard.append):
+    with capture_logs(heard.append):
         pass
     LOG.warning("too late")
     await asyncio.sleep(0)

@@ -124,7 +124,7 @@ def test_runs_are_listed_newest_first(run_ids: list[str], typed: Typed) -> None:
     lines = out.splitlines()
     assert code == 0
     assert [line.split()[0] for line in lines] == run_ids[::-1]
-    assert lines[1].endswith("  finished  agent.py  Look around")
+    assert lines[1].endswith("  complete  agent.py  Look around")
 
 
 def test_the_list_can_be_narrowed(run_ids: list[str], typed: Typed) -> None:
@@ -132,17 +132,17 @@ def test_the_list_can_be_narrowed(run_ids: list[str], typed: Typed) -> None:
     assert typed("runs", "list", "--status", "failed")[1] == ""
     assert typed("runs", "list", "--agent", "other.py")[1] == ""
     assert typed("runs", "list", "--user", "you")[1] == ""
-    narrowed = typed("runs", "list", "--status", "finished", "--agent", "agent.py", "--user", "me", "--session", "s1")
+    narrowed = typed("runs", "list", "--status", "complete", "--agent", "agent.py", "--user", "me", "--session", "s1")
     assert len(narrowed[1].splitlines()) == 2
     code, out, err = typed("runs", "list", "--limit", "1")
-    assert (code, out.split()[0], err) == (0, run_ids[1], "1 more; --limit shows them\n")
+    assert (code, out.split()[0], err) == (0, run_ids[1], "1 more: --limit 2\n")
 
 
 def test_the_list_is_json_for_machines(run_ids: list[str], typed: Typed) -> None:
     """A run a line."""
     rows = [json.loads(line) for line in typed("runs", "list", "--json")[1].splitlines()]
     assert [row["run"] for row in rows] == run_ids[::-1]
-    assert rows[1] | {"status": "finished", "goal": "Look\naround", "agent": "agent.py", "user": "me"} == rows[1]
+    assert rows[1] | {"status": "complete", "goal": "Look\naround", "agent": "agent.py", "user": "me"} == rows[1]
 
 
 def test_a_run_is_shown(run_ids: list[str], typed: Typed) -> None:
@@ -160,7 +160,7 @@ def test_a_run_is_shown(run_ids: list[str], typed: Typed) -> None:
 def test_an_empty_list_says_so(run_ids: list[str], typed: Typed) -> None:
     """On stderr, so that what reads the list reads nothing; narrowed, or not."""
     code, out, err = typed("runs", "list", "--agent", "nope.py")
-    assert (code, out, err) == (0, "", "no run that fits is kept in sqlite:.harborage/harborage.db\n")
+    assert (code, out, err) == (0, "", "no run with these options in sqlite:.harborage/harborage.db\n")
     assert typed("runs", "list", "--json", "--agent", "nope.py") == (0, "", "")
 
 
@@ -187,14 +187,14 @@ def test_what_is_not_there_is_said(run_ids: list[str], typed: Typed, command: st
     assert "could be any of 2 runs" in err
     code, _, err = typed(*words, run_ids[0], "--storage", "sqlite:none.db")
     assert code == 2
-    assert err.startswith("harborage: there is no database none.db: 'harborage run ")
+    assert err.startswith("harborage: there is no database none.db; the first 'harborage run' ")
 
 
 def test_a_run_must_be_named(project: Path, typed: Typed) -> None:
     """`show` alone says how to find one."""
     code, _, err = typed("runs", "show")
     assert code == 2
-    assert "say which run" in err
+    assert "no run; example: harborage runs show RUN" in err
 
 
 def test_a_parked_run_says_so(project: Path, typed: Typed) -> None:
@@ -312,7 +312,7 @@ def test_a_run_with_secrets_is_frozen_if_it_replays_without_them(project: Path, 
     (project / "agent.py").write_text(SECRETIVE)
     code, _, err = typed("freeze", asyncio.run(made("leak")))
     assert code == 1
-    assert "secrets are hidden in a frozen run, and without them the agent decides something else" in err
+    assert "without the secrets that a frozen run masks, the agent decides differently" in err
     assert len(list((project / "tests").glob("*.py"))) == 1
 
 
@@ -334,7 +334,7 @@ def test_a_run_is_forked(run_ids: list[str], typed: Typed) -> None:
     code, out, err = typed("fork", run_ids[0], "--at", "2")
     assert code == 0
     new = err.split()[1].rstrip(":")
-    assert err == f"run {new}: a fork of {run_ids[0]} at step 2\n"
+    assert err == f"run {new}: fork of {run_ids[0]} at step 2\n"
     assert f"  a fork of {run_ids[0]} at step 2, without effects" in out
     assert "-    ✓ written" in out
     assert '+    ✗ rejected: tool "write" was not called: this run is a rehearsal' in out
@@ -364,7 +364,7 @@ def test_a_fork_is_limited_as_a_run_is(run_ids: list[str], typed: Typed) -> None
     """By steps, time and cost; the limit is named, with the exit code of a limit. A cost needs a known price."""
     fork = ("fork", run_ids[0], "--at", "2")
     for option, value, code, last in (
-        ("--deadline", "0.000001", 4, "harborage: out of time"),
+        ("--deadline", "0.000001", 4, "harborage: the time limit is reached"),
         ("--max-steps", "2", 4, "harborage: the limit of 2 steps is reached"),
         ("--max-cost", "0.5", 2, "harborage: llm: a cost limit needs a price in US dollars, and none is known"),
         ("--deadline", "inf", 2, 'harborage: Invalid value "inf" for --deadline. Must be <= 315360000.'),
@@ -406,4 +406,4 @@ agent = Agent(name="a", planner=ScriptedPlanner([RequestPause(PauseReason.AWAIT_
     code, _, err = typed("fork", run_id, "--at", "1")
     new = err.split()[1].rstrip(":")
     assert code == 3
-    assert err.endswith(f"run {new} waits for an answer; it is kept as it stands: 'harborage resume {new}' goes on\n")
+    assert err.endswith(f"run {new} waits for an answer; continue with: harborage resume {new}\n")

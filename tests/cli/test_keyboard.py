@@ -16,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harborage.cli.keyboard import EditorError, Job, Keyboard, LineEditor, can_ask, edit_text, editor_command, signals
+from harborage.cli.keyboard import (
+    EditorError,
+    Job,
+    Keyboard,
+    LineEditor,
+    can_ask,
+    edit_text,
+    editor_command,
+    handle_signals,
+)
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio
@@ -114,7 +123,7 @@ async def test_signals_are_heard_for_a_while() -> None:
     before = [signal.getsignal(one) for one in (signal.SIGUSR1, signal.SIGUSR2)]
     heard = asyncio.Event()
     at_once: list[str] = []
-    with signals({signal.SIGUSR1: heard.set}, {signal.SIGUSR2: lambda: at_once.append("heard")}):
+    with handle_signals({signal.SIGUSR1: heard.set}, {signal.SIGUSR2: lambda: at_once.append("heard")}):
         os.kill(os.getpid(), signal.SIGUSR2)
         assert at_once == ["heard"]
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -272,13 +281,13 @@ class Shell:
 
     def __init__(self, *, meanwhile: Sequence[signal.Signals] = (), is_away: bool = False) -> None:
         self.done: list[str] = []
-        self.job = Job(aside=self._aside, renew=self._renew, is_away=lambda: is_away, stop=self._stop)
+        self.job = Job(suspend=self._aside, renew=self._renew, is_terminal_lent=lambda: is_away, stop=self._stop)
         self._meanwhile = meanwhile
 
     @contextmanager
     def heard(self) -> Iterator[None]:
         """Hear the signals as a run does."""
-        with signals({CTRL_Z: self.job.stop, FG: self.job.go_on}, {FG: self.job.told}):
+        with handle_signals({CTRL_Z: self.job.stop, FG: self.job.resume}, {FG: self.job.note_resumed}):
             yield
 
     @contextmanager
@@ -364,7 +373,7 @@ async def _settled() -> None:
     """Wait until the loop has come to all that was sent, and to what that led to."""
     for _ in range(3):
         last = asyncio.Event()
-        with signals({signal.SIGUSR1: last.set}, {}):
+        with handle_signals({signal.SIGUSR1: last.set}, {}):
             signal.raise_signal(signal.SIGUSR1)
             async with asyncio.timeout(60):
                 await last.wait()

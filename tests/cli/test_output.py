@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from harborage.cli.output import Outlet
+from harborage.cli.output import BackgroundStream
 from harborage.cli.screen import LiveScreen
 
 DEADLINE_S = 60.0
@@ -37,7 +37,7 @@ def read(reader: int, size: int) -> bytes:
 def test_nothing_waits_for_a_reader(pipe: tuple[int, TextIO]) -> None:
     """More is taken than the pipe holds; whoever reads at last gets all of it in order."""
     reader, stream = pipe
-    outlet = Outlet(stream)
+    outlet = BackgroundStream(stream)
     lines = [f"{number} é\n" for number in range(50_000)]
     for line in lines:
         assert outlet.write(line) == len(line)
@@ -54,7 +54,7 @@ def test_a_reader_that_is_gone_is_told_to_the_writer() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
-        outlet = Outlet(stream)
+        outlet = BackgroundStream(stream)
         outlet.write("x")
         assert outlet.drain(DEADLINE_S)
         with pytest.raises(BrokenPipeError):
@@ -65,17 +65,17 @@ def test_a_reader_that_is_gone_is_told_to_the_writer() -> None:
 def test_it_looks_like_the_stream_beneath(pipe: tuple[int, TextIO]) -> None:
     """A console asks what it writes to; what is no file cannot be written to by a thread."""
     _, stream = pipe
-    outlet = Outlet(stream)
+    outlet = BackgroundStream(stream)
     assert (outlet.fileno(), outlet.encoding) == (stream.fileno(), "utf-8")
     assert (outlet.isatty(), outlet.writable()) == (False, True)
     with pytest.raises(io.UnsupportedOperation):
-        Outlet(io.StringIO())
+        BackgroundStream(io.StringIO())
 
 
 def test_a_screen_that_nobody_reads_keeps_its_lines_and_drops_its_region(pipe: tuple[int, TextIO]) -> None:
     """What is written meanwhile comes when somebody reads again, with one region instead of thousands."""
     reader, stream = pipe
-    outlet = Outlet(stream)
+    outlet = BackgroundStream(stream)
     console = Console(file=outlet, force_terminal=True, width=60, height=10, color_system=None)  # type: ignore[arg-type]
     drawn = 0
 

@@ -12,7 +12,15 @@ from rich.cells import cell_len
 
 from harborage.app import Change
 from harborage.cli.answers import Mode
-from harborage.cli.questions import Desk, Question, announced_args, is_gate, put, put_again, question_of
+from harborage.cli.questions import (
+    Question,
+    QuestionQueue,
+    is_approval,
+    question_of,
+    render_reminder,
+    render_with_keys,
+    shown_args,
+)
 from harborage.identity import Quadruple
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import Pause, PauseState
@@ -39,12 +47,12 @@ GATED = {"tool": "publish", "reason": "because", "args_summary": {"title": "x"},
 
 def shown(question: Question, now: datetime = NOW) -> str:
     """A question as a person reads it."""
-    return "\n".join(line.plain for line in put(question, now, 10_000))
+    return "\n".join(line.plain for line in render_with_keys(question, now, 10_000))
 
 
 def test_a_gated_call_is_a_question_about_the_call() -> None:
     """The pause of a gate becomes a question with tool, reason, arguments and deadline."""
-    assert is_gate(pause(GATED))
+    assert is_approval(pause(GATED))
     question = question_of(pause(GATED, PauseReason.APPROVAL_REQUIRED), "t1")
     assert question is not None
     assert (question.tool, question.reason, question.args) == ("publish", "because", {"title": "x"})
@@ -56,15 +64,20 @@ def test_a_gated_call_is_a_question_about_the_call() -> None:
 def test_a_call_in_doubt_is_a_question_of_its_own() -> None:
     """It shows the call, is answered in words of its own, and no yes ever stands for one of them."""
     doubt = pause({**GATED, "question": "unknown_outcome", "reason": ""})
-    assert not is_gate(doubt)
+    assert not is_approval(doubt)
     question = question_of(doubt, "t1")
     assert question is not None
-    assert (question.tool, question.args, question.mode) == ("publish", {"title": "x"}, Mode.DOUBT)
-    assert not question.wants_yes_or_no
+    assert (question.tool, question.args, question.mode) == ("publish", {"title": "x"}, Mode.INTERRUPTED)
+    assert not question.takes_yes_or_no
     text = shown(question)
-    for part in ("? What became of publish (t1)?", 'title  "x"', "again make the call again", "expires  in 1 h"):
+    for part in (
+        "? publish (t1) may have acted; what is its outcome?",
+        'title  "x"',
+        "again make the call again",
+        "expires  in 1 h",
+    ):
         assert part in text
-    assert not is_gate(pause({"question": "unknown_outcome"}))
+    assert not is_approval(pause({"question": "unknown_outcome"}))
 
 
 @each_row("reason", PauseReason)
@@ -74,8 +87,8 @@ def test_a_planners_pause_is_a_question_in_words(reason: PauseReason) -> None:
     assert question is not None
     assert (question.tool, question.payload) == ("", {"question": "Which?"})
     is_consent = reason is PauseReason.APPROVAL_REQUIRED
-    assert question.mode is (Mode.CONSENT if is_consent else Mode.PAUSE)
-    assert question.wants_yes_or_no is is_consent
+    assert question.mode is (Mode.CONFIRM if is_consent else Mode.PAUSE)
+    assert question.takes_yes_or_no is is_consent
 
 
 def test_a_parked_run_asks_nothing() -> None:
@@ -101,7 +114,7 @@ def test_a_pause_without_payload_is_a_question() -> None:
 )
 def test_the_arguments_inside_an_announcement(summary: Any, args: Any) -> None:
     """A gate announces tool and arguments together; the arguments are what is decided about."""
-    assert announced_args(summary) == args
+    assert shown_args(summary) == args
 
 
 def test_arguments_are_shown_whole() -> None:
@@ -140,7 +153,7 @@ def test_the_deadline_is_told(later: int, text: str) -> None:
 
 def test_a_question_is_put_again_in_short() -> None:
     """Asked again, it names its subject and what can be answered."""
-    first, last = put_again(Question(token="1", run_id="r", tool="publish", label="t2"), 100)
+    first, last = render_reminder(Question(token="1", run_id="r", tool="publish", label="t2"), 100)
     assert first.plain == "? publish (t2) needs your approval"
     assert "y yes" in last.plain
 
@@ -152,7 +165,7 @@ def ask(token: str, run_id: str = "r") -> Question:
 
 def test_questions_are_put_one_at_a_time() -> None:
     """The oldest question is put; the others wait for it."""
-    desk = Desk()
+    desk = QuestionQueue()
     assert (desk.current, desk.token, desk.mode) == (None, "", Mode.FREE)
     assert desk.add(ask("1"))
     assert not desk.add(ask("2"))
@@ -163,7 +176,7 @@ def test_questions_are_put_one_at_a_time() -> None:
 
 def test_a_question_behind_the_first_closes_quietly() -> None:
     """When a waiting question is settled elsewhere, the one that is put stays."""
-    desk = Desk()
+    desk = QuestionQueue()
     desk.add(ask("1"))
     desk.add(ask("2"))
     assert not desk.close("2")
@@ -172,7 +185,7 @@ def test_a_question_behind_the_first_closes_quietly() -> None:
 
 def test_a_question_is_put_once() -> None:
     """A question that is told twice, or that was settled before it was told, is not put again."""
-    desk = Desk()
+    desk = QuestionQueue()
     assert desk.add(ask("1"))
     assert not desk.add(ask("1"))
     desk.close("1")
@@ -184,7 +197,7 @@ def test_a_question_is_put_once() -> None:
 
 def test_editing_ends_with_its_question() -> None:
     """A question that is settled while its arguments are edited leaves nothing to edit."""
-    desk = Desk()
+    desk = QuestionQueue()
     desk.add(ask("1"))
     desk.add(ask("2"))
     desk.is_editing = True
@@ -205,14 +218,14 @@ def test_a_change_is_shown_line_by_line() -> None:
     """Where a call replaces a text, the difference stands in its place; every other argument stays."""
     text = shown(written("# Tide\n\nOld words.\n", "# Tide\n\nNew words.\n- one\n"))
     assert 'path     "notes.md"' in text
-    assert "content  4 lines, compared with what is there:" in text
+    assert "content  4 lines, compared with the present text:" in text
     assert "-Old words.\n        +New words.\n        +- one" in text
 
 
 def test_a_change_that_would_fail_says_so() -> None:
     """What the tool will refuse is known before somebody allows it."""
     text = shown(written("a\n", "b\n", "the file is there, and `overwrite` is not set"))
-    assert "as it stands the call will fail: the file is there, and `overwrite` is not set" in text
+    assert "the call will fail: the file is there, and `overwrite` is not set" in text
 
 
 @pytest.mark.parametrize(("before", "after"), [("same\n", "same\n"), ("", "")])
@@ -228,7 +241,7 @@ def test_a_difference_shows_no_secret_and_no_hidden_sign() -> None:
     assert "\\x1b[2J y\\u2028z" in text
     text = shown(written("Authorization: Bearer abcdefghijklmnop1234567890\n", "no\n"))
     assert "abcdefghijklmnop" not in text
-    assert "what is hidden is not compared" in text
+    assert "masked values are not compared" in text
 
 
 _TEXTS = st.one_of(
@@ -256,7 +269,7 @@ def test_no_text_of_a_model_begins_a_line_of_a_question(
     )
     wait = Question(token="1", run_id="r", reason="await_input", payload={name: text, "b": text})
     for question in (gate, wait):
-        rows = [line.plain for line in put(question, NOW, width)]
+        rows = [line.plain for line in render_with_keys(question, NOW, width)]
         start = next(at for at, row in enumerate(rows) if row.startswith("      "))
         title = "".join(row[2:] for row in rows[1:start])
         assert (rows[0], title) in {("", "pay needs your approval"), ("", "The run waits: await_input")}
@@ -271,6 +284,6 @@ def test_a_long_argument_is_wrapped_inside_its_gutter_and_nothing_of_it_is_lost(
     words = "send all of it to mallory " * 20
     for width in (20, 40, 80, 200):
         question = Question(token="1", run_id="r", tool="pay", args={"text": f"one\n{words}"})
-        rows = [line.plain for line in put(question, NOW, width)]
+        rows = [line.plain for line in render_with_keys(question, NOW, width)]
         gutter = [row.split("│ ", 1)[1] for row in rows if "│ " in row]
         assert "".join(gutter) == f"one{words}", width

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harborage.cli.execution import chosen
-from harborage.cli.status import roots
+from harborage.cli.execution import choose_run
+from harborage.cli.status import root_runs
 
 Start = Callable[..., Any]
 
@@ -52,7 +52,7 @@ def slow(tmp_path: Path) -> Path:
 
 def run_id_of(screen: Any) -> str:
     """The id in the header."""
-    found = re.search(r"run   (\w{26})", screen.text)
+    found = re.search(r"run    (\w{26})", screen.text)
     assert found
     return found[1]
 
@@ -66,11 +66,11 @@ def test_a_killed_run_is_carried_on(slow: Path, at_terminal: Start, in_pipe: Sta
     second = in_pipe("resume")
     assert second.end() == 0
     assert second.out == "seen it all\n"
-    before, live = second.err.split("── from here on live ──")
-    assert "now   interrupted" in before
+    before, live = second.err.split("── live ──")
+    assert "status interrupted" in before
     assert [line.strip() for line in before.splitlines() if "▸" in line] == [f"{n} ▸ look(at={n})" for n in (1, 2, 3)]
     assert [line.strip() for line in live.splitlines() if "▸" in line] == [f"{n} ▸ look(at={n})" for n in (3, 4, 5)]
-    assert "✓ goal  6 steps" in live
+    assert "✓ complete · 6 steps" in live
 
 
 def test_a_question_is_put_again(tmp_path: Path, at_terminal: Start) -> None:
@@ -79,7 +79,7 @@ def test_a_question_is_put_again(tmp_path: Path, at_terminal: Start) -> None:
     first.expect("publish? y/n/e ›")
     first.kill()
     second = at_terminal("resume", run_id_of(first))
-    second.expect("── from here on live ──")
+    second.expect("── live ──")
     second.expect("? publish needs your approval")
     second.expect('title  "the notes"')
     second.type("y\r")
@@ -104,7 +104,7 @@ def test_a_run_that_was_left_goes_on(slow: Path, at_terminal: Start, in_pipe: St
     first = at_terminal("run", "slow.py", "look")
     first.expect("3 ▸ look(at=3)")
     first.type("/leave\r")
-    first.expect("harborage: left as it stands; 'harborage resume ")
+    first.expect("harborage: the run was left; continue with: harborage resume ")
     assert first.end() == 3
     (slow / "go").touch()
     assert in_pipe("resume").end() == 0
@@ -115,8 +115,8 @@ def test_what_another_process_carries_is_followed_and_steered(at_terminal: Start
     first = in_pipe("run", "agent.py", "tick")  # a terminal that nobody reads would stop it
     first.read_until("3 ▸ tick()")
     second = at_terminal("resume")
-    second.expect("now   another worker executes it")
-    second.expect("── from here on live ──")
+    second.expect("status another worker executes it")
+    second.expect("── live ──")
     second.expect("▸ tick()")
     second.type("hello\r")
     second.expect("› hello\n")
@@ -131,8 +131,8 @@ def test_a_follower_takes_over(slow: Path, at_terminal: Start) -> None:
     first = at_terminal("run", "slow.py", "look")
     first.expect("3 ▸ look(at=3)")
     second = at_terminal("resume")
-    second.expect("now   another worker executes it")
-    second.expect("type to tell the agent something")
+    second.expect("status another worker executes it")
+    second.expect("type a message for the agent")
     first.kill()
     (slow / "go").touch()
     second.expect("seen it all")
@@ -148,10 +148,10 @@ def test_the_result_of_a_run_that_is_over_is_shown(tmp_path: Path, in_pipe: Star
     again = in_pipe("resume", listed.out.split()[0])
     assert again.end() == 3
     assert again.out == "no idea\n"
-    assert "now   ended " in again.err
+    assert "status ended " in again.err
     nothing = in_pipe("resume")
     assert nothing.end() == 2
-    assert "every run that is kept here is over" in nothing.err
+    assert "all runs have ended" in nothing.err
 
 
 def test_nothing_waits_once_a_run_is_over(in_pipe: Start) -> None:
@@ -177,7 +177,7 @@ def test_an_agent_that_is_gone_is_named(slow: Path, at_terminal: Start, in_pipe:
     gone = in_pipe("resume")
     assert gone.end() == 2
     assert "slow.py" in gone.err
-    assert f"the run is kept: bring its agent back, or name another: harborage resume {run_id_of(first)}" in gone.err
+    assert f"restore the agent's file, or name another one: harborage resume {run_id_of(first)}" in gone.err
     (slow / "go").touch()
     assert in_pipe("resume", "--agent", "other.py").end() == 0
 
@@ -191,7 +191,7 @@ def test_code_that_does_not_fit_blocks_the_run_and_heals(slow: Path, at_terminal
     (slow / "slow.py").write_text(SLOW + _OTHER_STEPS)
     wrong = in_pipe("resume")
     assert wrong.end() == 1
-    assert "the agent's code does not fit what this run has done: " in wrong.err
+    assert "the agent's code does not fit the journal of this run: " in wrong.err
     assert in_pipe("doctor").end() == 1
     (slow / "slow.py").write_text(SLOW)
     assert in_pipe("resume").end() == 0
@@ -238,12 +238,12 @@ def test_of_several_one_is_chosen(slow: Path, at_terminal: Start, in_pipe: Start
     (slow / "go").touch()
     listed = in_pipe("resume")
     assert listed.end() == 2
-    assert "2 runs are not over:" in listed.err
-    assert "say which one: harborage resume RUN" in listed.err
+    assert "2 runs have not ended:" in listed.err
+    assert "name one of them: harborage resume RUN" in listed.err
     screen = at_terminal("resume")
-    screen.expect("Which one (1-2, Return for none)?")
+    screen.expect("Which one (1-2, Enter for none)?")
     screen.type("7\n")
-    screen.expect("Which one (1-2, Return for none)?")
+    screen.expect("Which one (1-2, Enter for none)?")
     screen.type("2\n")
     screen.expect(ids[0])
     screen.expect("seen it all")
@@ -264,5 +264,5 @@ def test_a_run_is_carried_on_where_it_was_begun(slow: Path, at_terminal: Start, 
 
 def test_nothing_to_choose_from_is_an_ending() -> None:
     """It is no error of the machine: code 2, and where to look."""
-    ending = chosen(roots([]), datetime(2026, 1, 1, tzinfo=UTC), is_asking=True)
+    ending = choose_run(root_runs([]), datetime(2026, 1, 1, tzinfo=UTC), can_ask=True)
     assert getattr(ending, "code", None) == 2

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from harborage.cli.keyboard import LineEditor
-from harborage.cli.questions import Desk, Question
-from harborage.cli.screen import LiveScreen, PlainScreen, region, window
+from harborage.cli.questions import Question, QuestionQueue
+from harborage.cli.screen import LiveScreen, PlainScreen, render_region, visible_part
 from harborage.cli.view_state import Call, View, new_view, run_of
 
 
@@ -95,14 +95,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def shown(
-    view: View, desk: Desk | None = None, text: str | None = None, *, seconds: float = 1, width: int = 80
+    view: View, desk: QuestionQueue | None = None, text: str | None = None, *, seconds: float = 1, width: int = 80
 ) -> list[str]:
     """The region as plain text, without the empty line above it."""
     editor = None
     if text is not None:
         editor = LineEditor()
         editor.fill(text)
-    lines = region(view, desk or Desk(), editor, NOW + timedelta(seconds=seconds), width)
+    lines = render_region(view, desk or QuestionQueue(), editor, NOW + timedelta(seconds=seconds), width)
     assert lines[0].plain == ""
     return [line.plain for line in lines[1:]]
 
@@ -113,9 +113,9 @@ def view() -> View:
     return new_view("root", NOW)
 
 
-def desk_of(*questions: Question, is_editing: bool = False) -> Desk:
+def desk_of(*questions: Question, is_editing: bool = False) -> QuestionQueue:
     """A desk on which these questions lie."""
-    desk = Desk()
+    desk = QuestionQueue()
     for question in questions:
         desk.add(question)
     desk.is_editing = is_editing
@@ -139,7 +139,7 @@ def test_without_an_editor_there_is_no_input(view: View) -> None:
 
 def test_an_empty_line_says_what_it_is_for(view: View) -> None:
     """As long as nothing is typed the input line explains itself."""
-    assert shown(view, text="")[1] == "›  type to tell the agent something · /help"
+    assert shown(view, text="")[1] == "›  type a message for the agent · /help"
     assert shown(view, text="hello")[1] == "› hello "
 
 
@@ -172,8 +172,8 @@ def test_open_questions_are_counted(view: View) -> None:
 
 def test_a_parked_run_says_how_it_goes_on(view: View) -> None:
     """A parked run does not look busy."""
-    view.main.held = "await_input"
-    assert shown(view)[0].startswith("‖ parked: /resume lets it go on")
+    view.main.pause_reason = "await_input"
+    assert shown(view)[0].startswith("‖ paused: /resume continues it")
 
 
 def test_the_end_of_a_streamed_answer_is_shown(view: View) -> None:
@@ -200,7 +200,7 @@ def test_thinking_is_folded_into_one_line(view: View) -> None:
 def test_the_window_holds_the_cursor(text: str, cursor: int, room: int) -> None:
     """However long the text, the part that is shown fits and holds the cursor."""
     cursor = min(cursor, len(text))
-    before, under, after = window(text, cursor, room)
+    before, under, after = visible_part(text, cursor, room)
     assert text[:cursor].endswith(before)
     assert text[cursor:].startswith(under + after)
     assert under == text[cursor : cursor + 1]

@@ -16,9 +16,9 @@ def test_a_run_is_watched_from_header_to_answer(terminal: Start) -> None:
     """The screen shows the agent, the goal, the steps, how it ended, and the answer at last."""
     screen = terminal("chat")
     screen.expect("words\n")
-    screen.expect("goal  chat")
+    screen.expect("goal   chat")
     screen.expect("1 ▸ chat()")
-    screen.expect("✓ goal  2 steps · 1 call")
+    screen.expect("✓ complete · 2 steps · 1 call")
     screen.expect("read ''")
     assert screen.end() == 0
     assert "a tool prints\n" in screen.text
@@ -27,7 +27,7 @@ def test_a_run_is_watched_from_header_to_answer(terminal: Start) -> None:
 def test_the_terminal_is_given_back_as_it_was(terminal: Start) -> None:
     """While the run goes on keys are not echoed by the terminal; afterwards it is set as before."""
     screen = terminal("tick")
-    screen.expect("type to tell the agent something")
+    screen.expect("type a message for the agent")
     assert screen.mode() != screen.mode_before
     screen.type("stop now\r")
     screen.expect("heard: stop now")
@@ -43,7 +43,7 @@ def test_a_typed_line_reaches_the_planner(terminal: Start) -> None:
     screen.expect("✓")
     screen.type("\x7f\x7f\x7f\x7f\x7fwürld 日本\r")
     screen.expect("› naïve würld 日本\n")
-    screen.expect("» USER_MESSAGE applied")
+    screen.expect("» message read")
     screen.expect("heard: naïve würld 日本")
     assert screen.end() == 0
 
@@ -65,7 +65,7 @@ def test_no_refuses_it_with_a_reason(terminal: Start) -> None:
     screen = terminal("publish", "x")
     screen.expect("publish? y/n/e ›")
     screen.type("n too early\r")
-    screen.expect("✗ publish refused: too early")
+    screen.expect("✗ publish rejected: too early")
     screen.expect("too early")
     assert screen.end() == 0
     assert "published" not in screen.text
@@ -78,7 +78,7 @@ def test_what_is_no_answer_asks_again(terminal: Start) -> None:
     screen.type("\r")
     screen.expect("? publish needs your approval")
     screen.type("yes of course\r")
-    screen.expect("» answer just y (yes), n (no, with a reason if you like) or e (edit the arguments)")
+    screen.expect("» answer y to approve, n to reject (a reason may follow) or e to edit the arguments")
     screen.type("y\r")
     screen.expect("published x")
     assert screen.end() == 0
@@ -91,7 +91,7 @@ def test_arguments_are_edited_on_the_line(terminal: Start) -> None:
     screen.type("e\r")
     screen.expect('arguments › {"title":"x"}')
     screen.type("\x7f\r")
-    screen.expect("» that is not JSON")
+    screen.expect("» the arguments are not JSON")
     screen.expect('arguments › {"title":"x"')
     screen.type("\x15[1]\r")
     screen.expect("» arguments are a JSON object")
@@ -137,7 +137,7 @@ def test_a_masked_value_cannot_be_sent_back(terminal: Start) -> None:
     screen.type("e\r")
     screen.expect("arguments ›")
     screen.type('\x15{"title": "y", "token": "***"}\r')
-    screen.expect("» token: hidden here; write the real value in its place")
+    screen.expect("» masked: token; type the real value")
     screen.type("\x15\r")
     screen.expect("? publish needs your approval")
     screen.type("y\r")
@@ -168,7 +168,7 @@ def test_a_half_typed_message_is_no_answer(terminal: Start) -> None:
     screen.expect("› yes please")
     screen.expect("publish? y/n/e ›")
     screen.type("n\r")
-    screen.expect("✗ publish refused")
+    screen.expect("✗ publish rejected")
     screen.expect("› yes please")
     screen.type(" do\r")
     screen.expect("heard: yes please do")
@@ -183,7 +183,7 @@ def test_an_answer_goes_to_a_paused_run(terminal: Start) -> None:
     screen.expect("question  Which version?")
     screen.expect("answer ›")
     screen.type("1.2\r")
-    screen.expect("▸ goes on")
+    screen.expect("▸ resumed")
     screen.expect("told: 1.2")
     assert screen.end() == 0
 
@@ -193,7 +193,7 @@ def test_reject_refuses_a_paused_run(terminal: Start) -> None:
     screen = terminal("ask")
     screen.expect("answer ›")
     screen.type("/reject no idea\r")
-    screen.expect("harborage: what it asked for was refused")
+    screen.expect("harborage: its question was rejected")
     assert screen.end() == 3
 
 
@@ -202,11 +202,11 @@ def test_a_run_is_parked_and_goes_on(terminal: Start) -> None:
     screen = terminal("tick")
     screen.expect("▸ tick()")
     screen.type("/pause\r")
-    screen.expect("‖ parked: /resume lets it go on")
+    screen.expect("‖ paused: /resume continues it")
     screen.type("/goal say hello\r")
-    screen.expect("» REDIRECT applied")
+    screen.expect("» goal changed")
     screen.type("/resume\r")
-    screen.expect("▸ goes on")
+    screen.expect("▸ resumed")
     screen.expect("hello")
     assert screen.end() == 0
 
@@ -218,7 +218,7 @@ def test_help_and_mistakes_stay_here(terminal: Start) -> None:
     screen.type("/help\r")
     screen.expect("/priority N")
     screen.type("/gaol x\r")
-    screen.expect("» there is no /gaol; /help lists what can be typed")
+    screen.expect("» no command /gaol; list them: /help")
     screen.type("/priority 7\r")
     screen.expect("» priority 0 → 7")
     screen.type("bye\r")
@@ -231,7 +231,7 @@ def test_ctrl_c_cancels_and_says_what_a_second_one_does(terminal: Start) -> None
     screen = terminal("tick")
     screen.expect("▸ tick()")
     screen.type("\x03")
-    screen.expect("» cancelling: the planner gets one more step; Ctrl-C again stops at once")
+    screen.expect("» cancelling: the planner gets one more step; Ctrl-C again stops it now")
     screen.expect("harborage: cancelled")
     assert screen.end() == 130
 
@@ -240,7 +240,7 @@ def test_ctrl_c_a_third_time_leaves(terminal: Start) -> None:
     """Three times Ctrl-C end the process whatever it does, and the terminal is given back."""
     screen = terminal("stubborn")
     screen.expect("▸ stubborn()")
-    for said in ("cancelling", "stopping at once"):
+    for said in ("cancelling", "cancelling now"):
         screen.type("\x03")
         screen.expect(said)
     screen.type("\x03")
@@ -253,8 +253,8 @@ def test_stopping_at_once_cuts_the_call(terminal: Start) -> None:
     screen = terminal("linger")
     screen.expect("▸ linger()")
     screen.type("/cancel!\r")
-    screen.expect("» stopping at once")
-    screen.expect("✗ linger: cut short: hard_cancel")
+    screen.expect("» cancelling now")
+    screen.expect("✗ linger: cancelled: hard_cancel")
     assert screen.end() == 130
 
 
@@ -321,7 +321,7 @@ def test_a_request_to_end_is_heard(terminal: Start) -> None:
     screen.expect("▸ linger()")
     screen.terminate()
     screen.expect("‖ left")
-    screen.expect("harborage: left as it stands; 'harborage resume ")
+    screen.expect("harborage: the run was left; continue with: harborage resume ")
     assert screen.end() == 3
     assert screen.mode() == screen.mode_before
 
@@ -331,9 +331,9 @@ def test_a_run_that_is_kept_nowhere_is_cancelled(terminal: Start) -> None:
     screen = terminal("linger", "--storage", "memory:")
     screen.expect("▸ linger()")
     screen.type("/leave\r")
-    screen.expect("» this run is kept nowhere")
+    screen.expect("» this run is not kept")
     screen.terminate()
-    screen.expect("harborage: cancelled at once")
+    screen.expect("harborage: cancelled, now")
     assert screen.end() == 130
 
 
@@ -344,8 +344,8 @@ def test_ctrl_z_gives_the_terminal_to_the_shell(terminal: Start) -> None:
     screen.type("\x1a")
     screen.wait_stopped()
     assert screen.mode() == screen.mode_before
-    screen.go_on()
-    screen.expect("type to tell the agent something")
+    screen.resume_run()
+    screen.expect("type a message for the agent")
     screen.type("back\r")
     screen.expect("heard: back")
     assert screen.end() == 0
@@ -362,9 +362,9 @@ def test_ctrl_z_below_a_program_that_stops_first(tmp_path: Path, under_make: Sta
     screen.type("fg\r")
     screen.expect("sh job.sh")
     screen.type("/help\r")
-    screen.expect("end the run at once")
+    screen.expect("cancel the run at once")
     screen.type("/cancel!\r")
-    screen.expect("cancelled at once")
+    screen.expect("cancelled, now")
     screen.type("exit\r")
     assert screen.end() == 0
 
@@ -376,9 +376,9 @@ def test_going_on_while_a_stop_is_prepared(terminal: Start) -> None:
     screen.type("\x13")  # Ctrl-S: it waits for its last lines to be written
     screen.stop()
     screen.wait_given_back()
-    screen.go_on()
+    screen.resume_run()
     screen.type("\x11")
-    screen.expect("type to tell the agent something")
+    screen.expect("type a message for the agent")
     screen.type("back\r")
     screen.expect("heard: back")
     assert screen.end() == 0
@@ -388,7 +388,7 @@ def test_going_on_while_a_stop_is_prepared(terminal: Start) -> None:
 def test_json_on_a_terminal_asks_nobody(terminal: Start) -> None:
     """--json is for machines wherever it is printed: no live region, no question."""
     screen = terminal("publish", "x", "--json")
-    screen.expect("nobody can be asked here")
+    screen.expect("there is no terminal to ask a person in")
     assert screen.end() == 3
     assert "y/n/e" not in screen.text
 

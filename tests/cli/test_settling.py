@@ -62,12 +62,12 @@ def test_an_orphan_is_settled_on_demand(
     monkeypatch.chdir(tmp_path)
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert "✗ 1 orphan, which nothing will ever end:" in told
+    assert "✗ 1 orphan: no worker, timer or person will end it:" in told
     assert "its run has ended" in told
-    assert "harborage doctor --settle ends orphans" in told
+    assert "end orphans and overdue items: harborage doctor --settle" in told
     assert decision(tmp_path, token) is None
     assert main(["doctor", "--settle", "--yes"]) == 0
-    assert f"✓ settled approval {token}: rejected" in capsys.readouterr().out
+    assert f"✓ ended approval {token}: rejected" in capsys.readouterr().out
     assert decision(tmp_path, token) is PauseDecision.REJECT
     assert main(["doctor", "--settle", "--yes"]) == 0
     assert "orphan" not in capsys.readouterr().out
@@ -77,12 +77,12 @@ def test_in_a_terminal_it_is_asked_first(tmp_path: Path, at_terminal: Start) -> 
     """A no leaves everything as it is."""
     token = orphan(tmp_path)
     screen = at_terminal("doctor", "--settle")
-    screen.expect("Settle 1 of them (y/n)?")
+    screen.expect("End 1 of them (y/n)?")
     screen.type("n\n")
     assert screen.end() == 1
     assert decision(tmp_path, token) is None
     screen = at_terminal("doctor", "--settle")
-    screen.expect("Settle 1 of them (y/n)?")
+    screen.expect("End 1 of them (y/n)?")
     screen.type("y\n")
-    screen.expect(f"✓ settled approval {token}: rejected")
+    screen.expect(f"✓ ended approval {token}: rejected")
     assert screen.end() == 0

@@ -11,14 +11,14 @@ from harborage.app.checkup import Finding
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
 from harborage.cli.status import (
     agent_of,
-    findings_lines,
+    describe_status,
     is_blocked,
     needs_person,
-    report,
-    settled_lines,
-    standing_of,
+    pending_json,
+    render_findings,
+    render_pending,
+    render_settled,
     status_of,
-    waits_lines,
 )
 from harborage.identity import Identity, Quadruple
 from harborage.store import RunRow, Status
@@ -38,44 +38,53 @@ ROW = RunRow(
     fence=1,
     position=3,
 )
-READY = msgspec.structs.replace(ROW, is_woken=True)
-CARRIED = msgspec.structs.replace(ROW, owner="w")
+PENDING = msgspec.structs.replace(ROW, status=Status.PENDING, is_woken=True)
+INTERRUPTED = msgspec.structs.replace(ROW, is_woken=True)
+RUNNING = msgspec.structs.replace(ROW, owner="w")
 BLOCKED = msgspec.structs.replace(ROW, blocked="why")
-ENDED = msgspec.structs.replace(ROW, status=Status.COMPLETE, reason="why")
+COMPLETE = msgspec.structs.replace(ROW, status=Status.COMPLETE, reason="why")
+CANCELLED = msgspec.structs.replace(ROW, status=Status.CANCELLED)
+CANCELLED_SOFTLY = msgspec.structs.replace(ROW, status=Status.COMPLETE, reason="cancelled")
 FAILED = msgspec.structs.replace(ROW, status=Status.FAILED, reason="why")
-PUT_OFF = msgspec.structs.replace(ROW, reason="interrupted: provider unavailable (503)")
+NO_PROVIDER = msgspec.structs.replace(ROW, reason="interrupted: provider unavailable (503)")
 
 
-def test_a_run_has_a_word_for_where_it_stands() -> None:
-    """One that a worker has is running, one that waits for its provider interrupted."""
-    rows = {
-        "ready": READY,
-        "running": CARRIED,
-        "parked": ROW,
-        "blocked": BLOCKED,
-        "finished": ENDED,
-        "failed": FAILED,
-        "interrupted": PUT_OFF,
-    }
-    assert {status_of(row): row for row in rows.values()} == rows
-    assert agent_of(ROW) == "a.py"
+@each_row(
+    "row, status",
+    [
+        (PENDING, "pending"),
+        (RUNNING, "running"),
+        (ROW, "waiting"),
+        (INTERRUPTED, "interrupted"),
+        (NO_PROVIDER, "interrupted"),
+        (BLOCKED, "blocked"),
+        (COMPLETE, "complete"),
+        (FAILED, "failed"),
+        (CANCELLED, "cancelled"),
+        (CANCELLED_SOFTLY, "cancelled"),
+    ],
+)
+def test_a_run_has_one_of_eight_statuses(row: RunRow, status: str) -> None:
+    """A run with a worker is running; one that a worker left, or that waits for its provider, is interrupted."""
+    assert status_of(row) == status
+    assert agent_of(row) == "a.py"
 
 
 @each_row(
     "row, told",
     [
-        (CARRIED, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
-        (READY, "interrupted 5.0 s ago; resuming here"),
+        (RUNNING, "another worker executes it, last step 5.0 s ago; followed and steered from here"),
+        (INTERRUPTED, "interrupted 5.0 s ago; resuming here"),
         (ROW, "waiting for 5.0 s; resuming here"),
-        (BLOCKED, "blocked 5.0 s ago: why; trying again with the code of today"),
-        (PUT_OFF, "interrupted: provider unavailable (503), 5.0 s ago; trying again now"),
-        (ENDED, "ended 5.0 s ago: why"),
+        (BLOCKED, "blocked 5.0 s ago: why; trying again with the agent's code of today"),
+        (NO_PROVIDER, "interrupted: provider unavailable (503), 5.0 s ago; trying again now"),
+        (COMPLETE, "ended 5.0 s ago: why"),
         (FAILED, "failed 5.0 s ago: why"),
     ],
 )
 def test_every_stand_has_its_words(row: RunRow, told: str) -> None:
     """Who carries it, since when, and what happens now."""
-    assert standing_of(row, NOW + timedelta(seconds=5)) == told
+    assert describe_status(row, NOW + timedelta(seconds=5)) == told
 
 
 def test_blocked_is_what_was_tried_and_failed() -> None:
@@ -83,7 +92,7 @@ def test_blocked_is_what_was_tried_and_failed() -> None:
     assert is_blocked(BLOCKED, 0)
     assert not is_blocked(BLOCKED, 1)
     assert not is_blocked(msgspec.structs.replace(BLOCKED, owner="w"), 0)
-    assert not is_blocked(READY, 0)
+    assert not is_blocked(INTERRUPTED, 0)
 
 
 WHO = Quadruple("acme", "ada", "s1", "r1")
@@ -94,8 +103,8 @@ def wait(kind: WaitKind, on: Party, **more: object) -> Wait:
     return Wait(kind=kind, id="x1", who=WHO, on=on, since=NOW - timedelta(minutes=1), **more)  # type: ignore[arg-type]
 
 
-EXECUTED = wait(WaitKind.RUN, Party.WORKER, name="w1", then="carried; free for others when that worker ends")
-LEFT = wait(WaitKind.RUN, Party.WORKER, name="agent.py#1", then="carried on by the next worker of its agent")
+EXECUTED = wait(WaitKind.RUN, Party.WORKER, name="w1", is_running=True)
+LEFT = wait(WaitKind.RUN, Party.WORKER, name="agent.py#1", then="the next worker of its agent resumes it")
 ASKED = wait(WaitKind.APPROVAL, Party.PERSON, until=NOW + timedelta(days=2), then="reject", detail="approval: publish")
 PAUSED = wait(WaitKind.PAUSE, Party.PERSON)
 UNFIT = wait(WaitKind.RUN, Party.CODE, name="agent.py#1", detail="recorded step 'plan'")
@@ -110,49 +119,53 @@ TIMER = wait(WaitKind.RUN, Party.CLOCK, until=NOW + timedelta(seconds=5), then="
     "one, is_needed, told",
     [
         (EXECUTED, False, "executed by worker w1"),
-        (LEFT, True, "for a worker (agent.py): harborage resume x1"),
-        (ASKED, True, "for a person, 2 d left, then reject: harborage approve x1, or reject"),
-        (PAUSED, True, "for a person: harborage answer x1 TEXT, or approve, or reject"),
-        (UNFIT, True, "for the code that it was begun with (agent.py): harborage resume x1 tries again"),
-        (TASK, False, "for run r2"),
-        (OVERDUE, True, "for a person, overdue for 1 h, then timeout: harborage answer x1 TEXT, or approve, or reject"),
+        (LEFT, True, "waits for a worker (agent.py): harborage resume x1"),
+        (ASKED, True, "waits for a person, 2 d left, then reject: harborage approve x1, or reject"),
+        (PAUSED, True, "waits for a person: harborage answer x1 TEXT, or approve, or reject"),
+        (UNFIT, True, "waits for the code that it was started with (agent.py): harborage resume x1 tries again"),
+        (TASK, False, "waits for run r2"),
+        (
+            OVERDUE,
+            True,
+            "waits for a person, overdue for 1 h, then timeout: harborage answer x1 TEXT, or approve, or reject",
+        ),
         (ORPHAN, True, "its run has ended"),
-        (TIMER, False, "for its time, 5.0 s left, then looked at again"),
-        (wait(WaitKind.RUN, Party.PERSON, name="t"), True, "for a person: harborage resume x1"),
+        (TIMER, False, "waits for a timer, 5.0 s left, then looked at again"),
+        (wait(WaitKind.RUN, Party.PERSON, name="t"), True, "waits for a person: harborage resume x1"),
         (wait(WaitKind.GROUP, Party.NOBODY), True, "orphaned"),
     ],
 )
 def test_each_wait_says_on_whom_and_what_to_do(one: Wait, is_needed: bool, told: str) -> None:
     """Until when, what happens then, and the command that ends it."""
     assert needs_person(one) is is_needed
-    assert waits_lines([one], NOW, settles=True)[-1].strip() == told
+    assert render_pending([one], NOW, settles=True)[-1].strip() == told
 
 
 def test_what_needs_a_person_comes_last() -> None:
     """Sessions are only counted, and the way to settle is told where there is something to settle."""
-    lines = waits_lines([ORPHAN, ASKED, EXECUTED, SESSION, SESSION], NOW, settles=False)
+    lines = render_pending([ORPHAN, ASKED, EXECUTED, SESSION, SESSION], NOW, settles=False)
     assert [line for line in lines if line and not line.startswith(" ")] == [
-        "✓ 2 sessions open, each closed when left alone for long",
+        "✓ 2 sessions open, each closed when idle for long",
         "✓ 1 item will end without you:",
         "? 1 item needs a person:",
-        "✗ 1 orphan, which nothing will ever end:",
-        "harborage doctor --settle ends orphans, and what is overdue",
+        "✗ 1 orphan: no worker, timer or person will end it:",
+        "end orphans and overdue items: harborage doctor --settle",
     ]
-    assert "--settle" not in "".join(waits_lines([ASKED], NOW, settles=False))
-    assert waits_lines([], NOW, settles=False) == ["✓ nothing needs you"]
+    assert "--settle" not in "".join(render_pending([ASKED], NOW, settles=False))
+    assert render_pending([], NOW, settles=False) == ["✓ nothing needs you"]
 
 
 def test_findings_and_what_was_settled_are_told() -> None:
     """A line each."""
     found = [Finding(what="database", told="whole"), Finding(what="disk", told="full\x1b", is_well=False)]
-    assert findings_lines(found) == ["✓ database  whole", "✗ disk  full\\x1b"]
-    assert settled_lines([Settled(wait=ORPHAN, done="rejected")]) == ["✓ settled pause x1: rejected"]
-    assert settled_lines([]) == ["nothing was left to settle"]
+    assert render_findings(found) == ["✓ database  whole", "✗ disk  full\\x1b"]
+    assert render_settled([Settled(wait=ORPHAN, done="rejected")]) == ["✓ ended pause x1: rejected"]
+    assert render_settled([]) == ["nothing was left to end"]
 
 
 def test_machines_get_all_of_it() -> None:
     """One object: findings, waits and what was settled."""
-    told = json.loads(report([Finding(what="a", told="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
+    told = json.loads(pending_json([Finding(what="a", told="b")], [ASKED], [Settled(wait=ORPHAN, done="rejected")]))
     assert told["findings"] == [{"what": "a", "told": "b", "is_well": True}]
     assert told["settled"] == [{"kind": "pause", "id": "x1", "done": "rejected"}]
     (row,) = told["waits"]

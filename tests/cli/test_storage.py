@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harborage.cli.place import storage_url
-from harborage.cli.storage import NoDatabaseError, carry_out, kept_runs
+from harborage.cli.options import storage_url
+from harborage.cli.storage import NoDatabaseError, open_kept_storage, run_command
 from harborage.errors import HarborageError
 from harborage.runtime.history import ForkError
 from harborage.state.storage import open_storage
@@ -32,8 +32,8 @@ def test_the_option_comes_first() -> None:
 @pytest.mark.parametrize("url", ["sqlite:{}/none.db", "{}/none.db"])
 async def test_a_database_is_not_made_by_looking(tmp_path: Path, url: str) -> None:
     """A file that is not there is an error, and is not there afterwards."""
-    with pytest.raises(NoDatabaseError, match=r"there is no database .*none\.db: 'harborage run "):
-        async with kept_runs(url.format(tmp_path)):
+    with pytest.raises(NoDatabaseError, match=r"there is no database .*none\.db; the first 'harborage run' "):
+        async with open_kept_storage(url.format(tmp_path)):
             pass
     assert not (tmp_path / "none.db").exists()
 
@@ -41,7 +41,7 @@ async def test_a_database_is_not_made_by_looking(tmp_path: Path, url: str) -> No
 async def test_memory_keeps_nothing() -> None:
     """What a process kept there ended with it."""
     with pytest.raises(NoDatabaseError, match="memory: keeps nothing"):
-        async with kept_runs("memory:"):
+        async with open_kept_storage("memory:"):
             pass
 
 
@@ -50,7 +50,7 @@ async def test_a_database_that_is_there_is_opened(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'runs.db'}"
     await (await open_storage(url)).aclose()
     for way in (url, str(tmp_path / "runs.db")):
-        async with kept_runs(way) as storage:
+        async with open_kept_storage(way) as storage:
             assert await rows_of(storage.store) == []
 
 
@@ -69,12 +69,12 @@ def test_what_goes_wrong_is_a_line(error: Exception, code: int, capsys: pytest.C
     async def fail() -> int:
         raise error
 
-    assert carry_out(fail) == code
+    assert run_command(fail) == code
     said = capsys.readouterr().err
     assert said.startswith("harborage: ")
     assert said.count("\n") == 1
     assert ("--debug" in said) == (not isinstance(error, HarborageError))
-    assert carry_out(fail, debug=True) == code
+    assert run_command(fail, debug=True) == code
     traced = capsys.readouterr().err
     assert traced.startswith("Traceback")
     assert traced.endswith(said.replace(" (--debug shows where)", ""))
@@ -87,7 +87,7 @@ def test_an_interrupt_has_its_code() -> None:
     async def stop() -> int:
         raise KeyboardInterrupt
 
-    assert carry_out(stop) == 130
+    assert run_command(stop) == 130
 
 
 def test_work_gives_the_code() -> None:
@@ -97,7 +97,7 @@ def test_work_gives_the_code() -> None:
         await asyncio.sleep(0)
         return 3
 
-    assert carry_out(work) == 3
+    assert run_command(work) == 3
 
 
 def ids_in(text: str) -> list[str]:

@@ -12,15 +12,15 @@ from harborage.cli.text import (
     arguments,
     compact,
     duration,
-    for_machines,
-    hidden_places,
     masked,
+    masked_places,
     one_line,
     plural,
     pretty,
     printable,
     shortened,
     size,
+    wire_json,
 )
 from tests.kit.tables import each_row
 
@@ -127,7 +127,7 @@ def test_pretty_is_complete_and_harmless() -> None:
 def test_masks_are_found_where_they_are() -> None:
     """The places of masked values are named by path."""
     shown = {"a": "***", "b": [{"c": "Bearer ***"}, "x"], "d": "[redacted: image/png of 9 bytes]", "e": "*"}
-    assert hidden_places(shown) == {
+    assert masked_places(shown) == {
         "a": "***",
         "b[0].c": "Bearer ***",
         "d": "[redacted: image/png of 9 bytes]",
@@ -175,7 +175,7 @@ def test_json_for_machines_has_one_spelling_of_identities_and_times() -> None:
     who = {"TenantID": "t", "UserID": "u", "SessionID": "s", "RunID": "r"}
     theirs = {"TenantID": "t", "UserID": "u", "SessionID": "s", "at_at": "2026-01-02T03:04:05Z"}
     told = {"who": who, "steps": [{"ended_at": "2026-01-02T03:04:05.5Z", "observation": theirs}], "goal": "at_at"}
-    assert json.loads(for_machines(json.dumps(told).encode())) == {
+    assert json.loads(wire_json(json.dumps(told).encode())) == {
         "who": {"tenant": "t", "user": "u", "session": "s", "run": "r"},
         "steps": [{"ended_at": "2026-01-02T03:04:05.500000000Z", "observation": theirs}],
         "goal": "at_at",

@@ -9,9 +9,9 @@ import pytest
 
 from harborage.app import ChosenModel
 from harborage.artifacts import ArtifactRef, ArtifactScope
-from harborage.cli.journal_view import Recorded
+from harborage.cli.journal_view import RecordedEntry
 from harborage.cli.outcome import ending_of
-from harborage.cli.view import doing, fold, header, summary, totals
+from harborage.cli.view import current_activity, render, render_header, render_summary, render_totals
 from harborage.cli.view_state import View, new_view
 from harborage.events import Event, EventType, Payload, RedactedMap, register_event_type
 from harborage.events import payloads as told
@@ -67,26 +67,30 @@ def decided(kind: str, run: str = "root", reasoning: str = "", seconds: float = 
     return event(EventType.PLANNER_DECISION, payload, run, seconds)
 
 
-def record(entry: Entry, run: str = "root") -> Recorded:
+def record(entry: Entry, run: str = "root") -> RecordedEntry:
     """An entry the way it comes out of a journal."""
-    return Recorded(run, decode_entry(encode_entry(entry), run, 0))
+    return RecordedEntry(run, decode_entry(encode_entry(entry), run, 0))
 
 
-def planned(decision: Decision, run: str = "root", preamble: str = "") -> Recorded:
+def planned(decision: Decision, run: str = "root", preamble: str = "") -> RecordedEntry:
     """The record of a decision."""
     return record(
         Done(at=NOW, position="1", name="plan", result=raw(Planned(decision=decision, preamble=preamble))), run
     )
 
 
-def begun(tool: str, args: bytes = b"{}", position: str = "2", run: str = "root", seconds: float = 0.0) -> Recorded:
-    """The record that a call begins."""
+def begun(
+    tool: str, args: bytes = b"{}", position: str = "2", run: str = "root", seconds: float = 0.0
+) -> RecordedEntry:
+    """The entry that begins a call."""
     entry = Begun(at=at(seconds), position=position, name=f"tool.{tool}", key="k", payload=raw(CallTool(tool, args)))
     return record(entry, run)
 
 
-def done(tool: str, outcome: ToolOutcome, position: str = "2", run: str = "root", seconds: float = 0.0) -> Recorded:
-    """The record of what became of a call."""
+def done(
+    tool: str, outcome: ToolOutcome, position: str = "2", run: str = "root", seconds: float = 0.0
+) -> RecordedEntry:
+    """The entry with the outcome of a call."""
     return record(Done(at=at(seconds), position=position, name=f"tool.{tool}", result=raw(outcome)), run)
 
 
@@ -95,7 +99,7 @@ def spawned(task: str, parent: str = "root", kind: str = "background") -> Event:
     return event(EventType.TASK_SPAWNED, told.TaskSpawnedPayload(task, kind, parent), run="")
 
 
-def started(run: str, goal: str = "g", seconds: float = 0.0) -> Recorded:
+def started(run: str, goal: str = "g", seconds: float = 0.0) -> RecordedEntry:
     """The record that a run begins."""
     request = RunRequest(who=Quadruple("t", "u", "s", run), goal=goal)
     return record(Started(at=at(seconds), request=raw(request)), run)
@@ -103,7 +107,7 @@ def started(run: str, goal: str = "g", seconds: float = 0.0) -> Recorded:
 
 def lines(view: View, *facts: Any) -> list[str]:
     """All lines that the facts give, as plain text without the space before them."""
-    return [line.plain.strip() for fact in facts for line in fold(view, fact)]
+    return [line.plain.strip() for fact in facts for line in render(view, fact)]
 
 
 @pytest.fixture
@@ -140,7 +144,7 @@ def test_arguments_that_are_no_object_are_shown_too(args: bytes) -> None:
             ToolOutcome(
                 OutcomeStatus.DONE, {"tool": "x", "size_bytes": 40_000, "truncated": True, "artifact_ref": "a_1"}
             ),
-            "1 ✓ 0 ms  40.0 KB, kept as artifact a_1",
+            "1 ✓ 0 ms  40.0 KB, stored as artifact a_1",
         ),
         (
             ToolOutcome(
@@ -173,7 +177,7 @@ def test_every_outcome_is_covered(view: View) -> None:
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        (Cut(at=NOW, position="2", name="tool.add", reason="hard_cancel"), "cut short: hard_cancel"),
+        (Cut(at=NOW, position="2", name="tool.add", reason="hard_cancel"), "cancelled: hard_cancel"),
         (Failed(at=NOW, position="2", name="tool.add", error="ValueError", message="odd"), "ValueError: odd"),
     ],
 )
@@ -193,15 +197,15 @@ def test_branches_are_numbered(view: View) -> None:
         begun("b", position="3.1.2"),
         done("b", ToolOutcome(OutcomeStatus.DONE, 2), "3.1.2"),
     ]
-    assert lines(view, *facts) == ["1 ▸ 2 calls side by side", "1.1 ▸ a()", "1.2 ▸ b()", "1.2 ✓ 0 ms  2"]
-    assert doing(view)[0] == "calling a"
+    assert lines(view, *facts) == ["1 ▸ 2 calls in parallel", "1.1 ▸ a()", "1.2 ▸ b()", "1.2 ✓ 0 ms  2"]
+    assert current_activity(view)[0] == "calling a"
 
 
 @pytest.mark.parametrize(
     ("join", "text"),
     [
         (JoinSpec(), ""),
-        (JoinSpec(JoinKind.FIRST_SUCCESS), ", the first success counts"),
+        (JoinSpec(JoinKind.FIRST_SUCCESS), ", first success wins"),
         (JoinSpec(JoinKind.KEYED, ("x", "y")), ", merged by x, y"),
         (JoinSpec(JoinKind.N, n=1), ", 1 success needed"),
         (JoinSpec(JoinKind.N, n=2), ", 2 successes needed"),
@@ -210,7 +214,7 @@ def test_branches_are_numbered(view: View) -> None:
 def test_a_join_is_told(view: View, join: JoinSpec, text: str) -> None:
     """How branches are joined is said where it matters."""
     decision = CallParallel((CallTool("a"), CallTool("b")), join)
-    assert lines(view, decided("CallParallel"), planned(decision)) == [f"1 ▸ 2 calls side by side{text}"]
+    assert lines(view, decided("CallParallel"), planned(decision)) == [f"1 ▸ 2 calls in parallel{text}"]
 
 
 def test_branches_that_are_no_longer_needed_are_dropped(view: View) -> None:
@@ -218,7 +222,7 @@ def test_branches_that_are_no_longer_needed_are_dropped(view: View) -> None:
     facts = [decided("CallParallel"), begun("a", position="3.0.1"), begun("b", position="3.1.1")]
     lines(view, *facts, done("a", ToolOutcome(OutcomeStatus.DONE, 1), "3.0.1"))
     joined = record(Joined(at=NOW, position="3", outcomes=["done", "cancelled"]))
-    assert lines(view, joined) == ["1.2 – b dropped: no longer needed"]
+    assert lines(view, joined) == ["1.2 – b cancelled: no longer needed"]
     assert view.main.calls == {}
 
 
@@ -259,13 +263,13 @@ def test_a_remark_that_was_taken_back_is_not_written(view: View) -> None:
 def test_a_call_that_no_gate_let_through_is_told_once(view: View) -> None:
     """A refusal is told by its event; one that came without asking anybody is told from the record."""
 
-    def refused(tool: str, why: str) -> Recorded:
+    def refused(tool: str, why: str) -> RecordedEntry:
         entry = Done(at=NOW, position="2", name=f"approve.{tool}", result=raw(Approval(refusal=why)))
         return record(entry)
 
     asked = told.ToolRejectedPayload(tool="write", pause_token="t", reason="no")
     assert lines(view, event(EventType.TOOL_REJECTED, asked), refused("write", "rejected: no")) == [
-        "0 ✗ write refused: no"
+        "0 ✗ write rejected: no"
     ]
     assert lines(view, refused("write", "no `path`")) == ["0 ✗ write: no `path`"]
     assert lines(view, record(Done(at=NOW, position="3", name="approve.write", result=raw(Approval(args=b"{}"))))) == []
@@ -299,7 +303,7 @@ def test_a_task_is_followed_from_spawn_to_end(view: View) -> None:
         begun("look", run="c"),
     ) == ["1 ◆ t1 background: links", "│ t1     1 ▸ look()"]
     assert lines(view, decided("AwaitTask")) == ["2 … waits for t1"]
-    assert doing(view)[0] == "waiting for t1"
+    assert current_activity(view)[0] == "waiting for t1"
     ended = Ended(at=at(3), finish=raw(Finish(FinishReason.GOAL, "all fine")))
     assert lines(view, record(ended, "c"), record(ended, "c")) == ["✓ t1 done 2.0 s: all fine"]
 
@@ -314,7 +318,7 @@ def test_a_task_whose_spawning_was_not_seen_is_named_by_its_goal(view: View) -> 
     "ended, line",
     [
         (Ended(at=at(1), finish=raw(Finish(FinishReason.GOAL))), "✓ t1 done 1.0 s"),
-        (Ended(at=at(1), finish=raw(Finish(FinishReason.NO_PATH))), "✗ t1 no way to the goal was found 1.0 s"),
+        (Ended(at=at(1), finish=raw(Finish(FinishReason.NO_PATH))), "✗ t1 the planner found no way to the goal 1.0 s"),
         (Ended(at=at(1), error="ValueError", message="odd"), "✗ t1 failed 1.0 s: ValueError: odd"),
     ],
 )
@@ -342,7 +346,7 @@ def test_a_task_that_was_there_already_is_told(view: View) -> None:
     planned_spawn = planned(SpawnTask(spec=SpawnSpec(query="q")))
     assert lines(view, decided("SpawnTask"), planned_spawn, handle, handle) == [
         "1 ◆ t1 background: q",
-        "1 ◆ t1 is there already",
+        "1 ◆ t1 exists already",
     ]
 
 
@@ -370,21 +374,21 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
     (
         EventType.TOOL_POLICY_EXHAUSTED,
         call_event(told.ToolPolicyExhaustedPayload, attempts=2, last_class="transient"),
-        ["↻ add was tried 2 times in vain"],
+        ["↻ add failed after 2 attempts"],
     ),
     (EventType.TOOL_APPROVED, told.ToolApprovedPayload("add", "t"), ["0 ✓ add approved"]),
     (EventType.TOOL_APPROVED, told.ToolApprovedPayload("add", "t", "fine"), ["0 ✓ add approved: fine"]),
-    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t"), ["0 ✗ add refused"]),
-    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t", "no"), ["0 ✗ add refused: no"]),
+    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t"), ["0 ✗ add rejected"]),
+    (EventType.TOOL_REJECTED, told.ToolRejectedPayload("add", "t", "no"), ["0 ✗ add rejected: no"]),
     (EventType.CONTROL_RECEIVED, told.ControlLifecyclePayload("CANCEL", "received"), []),
-    (EventType.CONTROL_APPLIED, told.ControlLifecyclePayload("REDIRECT", "applied"), ["» REDIRECT applied"]),
+    (EventType.CONTROL_APPLIED, told.ControlLifecyclePayload("REDIRECT", "applied"), ["» goal changed"]),
     (EventType.CONTROL_APPLIED, told.ControlLifecyclePayload("APPROVE", "applied"), []),
     (
         EventType.CONTROL_APPLIED,
         told.ControlLifecyclePayload("RESUME", "failed", "no_outstanding_pause"),
-        ["» RESUME failed: no_outstanding_pause"],
+        ["» resume failed: no_outstanding_pause"],
     ),
-    (EventType.CONTROL_REJECTED, told.ControlRejectedPayload("CANCEL", "run_ended"), ["» CANCEL rejected: run_ended"]),
+    (EventType.CONTROL_REJECTED, told.ControlRejectedPayload("CANCEL", "run_ended"), ["» cancel rejected: run_ended"]),
     (EventType.TASK_PRIORITISED, told.TaskPrioritisedPayload("root", 0, 5), ["» priority 0 → 5"]),
     (EventType.BUS_DROPPED, told.BusDroppedPayload(1, 9, 3, 1), ["! 3 events came too fast to be shown"]),
     (EventType.RUNTIME_WARNING, RedactedMap({"message": "careful"}), ["! careful"]),
@@ -402,7 +406,7 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
     (
         EventType.PLANNER_REPAIR_GUIDANCE_INJECTED,
         told.RepairGuidanceInjectedPayload(identity=WHO, tier="1", counter="args", count=2, occurred_at=NOW),
-        ["↻ the model is told what was wrong (args, 2)"],
+        ["↻ invalid answer; asking the model again (args, 2)"],
     ),
     (
         EventType.PLANNER_REPAIR_EXHAUSTED,
@@ -452,9 +456,9 @@ LINES: list[tuple[EventType, Payload, list[str]]] = [
     *(
         (EventType.TOOL_INTERRUPTED, told.ToolInterruptedPayload(WHO, "pay", "inprocess", policy, outcome), text)
         for policy, outcome, text in (
-            ("retry", "repeated", ["0 ↻ pay was interrupted, and is made again"]),
-            ("pause", "repeated", ["0 ↻ pay was interrupted, and is made again, as somebody says"]),
-            ("probe", "known", ["0 ↻ pay was interrupted, and had acted, as its probe says"]),
+            ("retry", "repeated", ["0 ↻ pay was interrupted; calling it again"]),
+            ("pause", "repeated", ["0 ↻ pay was interrupted; calling it again, says a person"]),
+            ("probe", "known", ["0 ↻ pay was interrupted and had acted, says its probe"]),
             ("report", "unknown", []),  # which is told with the record of the call
         )
     ),
@@ -508,7 +512,7 @@ def test_a_pause_in_the_middle_of_a_call_is_told_by_its_question(view: View) -> 
     """It asks what became of a call that was interrupted; nobody has parked the run."""
     lines(view, planned(CallTool("pay")), begun("pay"))
     assert lines(view, paused("await_input")) == []
-    assert view.main.held == ""
+    assert view.main.pause_reason == ""
 
 
 def resumed(decision: str) -> Event:
@@ -519,41 +523,41 @@ def resumed(decision: str) -> Event:
 @each_row(
     "decision, line",
     [
-        ("approve", "1 ▸ goes on"),
-        ("resume", "1 ▸ goes on"),
-        ("reject", "1 ✗ does not go on: the answer was no"),
-        ("timeout", "1 ✗ does not go on: nobody answered in time"),
+        ("approve", "1 ▸ resumed"),
+        ("resume", "1 ▸ resumed"),
+        ("reject", "1 ✗ not resumed: rejected"),
+        ("timeout", "1 ✗ not resumed: not answered in time"),
     ],
 )
 def test_a_pause_and_its_end_are_told(decision: str, line: str) -> None:
     """A run that waits says for what, and how that ended."""
     view = new_view("root", NOW)
     assert lines(view, decided("RequestPause"), paused("external_event")) == ["1 ‖ waits: external_event"]
-    assert doing(view)[0] == "parked"
+    assert current_activity(view)[0] == "paused"
     assert lines(view, resumed(decision)) == [line]
-    assert doing(view)[0] == "thinking"
+    assert current_activity(view)[0] == "thinking"
 
 
 def test_a_parked_run_is_told(view: View) -> None:
     """A run that a control parked is not said to wait for anything."""
-    assert lines(view, decided("CallTool"), paused("await_input")) == ["1 ‖ parked"]
+    assert lines(view, decided("CallTool"), paused("await_input")) == ["1 ‖ paused"]
 
 
 def test_the_pause_of_a_gated_call_is_its_gates_to_tell(view: View) -> None:
     """A pause that belongs to an approval gate gives no line of its own, neither when it opens nor when it ends."""
     assert lines(view, decided("CallTool"), paused("approval_required"), resumed("approve")) == []
-    assert doing(view)[0] == "thinking"
+    assert current_activity(view)[0] == "thinking"
 
 
 def test_what_the_run_does_is_known(view: View) -> None:
     """The status is what the run does now, and since when."""
-    assert doing(view) == ("thinking", NOW)
+    assert current_activity(view) == ("thinking", NOW)
     lines(view, decided("CallTool", seconds=1), begun("add", seconds=2))
-    assert doing(view) == ("calling add", at(2))
+    assert current_activity(view) == ("calling add", at(2))
     lines(view, done("add", ToolOutcome(OutcomeStatus.DONE, 1), seconds=3))
-    assert doing(view) == ("thinking", at(3))
+    assert current_activity(view) == ("thinking", at(3))
     lines(view, decided("Finish", seconds=4))
-    assert doing(view) == ("finishing", at(4))
+    assert current_activity(view) == ("finishing", at(4))
 
 
 def chunk(delta: str, run: str = "root", *, done: bool = False, kind: str = "content") -> Event:
@@ -597,22 +601,22 @@ def test_costs_add_up(view: View) -> None:
         event(EventType.LLM_COST_RECORDED, payload),
         event(EventType.LLM_COST_RECORDED, payload),
     )
-    assert totals(view, 61) == "1 step · 0 calls · 1 min 1 s · 2,000 tokens · 0.0200 USD"
+    assert render_totals(view, 61) == "1 step · 0 calls · 1 min 1 s · 2,000 tokens · 0.0200 USD"
 
 
 def test_the_header_names_everything() -> None:
     """Above a run stand the agent, the goal, the run and whose it is."""
-    text = "\n".join(line.plain for line in header("notes", "Draft\nthem", Quadruple("t", "ana", "s", "run-1")))
-    for part in ("notes", "goal  Draft them", "run   run-1 for ana"):
+    text = "\n".join(line.plain for line in render_header("notes", "Draft\nthem", Quadruple("t", "ana", "s", "run-1")))
+    for part in ("notes", "goal   Draft them", "run    run-1 for ana"):
         assert part in text
 
 
 def test_the_header_names_the_model_and_the_files() -> None:
     """It says which model decides, why it is that one, and what was attached."""
     chosen = ChosenModel("ollama:qwen3", "Ollama answers at http://127.0.0.1:11434")
-    text = "\n".join(line.plain for line in header("a", "g", WHO, chosen, [ref("plan.md")]))
-    assert "model ollama:qwen3 (Ollama answers at http://127.0.0.1:11434)" in text
-    assert "file  plan.md text/plain, 12 B" in text
+    text = "\n".join(line.plain for line in render_header("a", "g", WHO, chosen, [ref("plan.md")]))
+    assert "model  ollama:qwen3 (Ollama answers at http://127.0.0.1:11434)" in text
+    assert "file   plan.md text/plain, 12 B" in text
 
 
 def ref(name: str) -> ArtifactRef:
@@ -624,25 +628,27 @@ def test_the_summary_of_a_run(view: View) -> None:
     """Below a run stand tasks that were left, what was kept and where, how it ended, and the effort."""
     lines(view, started("c"), started("d"), event(EventType.TASK_FAILED, told.TaskFailedPayload("d", "x"), run=""))
     ending = ending_of(Finish(FinishReason.NO_PATH))
-    text = [line.plain.strip() for line in summary(view, ending, 2, [ref("n.md"), ref("")], is_kept=False)]
+    text = [line.plain.strip() for line in render_summary(view, ending, 2, [ref("n.md"), ref("")], is_kept=False)]
     assert text == [
         "",
-        "◆ t1 was still running; it stopped with the program",
+        "◆ t1 was still running; it stopped with this process",
         "◆ t2 failed",
         "+ n.md text/plain, 12 B, a_1, in memory only",
         "+ a_1 text/plain, 12 B, a_1, in memory only",
-        "✗ no path  0 steps · 0 calls · 2.0 s",
+        "✗ no path · 0 steps · 0 calls · 2.0 s",
     ]
-    assert summary(view, ending_of(Finish(FinishReason.GOAL)), 2, [], is_kept=True)[-1].plain.startswith("✓ goal")
+    assert render_summary(view, ending_of(Finish(FinishReason.GOAL)), 2, [], is_kept=True)[-1].plain.startswith(
+        "✓ complete"
+    )
 
 
 def test_lines_are_cut_rather_than_wrapped(view: View) -> None:
     """A call or a result stays on one line of the screen; the reason of a failure is shown whole."""
-    call, result = (fold(view, fact)[0] for fact in (begun("add"), done("add", ToolOutcome(OutcomeStatus.DONE, 1))))
+    call, result = (render(view, fact)[0] for fact in (begun("add"), done("add", ToolOutcome(OutcomeStatus.DONE, 1))))
     assert call.no_wrap
     assert result.no_wrap
-    fold(view, begun("add"))
-    assert not fold(view, done("add", failed("why")))[0].no_wrap
+    render(view, begun("add"))
+    assert not render(view, done("add", failed("why")))[0].no_wrap
 
 
 def test_a_result_cannot_drive_the_terminal(view: View) -> None:

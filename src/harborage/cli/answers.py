@@ -1,4 +1,4 @@
-"""What a typed line means: at an approval, at a pause, while arguments are edited, and at any other time. Pure."""
+"""What a typed line means: an answer to the open question, edited arguments, a command or a message. Pure."""
 
 from __future__ import annotations
 
@@ -7,95 +7,95 @@ from typing import Any
 
 import msgspec
 
-from harborage.cli.text import hidden_places
+from harborage.cli.text import masked_places
 from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
 from harborage.tools.schema import schema_validator
 
 __all__ = [
     "HELP",
-    "Again",
-    "Allow",
+    "Acted",
     "Answer",
+    "Approve",
     "Cancel",
-    "Done",
     "Edit",
-    "Go",
+    "Empty",
     "Help",
     "Inject",
+    "Invalid",
     "Leave",
+    "Message",
     "Mode",
-    "Nothing",
+    "ParsedLine",
+    "Pause",
     "Prioritize",
     "Redirect",
-    "Refuse",
-    "Say",
-    "Stop",
-    "Typed",
-    "Wrong",
-    "edited",
-    "meaning",
-    "result_of",
+    "Reject",
+    "Resume",
+    "Retry",
+    "parse_arguments",
+    "parse_line",
+    "parse_result",
 ]
 
 HELP = (
-    ("any text", "tell the agent something; it sees it at its next step"),
+    ("any text", "send the agent a message; it reads it before its next step"),
     ("/say TEXT", "the same, also while a question is open"),
-    ("/pause", "park the run at its next step"),
-    ("/resume", "let the parked run go on"),
+    ("/pause", "pause the run at its next step"),
+    ("/resume", "resume the paused run"),
     ("/goal TEXT", "give the run another goal"),
     ("/context JSON", "give the planner a JSON object"),
     ("/priority N", "change the priority of the run's task"),
-    ("/cancel", "end the run after the planner's next answer (also Ctrl-C)"),
-    ("/cancel!", "end the run at once (also Ctrl-C twice)"),
-    ("/leave", "leave the run as it stands; harborage resume goes on"),
+    ("/cancel", "cancel the run after the planner's next answer (also Ctrl-C)"),
+    ("/cancel!", "cancel the run at once (also Ctrl-C twice)"),
+    ("/leave", "leave the run as it is; harborage resume continues it"),
     ("/help", "show this"),
 )
-"""What can be typed, and what it does."""
+"""What can be typed, and its effect."""
 
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _EDIT = frozenset({"e", "edit"})
-_DONE = frozenset({"d", "done"})
-_AGAIN = frozenset({"a", "again"})
+_ACTED = frozenset({"d", "done"})
+_RETRY = frozenset({"a", "again"})
 _UNKNOWN = frozenset({"u", "unknown"})
-# What reading a text as JSON raises: it is none, it is no UTF-8, or it is nested deeper than anybody means.
+# Decoding a text that is not JSON, not UTF-8, or nested too deeply.
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class Mode(StrEnum):
-    """What the next line answers: nothing, a call that needs approval, one that was interrupted, a run that waits for a
-    yes, or for words."""
+    """What the next line answers: no question, a call that needs approval, an interrupted call, a pause for approval, a
+    pause for an answer, or the editing of arguments."""
 
     FREE = "free"
     APPROVAL = "approval"
-    DOUBT = "doubt"
-    CONSENT = "consent"
+    INTERRUPTED = "interrupted"
+    CONFIRM = "confirm"
     PAUSE = "pause"
     EDIT = "edit"
 
 
-class Say(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True):
     """A message to the agent."""
 
     text: str
 
 
-class Stop(msgspec.Struct, frozen=True):
-    """Park the run."""
+class Pause(msgspec.Struct, frozen=True):
+    """Pause the run."""
 
 
-class Go(msgspec.Struct, frozen=True):
-    """Let the parked run go on."""
+class Resume(msgspec.Struct, frozen=True):
+    """Resume the paused run."""
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """End the run, softly or at once."""
+    """Cancel the run after its next step, or at once."""
 
     is_hard: bool = False
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """Leave the run as it stands."""
+    """Leave the run as it is."""
 
 
 class Redirect(msgspec.Struct, frozen=True):
@@ -120,148 +120,148 @@ class Help(msgspec.Struct, frozen=True):
     """Show what can be typed."""
 
 
-class Allow(msgspec.Struct, frozen=True):
-    """Yes: the call may run, with `args` in place of its own if they are given."""
+class Approve(msgspec.Struct, frozen=True):
+    """Approve the call or the pause; `args` replace the arguments of the call."""
 
     reason: str = ""
     args: dict[str, Any] | None = None
 
 
-class Refuse(msgspec.Struct, frozen=True):
-    """No."""
+class Reject(msgspec.Struct, frozen=True):
+    """Reject the call or the pause, or leave the outcome of an interrupted call unknown."""
 
     reason: str = ""
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """Change the arguments first."""
+    """Edit the arguments before approving."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a paused run waited to hear."""
+    """The answer to the question of a paused run."""
 
     message: str
 
 
-class Again(msgspec.Struct, frozen=True):
-    """The call that was interrupted shall be made again."""
+class Retry(msgspec.Struct, frozen=True):
+    """Make the interrupted call again."""
 
 
-class Done(msgspec.Struct, frozen=True):
-    """The call that was interrupted had acted; `result` is what came of it."""
+class Acted(msgspec.Struct, frozen=True):
+    """The interrupted call acted, with this result."""
 
     result: Any = None
 
 
-class Nothing(msgspec.Struct, frozen=True):
-    """An empty line: it answers nothing."""
+class Empty(msgspec.Struct, frozen=True):
+    """An empty line."""
 
 
-class Wrong(msgspec.Struct, frozen=True):
-    """A line that means nothing here; `message` says what would."""
+class Invalid(msgspec.Struct, frozen=True):
+    """A line that is no valid answer; `message` says what is."""
 
     message: str
 
 
-Typed = (
-    Say
-    | Stop
-    | Go
+ParsedLine = (
+    Message
+    | Pause
+    | Resume
     | Cancel
     | Leave
     | Redirect
     | Inject
     | Prioritize
     | Help
-    | Allow
-    | Refuse
+    | Approve
+    | Reject
     | Edit
     | Answer
-    | Again
-    | Done
-    | Nothing
-    | Wrong
+    | Retry
+    | Acted
+    | Empty
+    | Invalid
 )
 
 
-def meaning(line: str, mode: Mode, shown: Any = None, schema: dict[str, Any] | None = None) -> Typed:
-    """What `line` means in `mode`; `shown` are the arguments that were shown to be edited, which must fit `schema`."""
+def parse_line(line: str, mode: Mode, shown: Any = None, schema: dict[str, Any] | None = None) -> ParsedLine:
+    """Parse a typed line in `mode`; `shown` are the arguments that are edited, and `schema` is the tool's."""
     text = line.strip()
     if not text:
-        return Nothing()
-    if mode in {Mode.CONSENT, Mode.PAUSE} and (text == "/reject" or text.startswith("/reject ")):
-        return Refuse(text.removeprefix("/reject").strip())
+        return Empty()
+    if mode in {Mode.CONFIRM, Mode.PAUSE} and (text == "/reject" or text.startswith("/reject ")):
+        return Reject(text.removeprefix("/reject").strip())
     if text.startswith("/"):
-        return _command(text)
+        return _parse_command(text)
     match mode:
         case Mode.APPROVAL:
-            return _approval(text)
-        case Mode.DOUBT:
-            return _doubt(text)
-        case Mode.CONSENT:
-            decided = _approval(text)
-            return decided if isinstance(decided, Allow | Refuse) else Answer(text)
+            return _parse_approval(text)
+        case Mode.INTERRUPTED:
+            return _parse_outcome(text)
+        case Mode.CONFIRM:
+            decided = _parse_approval(text)
+            return decided if isinstance(decided, Approve | Reject) else Answer(text)
         case Mode.PAUSE:
             return Answer(text)
         case Mode.EDIT:
-            return edited(text, shown, schema)
+            return parse_arguments(text, shown, schema)
         case Mode.FREE:
-            return Say(text)
+            return Message(text)
 
 
-def _approval(text: str) -> Typed:
+def _parse_approval(text: str) -> ParsedLine:
     word, _, reason = text.partition(" ")
     word = word.lower().rstrip(",.:")
     if word in _YES and not reason:
-        return Allow()
+        return Approve()
     if word in _NO:
-        return Refuse(reason.strip())
+        return Reject(reason.strip())
     if word in _EDIT and not reason.strip():
         return Edit()
-    return Wrong("answer just y (yes), n (no, with a reason if you like) or e (edit the arguments)")
+    return Invalid("answer y to approve, n to reject (a reason may follow) or e to edit the arguments")
 
 
-def _doubt(text: str) -> Typed:
+def _parse_outcome(text: str) -> ParsedLine:
     word, _, rest = text.partition(" ")
     word, rest = word.lower().rstrip(",.:"), rest.strip()
-    if word in _DONE:
-        return Done(result_of(rest) if rest else None)
-    if word in _AGAIN and not rest:
-        return Again()
+    if word in _ACTED:
+        return Acted(parse_result(rest) if rest else None)
+    if word in _RETRY and not rest:
+        return Retry()
     if word in _UNKNOWN:
-        return Refuse(rest)
-    return Wrong("answer done (with what came of it, if you know), again (make the call again) or unknown")
+        return Reject(rest)
+    return Invalid("answer done (a result may follow), again to make the call again, or unknown")
 
 
-def result_of(text: str) -> Any:
-    """What a call gave, as a person writes it: JSON, else the text itself."""
+def parse_result(text: str) -> Any:
+    """Parse the result of a call that a person typed: JSON, else the text itself."""
     try:
         return msgspec.json.decode(text)
     except _NOT_JSON:
         return text
 
 
-def edited(text: str, shown: Any, schema: dict[str, Any] | None = None) -> Allow | Wrong:
-    """The approval with the arguments in `text`, which must be a JSON object that holds nothing masked and, where the
-    schema of the tool's arguments is known, fits it."""
+def parse_arguments(text: str, shown: Any, schema: dict[str, Any] | None = None) -> Approve | Invalid:
+    """Parse edited arguments into an approval: a JSON object without masked values that fits the tool's schema, if that
+    is known."""
     try:
         args = msgspec.json.decode(text)
     except _NOT_JSON as error:
-        return Wrong(f"that is not JSON: {error}")
+        return Invalid(f"the arguments are not JSON: {error}")
     if not isinstance(args, dict):
-        return Wrong('arguments are a JSON object, such as {"path": "a.txt"}')
-    hidden = hidden_places(shown)
-    kept = [place for place, value in hidden_places(args).items() if hidden.get(place) == value]
+        return Invalid('arguments are a JSON object; example: {"path": "a.txt"}')
+    hidden = masked_places(shown)
+    kept = [place for place, value in masked_places(args).items() if hidden.get(place) == value]
     if kept and args != shown:
-        return Wrong(f"{', '.join(kept)}: hidden here; write the real value in its place, or answer y without editing")
+        return Invalid(f"masked: {', '.join(kept)}; type the real value, or answer y without editing")
     if args == shown:
-        return Allow()
+        return Approve()
     misfit = _misfit(args, schema)
-    return Wrong(f"the tool does not take that: {misfit}") if misfit else Allow(args=args)
+    return Invalid(f"the tool does not take these arguments: {misfit}") if misfit else Approve(args=args)
 
 
 def _misfit(args: dict[str, Any], schema: dict[str, Any] | None) -> str:
-    """Why a tool does not take arguments; empty when it does, or when only its worker can tell."""
+    """Why a tool does not take the arguments; empty when it does, or when only its worker can check."""
     if not schema:
         return ""
     try:
@@ -273,16 +273,16 @@ def _misfit(args: dict[str, Any], schema: dict[str, Any] | None) -> str:
     return ""
 
 
-def _command(text: str) -> Typed:
+def _parse_command(text: str) -> ParsedLine:
     word, _, rest = text.partition(" ")
     rest = rest.strip()
     match word:
         case "/pause" | "/resume" | "/cancel" | "/cancel!" | "/leave" | "/help" if rest:
-            return Wrong(f"{word} takes nothing behind it")
+            return Invalid(f"{word} takes no text")
         case "/pause":
-            return Stop()
+            return Pause()
         case "/resume":
-            return Go()
+            return Resume()
         case "/cancel":
             return Cancel()
         case "/cancel!":
@@ -292,29 +292,29 @@ def _command(text: str) -> Typed:
         case "/help" | "/?":
             return Help()
         case "/say":
-            return Say(rest) if rest else Wrong("/say needs something to tell the agent: /say use the second table")
+            return Message(rest) if rest else Invalid("/say needs a message; example: /say use the second table")
         case "/goal":
-            return Redirect(rest) if rest else Wrong("/goal needs the new goal: /goal write the summary first")
+            return Redirect(rest) if rest else Invalid("/goal needs a goal; example: /goal write the summary first")
         case "/context":
-            return _context(rest)
+            return _parse_context(rest)
         case "/priority":
-            return _priority(rest)
+            return _parse_priority(rest)
         case _:
-            return Wrong(f"there is no {word}; /help lists what can be typed")
+            return Invalid(f"no command {word}; list them: /help")
 
 
-def _context(text: str) -> Inject | Wrong:
+def _parse_context(text: str) -> Inject | Invalid:
     try:
         context = msgspec.json.decode(text)
     except _NOT_JSON:
         context = None
     if not isinstance(context, dict):
-        return Wrong('/context needs a JSON object: /context {"branch": "main"}')
+        return Invalid('/context needs a JSON object; example: /context {"branch": "main"}')
     return Inject(context)
 
 
-def _priority(text: str) -> Prioritize | Wrong:
+def _parse_priority(text: str) -> Prioritize | Invalid:
     try:
         return Prioritize(int(text))
     except ValueError:
-        return Wrong("/priority needs a whole number: /priority 10")
+        return Invalid("/priority needs a whole number; example: /priority 10")

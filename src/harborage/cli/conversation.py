@@ -1,7 +1,7 @@
-"""What is said between a person and a run: questions put and answered, lines acted upon, and what to do with nobody.
+"""The conversation between a person and a run: shows questions, sends answers and controls.
 
-Acts on the run through its handle and writes to the screen. What a line means is decided in `answers`, what is asked
-in `questions`.
+Acts on the run through its handle and writes to the screen. `answers` parses typed lines, `questions` renders
+questions. Without a terminal every question is rejected, and the screen says so.
 """
 
 from __future__ import annotations
@@ -17,32 +17,41 @@ from rich.text import Text
 
 from harborage.cli.answers import (
     HELP,
-    Again,
-    Allow,
+    Acted,
     Answer,
+    Approve,
     Cancel,
-    Done,
     Edit,
-    Go,
+    Empty,
     Help,
     Inject,
+    Invalid,
     Leave,
+    Message,
     Mode,
-    Nothing,
+    ParsedLine,
+    Pause,
     Prioritize,
     Redirect,
-    Refuse,
-    Say,
-    Stop,
-    Typed,
-    Wrong,
-    edited,
-    meaning,
+    Reject,
+    Resume,
+    Retry,
+    parse_arguments,
+    parse_line,
 )
 from harborage.cli.keyboard import EditorError, edit_text, editor_command
-from harborage.cli.questions import Desk, Question, announced_args, is_doubt, is_gate, put, put_again, question_of
+from harborage.cli.questions import (
+    Question,
+    QuestionQueue,
+    is_approval,
+    is_interrupted_call,
+    question_of,
+    render_reminder,
+    render_with_keys,
+    shown_args,
+)
 from harborage.cli.text import compact, one_line, plural, pretty
-from harborage.cli.view import doing
+from harborage.cli.view import current_activity
 from harborage.cli.view_state import View, run_of
 from harborage.errors import HarborageError
 from harborage.events import (
@@ -68,16 +77,16 @@ if TYPE_CHECKING:
 __all__ = ["Conversation"]
 
 _ANSWERS = frozenset({"APPROVE", "REJECT", "RESUME"})
-_ASKING = frozenset({"thinking", "writing"})
-_NOBODY = "nobody could be asked: there was no terminal"
+_AT_MODEL = frozenset({"thinking", "writing"})
+_NO_TERMINAL = "there is no terminal to ask a person in"
 
 
 class Conversation:
-    """The conversation about one run and its tasks. Without a keyboard nobody can be asked.
+    """The conversation about one run and its tasks. Without a keyboard every question is rejected.
 
-    `approves` answers yes to whatever a yes answers; what needs more than that is still asked. `previews` show what a
-    call would change. `has_model` says that a model decides, whose answer need not be waited for. `leave` leaves a run
-    that is kept. `unasked` is what was refused because there was no terminal to ask at.
+    `approves` approves whatever needs approval; other questions are still asked. `previews` show what a call would
+    change. `has_model` says that the planner asks a model, whose answer a cancel need not wait for. `leave` leaves a
+    kept run. `unasked` are the subjects of the questions that were rejected without a terminal.
     """
 
     def __init__(
@@ -87,7 +96,7 @@ class Conversation:
         view: View,
         *,
         screen: Screen,
-        desk: Desk,
+        queue: QuestionQueue,
         keyboard: Keyboard | None,
         approves: bool,
         clock: Clock,
@@ -95,13 +104,13 @@ class Conversation:
         has_model: bool = False,
         leave: Callable[[], None] | None = None,
     ) -> None:
-        self.is_away = False
+        self.is_editor_open = False
         self.unasked: list[str] = []
         self._runtime = runtime
         self._run = run
         self._view = view
         self._screen = screen
-        self._desk = desk
+        self._queue = queue
         self._keyboard = keyboard
         self._approves = approves
         self._clock = clock
@@ -112,14 +121,14 @@ class Conversation:
         self._sent: dict[str, Question] = {}
         self._unsent = ""
 
-    async def notice(self, event: Event) -> None:
-        """Open and close questions as an event tells."""
+    async def handle_event(self, event: Event) -> None:
+        """Open and close questions as events of pauses and approvals come."""
         try:
-            await self._notice(event)
+            await self._handle_event(event)
         except HarborageError as error:
-            self._say(f"not done: {error}", "red")
+            self._say(f"failed: {error}", "red")
 
-    async def _notice(self, event: Event) -> None:
+    async def _handle_event(self, event: Event) -> None:
         match event.payload:
             case ToolApprovalRequestedPayload(pause_token=token) as asked:
                 await self._open(token, event.identity, asked)
@@ -135,65 +144,65 @@ class Conversation:
             case ControlLifecyclePayload(outcome="failed", type=control, err=code) if control in _ANSWERS:
                 await self._offer_again(event.identity, code)
             case BusDroppedPayload():
-                await self.look_again()
+                await self.reload_questions()
             case _:
                 pass
 
-    async def hear(self, line: str, asked: str) -> None:
-        """Act on a line that was typed while the question of token `asked` was put; '' when none was.
+    async def handle_line(self, line: str, token: str) -> None:
+        """Act on a line that was typed while the question of this token was shown; "" when none was.
 
         A line that was finished before a question could be read never answers it.
         """
-        question = self._desk.current
-        if asked != self._desk.token:
-            await self._hear_late(line, asked)
+        question = self._queue.current
+        if token != self._queue.token:
+            await self._handle_late(line, token)
             return
         shown, schema = (None, None) if question is None else (question.args, question.args_schema)
-        typed = meaning(line, self._desk.mode, shown, schema)
-        if self._keyboard is not None and not self._keyboard.is_echoing and not isinstance(typed, Nothing):
+        typed = parse_line(line, self._queue.mode, shown, schema)
+        if self._keyboard is not None and not self._keyboard.is_echoing and not isinstance(typed, Empty):
             self._show(Text.assemble(("› ", "cyan"), one_line(line, 1000)))
         try:
             await self._act(typed, question, line)
         except HarborageError as error:
-            self._say(f"not done: {error}", "red")
+            self._say(f"failed: {error}", "red")
 
-    async def _hear_late(self, line: str, asked: str) -> None:
-        if asked:
+    async def _handle_late(self, line: str, token: str) -> None:
+        if token:
             self._say(f"that question is closed; not sent: {line}", "yellow")
             return
         try:
-            await self._act(meaning(line, Mode.FREE), None, line)
+            await self._act(parse_line(line, Mode.FREE), None, line)
         except HarborageError as error:
-            self._say(f"not done: {error}", "red")
+            self._say(f"failed: {error}", "red")
 
     async def cancel(self, *, is_hard: bool) -> None:
-        """End the run, and say what happens now."""
+        """Cancel the run, and say what happens now."""
         if is_hard:
-            self._say("stopping at once; Ctrl-C once more leaves without waiting", "yellow")
-        elif self._has_model and doing(self._view)[0] in _ASKING and not len(self._desk):
-            is_hard = True  # nothing is under way but an answer, which would be thrown away
-            self._say("cancelling; what the model was about to say is dropped", "yellow")
-        elif self._view.main.held:
-            self._say("cancelling the parked run", "yellow")
+            self._say("cancelling now; Ctrl-C again leaves without waiting", "yellow")
+        elif self._has_model and current_activity(self._view)[0] in _AT_MODEL and not len(self._queue):
+            is_hard = True  # only the model is at work, and its answer would be dropped
+            self._say("cancelling now; the model's answer is dropped", "yellow")
+        elif self._view.main.pause_reason:
+            self._say("cancelling the paused run", "yellow")
         else:
-            first = "the open question is taken back, " if len(self._desk) else ""
-            self._say(f"cancelling: {first}the planner gets one more step; Ctrl-C again stops at once", "yellow")
+            first = "the open question is withdrawn, " if len(self._queue) else ""
+            self._say(f"cancelling: {first}the planner gets one more step; Ctrl-C again stops it now", "yellow")
         try:
             await self._run.cancel(hard=is_hard)
         except HarborageError as error:
-            self._say(f"not done: {error}", "red")
+            self._say(f"failed: {error}", "red")
 
     async def _open(self, token: str, who: Quadruple, announced: ToolApprovalRequestedPayload | None) -> None:
         pause = await self._runtime.pauses.status(token, who=who)
-        # A gated call's pause is there before its gate can hear an answer; the gate says when it can.
-        if not pause.is_paused or (announced is None and is_gate(pause)):
+        # The pause of a call that needs approval opens before answers are accepted; an event announces when they are.
+        if not pause.is_paused or (announced is None and is_approval(pause)):
             return
         label = "" if who.run_id == self._run.id else run_of(self._view, who.run_id).label
         question = question_of(pause, label)
-        if question is not None and self._desk.knows(question.token):
-            return  # a run that comes back to where it waits asks again
+        if question is not None and self._queue.has_seen(question.token):
+            return  # a resumed run announces its question again
         if question is not None and announced is not None:
-            args = announced_args(announced.args_summary)
+            args = shown_args(announced.args_summary)
             question = msgspec.structs.replace(question, args=args, change=await self._change(question.tool, args))
         if question is not None:
             await self._ask(question)
@@ -204,91 +213,91 @@ class Conversation:
             return None
         try:
             return await preview(args)
-        except Exception as error:  # noqa: BLE001 - told; the question itself has all that is decided about
-            self._say(f"what it would change cannot be shown: {error}", "yellow")
+        except Exception as error:  # noqa: BLE001 - shown; the question has all that the answer is about
+            self._say(f"the change cannot be shown: {error}", "yellow")
             return None
 
-    async def look_again(self, strangers: AbstractSet[str] = frozenset()) -> None:
-        """Ask the coordinator what is open: events that told of it were lost, or told before anybody listened here.
+    async def reload_questions(self, unrelated: AbstractSet[str] = frozenset()) -> None:
+        """Show the open questions whose events were dropped, or published before this process subscribed.
 
-        `strangers` are runs of this session with which the conversation has nothing to do.
+        `unrelated` are other runs of the session.
         """
         page = await self._runtime.pauses.list(PauseFilter(sessions=(self._run.who.session_id,)), who=self._run.who)
         for pause in reversed(page.rows):
-            if pause.identity.run_id in strangers:
+            if pause.identity.run_id in unrelated:
                 continue
             seen = run_of(self._view, pause.identity.run_id)
-            if not (is_gate(pause) or is_doubt(pause)):
-                seen.held = str(pause.reason)
+            if not (is_approval(pause) or is_interrupted_call(pause)):
+                seen.pause_reason = str(pause.reason)
             question = question_of(pause, seen.label)
-            if question is not None and not self._desk.knows(question.token):
-                change = await self._change(question.tool, question.args) if is_gate(pause) else None
+            if question is not None and not self._queue.has_seen(question.token):
+                change = await self._change(question.tool, question.args) if is_approval(pause) else None
                 await self._ask(msgspec.structs.replace(question, change=change))
 
     async def _ask(self, question: Question) -> None:
-        if self._approves and question.wants_yes_or_no:
-            await self._settle(question, Allow("by --yes"))
+        if self._approves and question.takes_yes_or_no:
+            await self._send_answer(question, Approve("by --yes"))
         elif self._keyboard is None:
-            await self._turn_away(question)
-        elif self._desk.add(question):
-            self._put(question)
+            await self._reject_unasked(question)
+        elif self._queue.add(question):
+            self._show_question(question)
         else:
-            self._say(f"{plural(len(self._desk), 'question')} open; this one first", "yellow")
+            self._say(f"{plural(len(self._queue), 'question')} open; answer this one first", "yellow")
 
-    async def _turn_away(self, question: Question) -> None:
-        if self._desk.knows(question.token):
+    async def _reject_unasked(self, question: Question) -> None:
+        if self._queue.has_seen(question.token):
             return
-        self._desk.close(question.token)
-        if not question.is_doubt:
+        self._queue.close(question.token)
+        if not question.is_interrupted:
             self.unasked.append(question.subject)
-        self._show(Text(f"harborage: {_turned_away(question)}", style="yellow"))
-        await self._settle(question, Refuse(_NOBODY))
+        self._show(Text(f"harborage: {_unasked_text(question)}", style="yellow"))
+        await self._send_answer(question, Reject(_NO_TERMINAL))
 
     async def _offer_again(self, who: Quadruple, code: str) -> None:
-        """Put the questions of a run again that were answered here with an answer that did not count."""
+        """Show the questions of a run again whose answers from here were not counted."""
         for question in [one for one in self._sent.values() if one.run_id == who.run_id]:
             if not (await self._runtime.pauses.status(question.token, who=who)).is_paused:
                 continue
             del self._sent[question.token]
             why = "the tool does not take these arguments" if code == "payload_invalid" else code.replace("_", " ")
-            self._say(f"that answer did not count: {why}", "yellow")
-            if self._desk.reopen(question):
-                self._put(question)
+            self._say(f"your answer was not counted: {why}", "yellow")
+            if self._queue.reopen(question):
+                self._show_question(question)
 
     def _close(self, token: str) -> None:
-        if self._desk.close(token):
-            self._put_next()
+        if self._queue.close(token):
+            self._show_next()
 
-    def _put_next(self) -> None:
-        question = self._desk.current
+    def _show_next(self) -> None:
+        question = self._queue.current
         if question is not None:
-            self._put(question)
+            self._show_question(question)
         elif self._keyboard is not None:
             self._keyboard.editor.fill(self._unsent)
             self._unsent = ""
 
-    def _put(self, question: Question) -> None:
-        """Put a question; what somebody was typing when it came is no part of the answer, and waits."""
+    def _show_question(self, question: Question) -> None:
+        """Show a question; what the person was typing then is no part of the answer, and is kept for later."""
         if self._keyboard is not None and self._keyboard.editor.text:
             self._unsent = self._keyboard.editor.text
             self._keyboard.editor.fill("")
-        self._show(*put(question, self._clock.now(), self._screen.width))
+        self._show(*render_with_keys(question, self._clock.now(), self._screen.width))
 
-    async def _act(self, typed: Typed, question: Question | None, line: str) -> None:
+    async def _act(self, typed: ParsedLine, question: Question | None, line: str) -> None:
         match typed:
-            case Say(text):
+            case Message(text):
                 await self._run.message(text)
-            case Stop():
+            case Pause():
                 await self._run.pause()
-                self._say("parks at its next step")
-            case Go():
+                self._say("pausing at its next step")
+            case Resume():
                 await self._run.resume()
             case Cancel(is_hard):
                 await self.cancel(is_hard=is_hard)
             case Leave() if self._leave is not None:
                 self._leave()
             case Leave():
-                self._say("this run is kept nowhere, so leaving would lose it; /cancel ends it", "yellow")
+                self._say("this run is not kept, so leaving would lose it; /cancel ends it", "yellow")
             case Redirect(goal):
                 await self._run.redirect(goal)
             case Inject(context):
@@ -297,36 +306,36 @@ class Conversation:
                 await self._run.prioritize(priority)
             case Help():
                 self._help()
-            case Wrong(message):
+            case Invalid(message):
                 self._say(message, "yellow")
-                if self._desk.is_editing and self._keyboard is not None:
+                if self._queue.is_editing and self._keyboard is not None:
                     self._keyboard.editor.fill(line)
-            case Nothing():
+            case Empty():
                 self._ask_again(question)
             case Edit():
                 await self._edit(question)
-            case Allow() | Refuse() | Answer() | Again() | Done():
+            case Approve() | Reject() | Answer() | Retry() | Acted():
                 if question is not None:
-                    await self._settle(question, typed)
+                    await self._send_answer(question, typed)
             case _ as unreachable:
                 assert_never(unreachable)
 
-    async def _settle(self, question: Question, answer: Allow | Refuse | Answer | Again | Done) -> None:
-        """Send an answer to the run that waits for it; the next question is put when this one is closed."""
+    async def _send_answer(self, question: Question, answer: Approve | Reject | Answer | Retry | Acted) -> None:
+        """Send an answer to the run that waits for it, and show the next question."""
         run = self._run
         if question.run_id != run.id:
             run = await self._runtime.run(question.run_id, who=run.who.identity)
         token = question.token if question.tool else ""
         match answer:
-            case Allow(reason, args):
+            case Approve(reason, args):
                 await run.approve(token, reason=reason, args=args)
-            case Refuse(reason):
+            case Reject(reason):
                 await run.reject(token, reason=reason)
             case Answer(message):
                 await run.resume({"message": message})
-            case Again():
+            case Retry():
                 await run.approve(token)
-            case Done(result):
+            case Acted(result):
                 await run.resume({"token": token, "acted": True, "result": result})
             case _ as unreachable:
                 assert_never(unreachable)
@@ -335,9 +344,9 @@ class Conversation:
         self._close(question.token)
 
     def _ask_again(self, question: Question | None) -> None:
-        self._desk.is_editing = False
+        self._queue.is_editing = False
         if question is not None:
-            self._show(*put_again(question, self._screen.width))
+            self._show(*render_reminder(question, self._screen.width))
 
     async def _edit(self, question: Question | None) -> None:
         if question is None or self._keyboard is None:
@@ -346,13 +355,13 @@ class Conversation:
         if command:
             await self._edit_outside(question, self._keyboard, command)
             return
-        self._desk.is_editing = True
+        self._queue.is_editing = True
         self._keyboard.editor.fill(compact(question.args))
-        self._say("change the arguments and press Return; an empty line leaves them as they are")
+        self._say("edit the arguments and press Enter; an empty line keeps them")
 
     async def _edit_outside(self, question: Question, keyboard: Keyboard, command: list[str]) -> None:
         before = self._drafts.get(question.token) or pretty(question.args)
-        self.is_away = True
+        self.is_editor_open = True
         try:
             with keyboard.suspended() as stdin, self._screen.suspended():
                 after = await edit_text(command, before, suffix=".json", stdin=stdin)
@@ -361,11 +370,11 @@ class Conversation:
             self._ask_again(question)
             return
         finally:
-            self.is_away = False
+            self.is_editor_open = False
         self._drafts[question.token] = after
-        answer = edited(after, question.args, question.args_schema)
-        if isinstance(answer, Allow):
-            await self._settle(question, answer)
+        answer = parse_arguments(after, question.args, question.args_schema)
+        if isinstance(answer, Approve):
+            await self._send_answer(question, answer)
         else:
             self._say(answer.message, "yellow")
             self._ask_again(question)
@@ -381,16 +390,15 @@ class Conversation:
         self._screen.show(lines, is_urgent=True)
 
 
-def _turned_away(question: Question) -> str:
-    """What becomes of a question where nobody sits, and what to do about that."""
-    whose, way = f"{question.subject}{_whose(question)}", "run it in a terminal"
-    if question.is_doubt:
-        return f"nobody knows what became of {whose}, and nobody can be asked here: left unknown; {way}"
-    if question.wants_yes_or_no:
-        way = f"{way}, or with --yes"
+def _unasked_text(question: Question) -> str:
+    """What happens to a question that no person can be asked, and what to do about it."""
+    subject = f"{question.subject}{_label(question)}"
+    if question.is_interrupted:
+        return f"{subject} may have acted; {_NO_TERMINAL}, so its outcome stays unknown; run in a terminal"
     what = "needs your approval" if question.tool else "waits for an answer"
-    return f"{whose} {what}, and nobody can be asked here: refused; {way}"
+    way = "run in a terminal, or with --yes" if question.takes_yes_or_no else "run in a terminal"
+    return f"{subject} {what}; {_NO_TERMINAL}, so it was rejected; {way}"
 
 
-def _whose(question: Question) -> str:
+def _label(question: Question) -> str:
     return f" ({question.label})" if question.label else ""

@@ -1,4 +1,7 @@
-"""`harborage doctor`: what waits, on whom and until when; what nobody would ever end, and the end of it."""
+"""`harborage doctor`: checks the database, lists pending work, and ends orphans.
+
+Reading help must stay cheap, so what reads the database is imported when the command is used.
+"""
 
 from __future__ import annotations
 
@@ -8,103 +11,95 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from cyclopts import Parameter
 
-from harborage.cli.place import absolute, file_of, storage_url
-from harborage.cli.storage import carry_out, check_there, free_orphans, kept_runs
+from harborage.cli.options import Debug, StorageUrl, absolute_url, database_file, flag, storage_url
+from harborage.cli.storage import open_kept_storage, release_expired_leases, require_database, run_command
 
 if TYPE_CHECKING:
     from harborage.app.waiting import Settled, Wait
 
 __all__ = ["doctor"]
 
-_STORAGE = "The database, such as sqlite:FILE or postgres://…"
 DATABASE = "database"
-_HEALTHY, _UNWELL = 0, 1
+_HEALTHY, _NEEDS_PERSON = 0, 1
 
 
-def _flag(text: str) -> Parameter:
-    return Parameter(help=text, negative="", show_default=False)
-
-
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     settles: bool
-    is_sure: bool
+    is_confirmed: bool
     is_json: bool
 
 
 def doctor(
     *,
-    settle: Annotated[bool, _flag("End what nobody else would end; asks first, in a terminal.")] = False,
-    yes: Annotated[bool, _flag("Do not ask first.")] = False,
-    json: Annotated[bool, _flag("Print everything as one JSON object.")] = False,
-    storage: Annotated[
-        str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
-    ] = "",
-    debug: Annotated[bool, _flag("Show where errors come from.")] = False,
+    settle: Annotated[bool, flag("End orphans and overdue items; asks first, in a terminal.")] = False,
+    yes: Annotated[bool, flag("Do not ask first.")] = False,
+    json: Annotated[bool, flag("Print everything as one JSON object.")] = False,
+    storage: StorageUrl = "",
+    debug: Debug = False,
 ) -> int:
-    """Check the database, and list pending work: on whom it waits, until when.
+    """Check the database and list pending work: for whom it waits, and until when.
 
-    Runs, pauses, approvals, background tasks, groups and sessions are looked at,
-    whoever they belong to. What no worker, timer or person will ever end is an
-    orphan: a pause of a run that is over, a task whose run never began. --settle
-    ends each in the way that it says, and lets answers that are overdue take
-    their default.
+    The list has the runs, pauses, approvals, background tasks, groups and
+    sessions of all users. An orphan is one that no worker, timer or person will
+    ever end: a pause of a run that has ended, a task whose run never started.
+    --settle ends each orphan in the way that is shown, and applies the default
+    answer of each overdue item.
 
     Exit codes:
-      0  all is well, and whatever waits ends by itself
-      1  something needs a person: an answer, other code, an orphan, a repair
+      0  nothing needs you
+      1  something needs a person: an answer, a resume, other code, a repair
       2  wrong use: no such database
     """
-    wanted = _Wanted(url=storage_url(storage, os.environ), settles=settle, is_sure=yes, is_json=json)
-    return carry_out(lambda: _doctor(wanted), debug=debug)
+    options = _Options(url=storage_url(storage, os.environ), settles=settle, is_confirmed=yes, is_json=json)
+    return run_command(lambda: _doctor(options), debug=debug)
 
 
-async def _doctor(wanted: _Wanted) -> int:
+async def _doctor(options: _Options) -> int:
     from harborage.app.checkup import check_storage
-    from harborage.cli.status import findings_lines, needs_person, report
-    from harborage.cli.text import for_machines
+    from harborage.cli.status import needs_person, pending_json, render_findings
+    from harborage.cli.text import wire_json
 
-    check_there(wanted.url)
-    findings = await check_storage(absolute(wanted.url), file_of(wanted.url))
-    if not wanted.is_json:
-        _print(findings_lines(findings))
+    require_database(options.url)
+    findings = await check_storage(absolute_url(options.url), database_file(options.url))
+    if not options.is_json:
+        _print(render_findings(findings))
     waits: list[Wait] = []
     settled: list[Settled] = []
     if all(one.is_well for one in findings if one.what == DATABASE):
-        waits, settled = await _look(wanted)
-    if wanted.is_json:
-        sys.stdout.write(for_machines(report(findings, waits, settled)) + "\n")
+        waits, settled = await _list_pending(options)
+    if options.is_json:
+        sys.stdout.write(wire_json(pending_json(findings, waits, settled)) + "\n")
     is_well = all(one.is_well for one in findings) and not any(map(needs_person, waits))
-    return _HEALTHY if is_well else _UNWELL
+    return _HEALTHY if is_well else _NEEDS_PERSON
 
 
-async def _look(wanted: _Wanted) -> tuple[list[Wait], list[Settled]]:
-    """What waits, and what was settled; told on the way, since a person decides on it."""
+async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
+    """Return the pending work and what was ended; both are printed first, because a person decides on the list."""
     from harborage.app.waiting import settle_orphans, waiting
-    from harborage.cli.status import settled_lines, waits_lines
+    from harborage.cli.status import render_pending, render_settled
     from harborage.clock import SYSTEM_CLOCK
 
-    async with kept_runs(wanted.url, writes=wanted.settles) as storage:
-        await free_orphans(storage)
+    async with open_kept_storage(options.url, writes=options.settles) as storage:
+        await release_expired_leases(storage)
         waits = await waiting(storage)
-        if not wanted.is_json:
-            _print(waits_lines(waits, SYSTEM_CLOCK.now(), settles=wanted.settles))
+        if not options.is_json:
+            _print(render_pending(waits, SYSTEM_CLOCK.now(), settles=options.settles))
         can_settle = [one for one in waits if one.is_orphan or one.is_overdue]
-        if not wanted.settles or not can_settle or not _agreed(wanted, len(can_settle)):
+        if not options.settles or not can_settle or not _confirm(options, len(can_settle)):
             return waits, []
         settled = await settle_orphans(storage)
-        if not wanted.is_json:
-            _print(settled_lines(settled))
+        if not options.is_json:
+            _print(render_settled(settled))
         return await waiting(storage), settled
 
 
-def _agreed(wanted: _Wanted, count: int) -> bool:
-    """Whether to go ahead: in a terminal a person is asked, elsewhere the option has said so."""
-    if wanted.is_sure or wanted.is_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+def _confirm(options: _Options, count: int) -> bool:
+    """Whether to end so many items: a person is asked in a terminal; elsewhere --settle is enough."""
+    if options.is_confirmed or options.is_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    sys.stderr.write(f"Settle {count} of them (y/n)? ")
+    sys.stderr.write(f"End {count} of them (y/n)? ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

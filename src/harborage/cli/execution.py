@@ -1,6 +1,6 @@
 """`harborage run` and `harborage resume` after their options were read: find the agent and the run, and execute it.
 
-A run that is over needs no agent: its journal says how it ended.
+A run that has ended needs no agent: its journal has the result.
 """
 
 from __future__ import annotations
@@ -25,17 +25,24 @@ from harborage.app.keeping import FolderGoneError, Origin
 from harborage.app.own_sessions import own_session
 from harborage.app.replays import has_attachments, recorded_agent
 from harborage.app.started import remember_started
-from harborage.cli.feed import Following, watched
-from harborage.cli.journal_view import Recorded
-from harborage.cli.open_session import Wishes
+from harborage.cli.feed import JournalFollower, observe_storage
+from harborage.cli.journal_view import RecordedEntry
+from harborage.cli.open_session import SessionOptions
+from harborage.cli.options import DEFAULT_STORAGE, absolute_url
 from harborage.cli.outcome import CANCELLED, FAILED, WRONG_USE, Ending, ending_of, failed
 from harborage.cli.output import Output, OutputLostError, Style
-from harborage.cli.place import DEFAULT_STORAGE, absolute
 from harborage.cli.session import Session
-from harborage.cli.status import agent_of, roots, standing_of, status_of
-from harborage.cli.storage import allow_agent, artifacts_of, find_open, free_orphans, kept_runs, prepare
-from harborage.cli.text import duration, one_line, printable
-from harborage.cli.view import fold_past, header
+from harborage.cli.status import agent_of, describe_status, root_runs, status_of
+from harborage.cli.storage import (
+    allow_agent,
+    artifacts_folder,
+    find_unfinished,
+    open_kept_storage,
+    prepare_storage,
+    release_expired_leases,
+)
+from harborage.cli.text import duration, one_line, plural, printable
+from harborage.cli.view import render_header, render_past
 from harborage.cli.view_state import new_view
 from harborage.clock import SYSTEM_CLOCK
 from harborage.errors import HarborageError
@@ -53,13 +60,13 @@ if TYPE_CHECKING:
     from harborage.cli.screen import Screen
     from harborage.state.storage import Storage
 
-__all__ = ["Resumed", "Wanted", "carry", "chosen", "execute", "fault", "go_on"]
+__all__ = ["ResumeOptions", "RunOptions", "choose_run", "error_ending", "execute_run", "resume_run", "run_session"]
 
 _GRACE_S = 1.0
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for: the words of it, and its options; `max_cost` is in US dollars."""
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The words and options of `harborage run`; `max_cost` is in US dollars, `deadline_s` in seconds from the start."""
 
     words: tuple[str, ...]
     storage: str = DEFAULT_STORAGE
@@ -72,111 +79,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
 
 
-def execute(wanted: Wanted, style: Style) -> int:
-    """Run the agent that is wanted towards its goal; returns the exit code."""
-    output = Output(style)
-    try:
-        agent, goal = _agent(wanted)
-        prepare(wanted.storage)
-    except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
-        return output.end(fault(error, WRONG_USE, style))
-    remember_started(_target(wanted), Path.cwd())
-    mark = new_id()
-    wishes = Wishes(
-        goal=goal,
-        who=Identity("local", wanted.user or _signed_in(), own_session(mark)),
-        storage=wanted.storage,
-        artifacts=artifacts_of(wanted.storage, Path.cwd()),
-        origin=Origin(target=_target(wanted), mark=mark, folder=str(Path.cwd())),
-        model=wanted.model,
-        attached=wanted.attached,
-        approves=wanted.approves,
-        max_steps=wanted.max_steps,
-        max_cost=wanted.max_cost,
-        deadline_s=wanted.deadline_s,
-    )
-    return carry(agent, wishes, output, style)
-
-
-def carry(agent: Agent, wishes: Wishes, output: Output, style: Style) -> int:
-    """Start a run, or go on with one, and stay with it to its end; returns the exit code."""
-    session = Session(agent, wishes, output.stage())
-    runner = asyncio.Runner()
-    try:
-        code = output.end(_carry(runner, session, style), session.run_id)
-        if code == CANCELLED:
-            _insist(output)
-        return code
-    except OutputLostError as error:
-        return output.gone(error)
-    finally:
-        runner.close()
-
-
-def _carry(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
-    try:
-        ending = runner.run(session.carry())
-    except OutputLostError:
-        raise
-    except Exception as error:  # noqa: BLE001 - told in one line; --debug shows where it came from
-        return fault(error, FAILED if session.run_id else WRONG_USE, style)
-    if session.error is not None and style.has_tracebacks:
-        _show_traceback(session.error)
-    return ending
-
-
-def _agent(wanted: Wanted) -> tuple[Agent, str]:
-    """The agent and the goal in the words; its neighbours can be imported, after everything that is installed."""
-    target, *rest = wanted.words
-    if not is_target(target):
-        refuse_mistyped(target)
-        return assistant(Path.cwd()), " ".join(wanted.words)
-    if not any(word.strip() for word in rest):
-        raise TargetError(target, "say what it shall do: harborage run AGENT GOAL")
-    place = target.rpartition(":")[0] or target
-    # Beyond this call: a tool may import a neighbour when it is first called.
-    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
-    return load_agent(target), " ".join(rest)
-
-
-def _target(wanted: Wanted) -> str:
-    """What names the agent on a command line; empty for the standard assistant."""
-    return wanted.words[0] if is_target(wanted.words[0]) else ""
-
-
-def _show_traceback(error: BaseException) -> None:
-    """Where an error comes from; it may quote anything, so its control characters are spelled out."""
-    sys.stderr.write(printable("".join(traceback.format_exception(error))))
-
-
-def fault(error: Exception, code: int, style: Style) -> Ending:
-    """The ending of a command that failed before, or around, its run."""
-    if style.has_tracebacks:
-        _show_traceback(error)
-    name, is_ours = type(error).__name__, isinstance(error, HarborageError)
-    if is_ours:
-        why = str(error)
-    else:
-        why = f"{name}: {error}" if code == FAILED else f"the agent could not be opened: {name}: {error}"
-    return failed(name, why, code, is_strange=not is_ours or code == FAILED)
-
-
-def _signed_in() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
-
-
-def _insist(output: Output) -> None:
-    """Whoever cancelled wants to be gone: a tool's thread that does not end is not waited for very long."""
-    watchdog = threading.Timer(_GRACE_S, output.leave, [CANCELLED])
-    watchdog.daemon = True
-    watchdog.start()
-
-
-class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for: which run, kept where, by which agent on which model; empty for the obvious."""
+class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `harborage resume`; an empty `run`, `model` or `agent` means the one that is recorded."""
 
     url: str
     run: str = ""
@@ -185,67 +89,171 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     approves: bool = False
 
 
+def execute_run(options: RunOptions, style: Style) -> int:
+    """Run the agent that the words name towards their goal; returns the exit code."""
+    output = Output(style)
+    try:
+        agent, goal = _agent_and_goal(options)
+        prepare_storage(options.storage)
+    except Exception as error:  # noqa: BLE001 - an agent's file may raise anything; it becomes one line
+        return output.finish(error_ending(error, WRONG_USE, style))
+    target = _target(options)
+    remember_started(target, Path.cwd())
+    mark = new_id()
+    session = SessionOptions(
+        goal=goal,
+        who=Identity("local", options.user or _signed_in_user(), own_session(mark)),
+        storage=options.storage,
+        artifacts=artifacts_folder(options.storage, Path.cwd()),
+        origin=Origin(target=target, mark=mark, folder=str(Path.cwd())),
+        model=options.model,
+        attached=options.attached,
+        approves=options.approves,
+        max_steps=options.max_steps,
+        max_cost=options.max_cost,
+        deadline_s=options.deadline_s,
+    )
+    return run_session(agent, session, output, style)
+
+
+def run_session(agent: Agent, options: SessionOptions, output: Output, style: Style) -> int:
+    """Start or resume a run and show it until it ends; returns the exit code."""
+    session = Session(agent, options, output.terminal())
+    runner = asyncio.Runner()
+    try:
+        code = output.finish(_run_session(runner, session, style), session.run_id)
+        if code == CANCELLED:
+            _exit_after_grace(output)
+        return code
+    except OutputLostError as error:
+        return output.report_lost(error)
+    finally:
+        runner.close()
+
+
+def _run_session(runner: asyncio.Runner, session: Session, style: Style) -> Ending:
+    try:
+        ending = runner.run(session.run())
+    except OutputLostError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it becomes one line; --debug shows the traceback
+        return error_ending(error, FAILED if session.run_id else WRONG_USE, style)
+    if session.error is not None and style.has_tracebacks:
+        _show_traceback(session.error)
+    return ending
+
+
+def _agent_and_goal(options: RunOptions) -> tuple[Agent, str]:
+    """The agent and the goal in the words. The agent's folder becomes importable, after all installed packages."""
+    target, *rest = options.words
+    if not is_target(target):
+        refuse_mistyped(target)
+        return assistant(Path.cwd()), " ".join(options.words)
+    if not any(word.strip() for word in rest):
+        raise TargetError(target, f'no goal; example: harborage run {target} "Order 7 arrived broken"')
+    place = target.rpartition(":")[0] or target
+    # For the rest of the process: a tool may import a neighbour when it is first called.
+    sys.path.append(str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
+    return load_agent(target), " ".join(rest)
+
+
+def _target(options: RunOptions) -> str:
+    """The word that names the agent; empty for the standard assistant."""
+    return options.words[0] if is_target(options.words[0]) else ""
+
+
+def _show_traceback(error: BaseException) -> None:
+    """Write the traceback to stderr; it may quote anything, so control characters are spelled out."""
+    sys.stderr.write(printable("".join(traceback.format_exception(error))))
+
+
+def error_ending(error: Exception, code: int, style: Style) -> Ending:
+    """Return the ending of a command that failed before its run started, or outside of it."""
+    if style.has_tracebacks:
+        _show_traceback(error)
+    name, is_ours = type(error).__name__, isinstance(error, HarborageError)
+    if is_ours:
+        why = str(error)
+    else:
+        why = f"{name}: {error}" if code == FAILED else f"the agent could not be opened: {name}: {error}"
+    return failed(name, why, code, is_unexplained=not is_ours or code == FAILED)
+
+
+def _signed_in_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def _exit_after_grace(output: Output) -> None:
+    """End the process a second after a cancel, even if a tool's thread does not end."""
+    watchdog = threading.Timer(_GRACE_S, output.exit_now, [CANCELLED])
+    watchdog.daemon = True
+    watchdog.start()
+
+
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The run, its whole goal, and whether it has got files; of one that is over also what it did."""
+    """The run, its whole goal, and whether files are attached to it; `past` are the entries of a run that has ended."""
 
     record: RunRow
     goal: str
-    past: Sequence[Recorded] = ()
+    past: Sequence[RecordedEntry] = ()
     has_attachments: bool = False
 
 
-def go_on(wanted: Resumed, style: Style) -> int:
-    """Go on with the run that is wanted; returns the exit code."""
+def resume_run(options: ResumeOptions, style: Style) -> int:
+    """Resume the run that is named, or show its result if it has ended; returns the exit code."""
     output = Output(style)
     try:
-        found = asyncio.run(_find(wanted, is_asking=output.can_ask))
+        found = asyncio.run(_find(options, can_ask=output.can_ask))
         if isinstance(found, Ending):
-            return output.end(found)
+            return output.finish(found)
         if found.record.status.is_final:
-            return _told(found, output)
-        return _carried(found, wanted, output, style)
+            return _show_result(found, output)
+        return _resume_here(found, options, output, style)
     except OutputLostError as error:
-        return output.gone(error)
-    except Exception as error:  # noqa: BLE001 - whatever an agent's file raises is told in one line
-        return output.end(fault(error, WRONG_USE, style))
+        return output.report_lost(error)
+    except Exception as error:  # noqa: BLE001 - an agent's file may raise anything; it becomes one line
+        return output.finish(error_ending(error, WRONG_USE, style))
 
 
-async def _find(wanted: Resumed, *, is_asking: bool) -> _Found | Ending:
-    async with kept_runs(wanted.url) as storage:
-        await free_orphans(storage)
-        if wanted.run:
-            record = await find_open(storage.store, wanted.run, where=wanted.url)
+async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
+    async with open_kept_storage(options.url) as storage:
+        await release_expired_leases(storage)
+        if options.run:
+            record = await find_unfinished(storage.store, options.run, where=options.url)
         else:
-            several = roots(await all_runs(storage.store, RunQuery(statuses=LIVE)))
-            picked = chosen(several, SYSTEM_CLOCK.now(), is_asking=is_asking)
-            if isinstance(picked, Ending):
-                return picked
-            record = picked
+            unfinished = root_runs(await all_runs(storage.store, RunQuery(statuses=LIVE)))
+            chosen = choose_run(unfinished, SYSTEM_CLOCK.now(), can_ask=can_ask)
+            if isinstance(chosen, Ending):
+                return chosen
+            record = chosen
         entries = await read_run(storage.store, record.run_id)
         goal = request_of(record.run_id, read_entries(record.run_id, entries)).goal
         if record.status.is_final:
-            return _Found(record=record, goal=goal, past=await _past(storage, record))
+            return _Found(record=record, goal=goal, past=await _read_past(storage, record))
     return _Found(record=record, goal=goal, has_attachments=has_attachments(entries))
 
 
-def chosen(several: Sequence[RunRow], now: datetime, *, is_asking: bool) -> RunRow | Ending:
-    """The run to go on with when none was named: the only one, else the one that a person picks from the list."""
-    if not several:
-        return failed("RunUnknownError", "every run that is kept here is over; 'harborage runs list' shows them", 2)
-    if len(several) == 1:
-        return several[0]
-    newest = list(reversed(several))
-    rows = [_row(number, record, now) for number, record in enumerate(newest, 1)]
-    sys.stderr.write(f"{len(newest)} runs are not over:\n" + "".join(f"{row}\n" for row in rows))
-    if is_asking:
-        return _picked(newest)
-    return failed("RunUnknownError", "say which one: harborage resume RUN", WRONG_USE)
+def choose_run(unfinished: Sequence[RunRow], now: datetime, *, can_ask: bool) -> RunRow | Ending:
+    """Return the run to resume when none is named: the only one, else the one that a person picks from the list."""
+    if not unfinished:
+        return failed("RunUnknownError", "all runs have ended; list them: harborage runs list", WRONG_USE)
+    if len(unfinished) == 1:
+        return unfinished[0]
+    newest = list(reversed(unfinished))
+    rows = [_render_choice(number, record, now) for number, record in enumerate(newest, 1)]
+    sys.stderr.write(f"{plural(len(newest), 'run')} have not ended:\n" + "".join(f"{row}\n" for row in rows))
+    if can_ask:
+        return _ask_for_run(newest)
+    return failed("RunUnknownError", "name one of them: harborage resume RUN", WRONG_USE)
 
 
-def _picked(newest: Sequence[RunRow]) -> RunRow | Ending:
-    """The one whose number is typed; anything else is asked again, an empty line is none."""
+def _ask_for_run(newest: Sequence[RunRow]) -> RunRow | Ending:
+    """Ask until a number of the list is typed; an empty line chooses no run."""
     while True:
-        sys.stderr.write(f"Which one (1-{len(newest)}, Return for none)? ")
+        sys.stderr.write(f"Which one (1-{len(newest)}, Enter for none)? ")
         sys.stderr.flush()
         typed = sys.stdin.readline().strip()
         if not typed:
@@ -254,7 +262,7 @@ def _picked(newest: Sequence[RunRow]) -> RunRow | Ending:
             return newest[int(typed) - 1]
 
 
-def _row(number: int, record: RunRow, now: datetime) -> str:
+def _render_choice(number: int, record: RunRow, now: datetime) -> str:
     ago = duration(max(0.0, (now - moment(record.updated_at)).total_seconds()))
     agent = agent_of(record) or "assistant"
     return printable(
@@ -262,24 +270,26 @@ def _row(number: int, record: RunRow, now: datetime) -> str:
     )
 
 
-async def _past(storage: Storage, record: RunRow) -> list[Recorded]:
-    _, store = watched(storage, lambda *_: None)
-    return await Following(store, record.run_id, record.who, may_be_shared=True).look()
+async def _read_past(storage: Storage, record: RunRow) -> list[RecordedEntry]:
+    _, store = observe_storage(storage, lambda *_: None)
+    return await JournalFollower(store, record.run_id, record.who, may_be_shared=True).poll()
 
 
-def _told(found: _Found, output: Output) -> int:
-    """A run that is over: what it did in short, and what came of it."""
+def _show_result(found: _Found, output: Output) -> int:
+    """Show the last steps of a run that has ended, and its result; returns the exit code."""
     record, now = found.record, SYSTEM_CLOCK.now()
-    screen: Screen = output.stage().open_screen(lambda _: ())
+    screen: Screen = output.terminal().open_screen(lambda _: ())
     screen.show(
-        header(agent_of(record) or "assistant", found.goal, record.quadruple, standing=standing_of(record, now))
+        render_header(
+            agent_of(record) or "assistant", found.goal, record.quadruple, status=describe_status(record, now)
+        )
     )
-    screen.show([*fold_past(new_view(record.run_id, now), found.past, now), Text()])
+    screen.show([*render_past(new_view(record.run_id, now), found.past, now), Text()])
     screen.close()
-    return output.end(_ending(found), record.run_id)
+    return output.finish(_recorded_ending(found), record.run_id)
 
 
-def _ending(found: _Found) -> Ending:
+def _recorded_ending(found: _Found) -> Ending:
     ends = [one.entry for one in found.past if one.run_id == found.record.run_id and isinstance(one.entry, Ended)]
     last = ends[-1]
     if last.finish is not None:
@@ -287,32 +297,32 @@ def _ending(found: _Found) -> Ending:
     return ending_of(RunFailedError(found.record.run_id, last.error, last.message))
 
 
-def _carried(found: _Found, wanted: Resumed, output: Output, style: Style) -> int:
-    """A run that is not over, where it was begun: what its agent reads and writes is there."""
+def _resume_here(found: _Found, options: ResumeOptions, output: Output, style: Style) -> int:
+    """Resume the run in the folder where it was started, because its agent reads and writes files there."""
     record = found.record
     origin = Origin.of(record.agent)
-    target = wanted.agent or origin.target
-    url, artifacts = absolute(wanted.url), artifacts_of(wanted.url, Path.cwd())
-    if origin.folder and not wanted.agent:
+    target = options.agent or origin.target
+    url, artifacts = absolute_url(options.url), artifacts_folder(options.url, Path.cwd())
+    if origin.folder and not options.agent:
         if not Path(origin.folder).is_dir():
             raise FolderGoneError(origin.folder)
         os.chdir(origin.folder)
-    if not wanted.agent:
+    if not options.agent:
         allow_agent(target, Path.cwd(), run_id=record.run_id, command="resume")
-    wishes = Wishes(
+    session = SessionOptions(
         goal=found.goal,
         who=record.who,
         storage=url,
         artifacts=artifacts,
         origin=origin,
-        model=wanted.model,
-        approves=wanted.approves,
+        model=options.model,
+        approves=options.approves,
         record=record,
         has_attachments=found.has_attachments,
     )
     try:
         with recorded_agent(target, Path.cwd()) as agent:
-            return carry(agent, wishes, output, style)
+            return run_session(agent, session, output, style)
     except TargetError as error:
-        way = f"the run is kept: bring its agent back, or name another: harborage resume {record.run_id} --agent FILE"
-        return output.end(failed("TargetError", f"{error}; {way}", WRONG_USE))
+        way = f"restore the agent's file, or name another one: harborage resume {record.run_id} --agent FILE"
+        return output.finish(failed("TargetError", f"{error}; {way}", WRONG_USE))

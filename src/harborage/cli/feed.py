@@ -1,7 +1,7 @@
-"""All that happens to a run and its tasks, in order: events, journal entries of this process and of others, logs.
+"""All that happens to a run and its tasks, in order: events, journal entries of this worker and of others, logs.
 
-Facts wait here until they are shown. While the journals of other processes are read, new facts are held back, so that
-all of them can be put in order. Nothing here knows a terminal.
+Facts are kept here until they are shown. While the journals of other workers are read, new facts are held back, so that
+all of them can be sorted by time. Nothing here knows a terminal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from harborage import codec
-from harborage.cli.journal_view import Recorded
+from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
 from harborage.events import DurableEventBus, Event, EventBus, Filter, Subscription, is_announced, typed_event
 from harborage.runtime.engines.bodies import filled, read_whole
@@ -31,30 +31,31 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store import Commit, Committed, RunRow, Store
 
-__all__ = ["Fact", "Feed", "Following", "OnEntries", "WatchedStore", "logged", "watched"]
+__all__ = ["Fact", "Feed", "JournalFollower", "ObservedStore", "OnEntries", "capture_logs", "observe_storage"]
 
 _SETTLES = timedelta(seconds=0.2)
+_SPAWN = "task.spawn"
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """Entries that this process wrote, at their place in a run's record."""
+    """Entries that this process wrote, and the position of the first in the run's journal."""
 
     run_id: str
-    place: int
+    position: int
     entries: tuple[Entry, ...]
 
 
-Fact: TypeAlias = Event | Recorded | str
-"""An event, what was recorded, or what was logged."""
+Fact: TypeAlias = Event | RecordedEntry | str
+"""An event, a journal entry, or a line of the log."""
 
 _Raw: TypeAlias = Fact | _Written
 
 
 class Feed:
-    """The facts of the session of `who`; `wake` is called whenever there are more of them.
+    """The facts of the session of `who`; `wake` is called whenever there are new ones.
 
-    What is logged and recorded here is taken in from the beginning, events from `subscribe` on, the records of other
-    processes from `follow` on.
+    Logs and entries of this process count from the beginning, events from `subscribe` on, the journals of other workers
+    from `follow` on.
     """
 
     def __init__(self, who: Identity, wake: Callable[[], None], clock: Clock) -> None:
@@ -63,107 +64,107 @@ class Feed:
         self._clock = clock
         self._bus: DurableEventBus | None = None
         self._events: Subscription | None = None
-        self._following: Following | None = None
-        self._happened: list[_Raw] = []
+        self._follower: JournalFollower | None = None
+        self._facts: list[_Raw] = []
         self._held: list[_Raw] | None = None
-        self._looking = asyncio.Lock()
+        self._polling = asyncio.Lock()
 
     @property
-    def following(self) -> Following:
-        """The records that are followed."""
-        assert self._following is not None
-        return self._following
+    def follower(self) -> JournalFollower:
+        """The follower of the journals."""
+        assert self._follower is not None
+        return self._follower
 
     def subscribe(self, bus: EventBus) -> None:
-        """Take in the events of this bus from now on."""
+        """Add the events of this bus from now on."""
         self._bus = bus if isinstance(bus, DurableEventBus) else None
         self._events = bus.subscribe(Filter.of(self._who))
 
-    async def follow(self, following: Following, *, is_old: bool) -> list[Recorded]:
-        """Follow these records from now on; of a run that was begun before, what it has done so far."""
-        self._following = following
-        return await following.look() if is_old else []
+    async def follow(self, follower: JournalFollower, *, is_resumed: bool) -> list[RecordedEntry]:
+        """Follow these journals from now on; returns the entries that a resumed run has so far."""
+        self._follower = follower
+        return await follower.poll() if is_resumed else []
 
-    async def listen(self) -> None:
-        """Take in events as they are published, without end."""
+    async def receive_events(self) -> None:
+        """Add events as they are published, without end."""
         assert self._events is not None
         async for event in self._events:
-            self._note(event)
+            self._add(event)
 
-    def logged(self, text: str) -> None:
-        """Take in what was logged."""
-        self._note(text)
+    def add_log(self, text: str) -> None:
+        """Add a line of the log."""
+        self._add(text)
 
-    def recorded(self, run_id: str, place: int, entries: Sequence[Entry]) -> None:
-        """Take in what this process recorded, behind the events that were published before it."""
-        written = _Written(run_id, place, tuple(entries))
-        self.behind(lambda: self._note(*self._drained(), written))
+    def add_entries(self, run_id: str, position: int, entries: Sequence[Entry]) -> None:
+        """Add entries that this process wrote, after the events that were published before them."""
+        written = _Written(run_id, position, tuple(entries))
+        self.call_after_published(lambda: self._add(*self._drain_events(), written))
 
-    def behind(self, then: Callable[[], None]) -> None:
-        """Do something behind what was published before it: facts are to stand in the order of their making."""
+    def call_after_published(self, then: Callable[[], None]) -> None:
+        """Call `then` once all events that were published before are delivered, so that facts keep their order."""
         if self._bus is None:
             then()
         else:
             self._bus.behind(self._who, then)
 
     def take(self) -> Iterator[Fact]:
-        """What is there to be shown, each fact once; those of runs that are strangers to this one are left out."""
-        happened, self._happened = self._happened, []
-        for one in happened:
+        """Yield the facts that are to be shown, each once; those of unrelated runs are left out."""
+        facts, self._facts = self._facts, []
+        for one in facts:
             match one:
-                case _Written(run_id, place, entries):
-                    yield from self.following.heard(run_id, place, entries)
-                case Event() if one.identity.run_id in self.following.strangers:
+                case _Written(run_id, position, entries):
+                    yield from self.follower.accept(run_id, position, entries)
+                case Event() if one.identity.run_id in self.follower.unrelated:
                     pass
                 case Event():
-                    yield typed_event(one)  # what another process told comes as it is kept
+                    yield typed_event(one)  # events of other processes come as they are stored
                 case _:
                     yield one
 
-    async def look(self, *, is_last: bool = False) -> None:
-        """Take in what other processes recorded and told of the run, in the order of its time.
+    async def poll(self, *, is_last: bool = False) -> None:
+        """Add what other workers recorded and published for the run, sorted by time.
 
-        Record and events are read one after the other: what is younger than both looks waits for the next one.
+        Journals and events are read one after the other, so facts younger than both reads wait for the next poll.
         """
-        async with self._looking:
+        async with self._polling:
             until = None if is_last else self._clock.now() - _SETTLES
             held = self._held = self._held or []
-            news: list[Recorded] = []
+            entries: list[RecordedEntry] = []
             try:
-                news = await self._read_elsewhere()
+                entries = await self._read_other_workers()
             except HarborageError as error:
                 held.append(str(error))
-            held.extend(self._drained())
+            held.extend(self._drain_events())
             self._held = None
-            if not (news or self.following.is_elsewhere):
-                self._note(*held)
+            if not (entries or self.follower.is_elsewhere):
+                self._add(*held)
                 return
-            facts = sorted([*held, *news], key=self._time_of)
-            now_told = [one for one in facts if until is None or self._time_of(one) <= until]
-            self._note(*now_told)
-            self._held = facts[len(now_told) :] or None
+            facts = sorted([*held, *entries], key=self._time_of)
+            due = [one for one in facts if until is None or self._time_of(one) <= until]
+            self._add(*due)
+            self._held = facts[len(due) :] or None
 
-    async def _read_elsewhere(self) -> list[Recorded]:
-        """What others recorded; what they told of it is with the bus then."""
-        news = await self.following.look()
-        if (news or self.following.is_elsewhere) and self._bus is not None:
+    async def _read_other_workers(self) -> list[RecordedEntry]:
+        """The entries that other workers wrote; the bus has their events then."""
+        entries = await self.follower.poll()
+        if (entries or self.follower.is_elsewhere) and self._bus is not None:
             await self._bus.catch_up()
-        return news
+        return entries
 
-    def _drained(self) -> list[Event]:
+    def _drain_events(self) -> list[Event]:
         return [] if self._events is None else self._events.drain()
 
-    def _note(self, *facts: _Raw) -> None:
-        """Take facts in; while the record of others is read they wait, so that all can be put in order."""
+    def _add(self, *facts: _Raw) -> None:
+        """Add facts; while other journals are read they are held back, so that all can be sorted."""
         if self._held is None:
-            self._happened.extend(facts)
+            self._facts.extend(facts)
             self._wake()
         else:
             self._held.extend(facts)
 
     def _time_of(self, fact: _Raw) -> datetime:
         match fact:
-            case Recorded(entry=entry) | _Written(entries=(entry, *_)):
+            case RecordedEntry(entry=entry) | _Written(entries=(entry, *_)):
                 return entry.at
             case Event(occurred_at=datetime() as at):
                 return at
@@ -171,92 +172,89 @@ class Feed:
                 return self._clock.now()
 
 
-_SPAWN = "task.spawn"
+class JournalFollower:
+    """Follows the journals of the run `root` and of its tasks, which share the session of `who`; each entry comes once.
 
-
-class Following:
-    """The record of the run `root` and of the tasks below it, as far as it was told. They share the session of `who`.
-
-    Where other runs may be in that session too (`may_be_shared`), those that are there at the first look are strangers.
-    After a look `record` is the root's, `unfinished` are the runs that are not over, and `is_elsewhere` says whether
-    another process carries one of them.
+    With `may_be_shared` the session may hold other runs; those that exist at the first poll are `unrelated`.
+    After a poll `record` is the row of the root, `unfinished` are the rows of runs that have not ended, and
+    `is_elsewhere` says whether another worker executes one of them.
     """
 
-    def __init__(self, store: WatchedStore, root: str, who: Identity, *, may_be_shared: bool = False) -> None:
+    def __init__(self, store: ObservedStore, root: str, who: Identity, *, may_be_shared: bool = False) -> None:
         self.root = root
-        self.strangers: set[str] = set()
+        self.unrelated: set[str] = set()
         self.record: RunRow | None = None
         self.unfinished: list[RunRow] = []
         self.is_elsewhere = False
         self._store = store
         self._who = who
-        self._told: dict[str, int] = {}
-        self._behind: set[str] = set()
-        self._family = {root}
-        self._has_looked = False
+        self._counts: dict[str, int] = {}
+        self._gaps: set[str] = set()
+        self._related = {root}
+        self._has_polled = False
         self._may_be_shared = may_be_shared
 
-    def heard(self, run_id: str, place: int, entries: Sequence[Entry]) -> list[Recorded]:
-        """What is new in these entries, which stand at `place` of a run; a gap before them is read at the next look."""
-        told = self._told.get(run_id, 0)
-        if run_id in self.strangers:
+    def accept(self, run_id: str, position: int, entries: Sequence[Entry]) -> list[RecordedEntry]:
+        """Return the new ones of these entries, which begin at `position`; the next poll reads a gap before them."""
+        count = self._counts.get(run_id, 0)
+        if run_id in self.unrelated:
             return []
-        if place > told:
-            self._behind.add(run_id)
+        if position > count:
+            self._gaps.add(run_id)
             return []
-        self._told[run_id] = max(told, place + len(entries))
-        self._behind.discard(run_id)
-        news = entries[told - place :]
-        self._family.update(child for entry in news if (child := _child(entry)))
-        self.strangers -= self._family
-        return [Recorded(run_id, entry) for entry in news]
+        self._counts[run_id] = max(count, position + len(entries))
+        self._gaps.discard(run_id)
+        new = entries[count - position :]
+        self._related.update(child for entry in new if (child := _spawned_task(entry)))
+        self.unrelated -= self._related
+        return [RecordedEntry(run_id, entry) for entry in new]
 
-    async def look(self) -> list[Recorded]:
-        """What was recorded and not told yet, in the order of its making; of several runs, by time.
+    async def poll(self) -> list[RecordedEntry]:
+        """Return the entries that were not returned yet, in the order of each journal; of several runs, by time.
 
         Raises:
-            StateError, JournalCorruptError: a record cannot be read.
+            StateError, JournalCorruptError: a journal cannot be read.
         """
-        mine = RunQuery(tenant=self._who.tenant_id, user=self._who.user_id, session=self._who.session_id)
-        records = {one.run_id: one for one in await all_runs(cast("Store", self._store), mine)}
-        news: list[Recorded] = []
-        if not self._has_looked:
-            news += await self._look_first(records)
-        for record in records.values():
-            news += await self._news_of(record)
-        self.unfinished = [one for one in records.values() if self._is_mine(one) and not one.status.is_final]
+        same_session = RunQuery(tenant=self._who.tenant_id, user=self._who.user_id, session=self._who.session_id)
+        rows = {one.run_id: one for one in await all_runs(cast("Store", self._store), same_session)}
+        entries: list[RecordedEntry] = []
+        if not self._has_polled:
+            entries += await self._poll_first(rows)
+        for row in rows.values():
+            entries += await self._read_new(row)
+        self.unfinished = [one for one in rows.values() if self._is_related(one) and not one.status.is_final]
         self.is_elsewhere = any(one.owner and not self._store.is_written_here(one) for one in self.unfinished)
-        self.record = records.get(self.root)
-        return sorted(news, key=lambda one: one.entry.at)
+        self.record = rows.get(self.root)
+        return sorted(entries, key=lambda one: one.entry.at)
 
-    async def _look_first(self, records: dict[str, RunRow]) -> list[Recorded]:
-        """The family of the root; whatever else is in the session by now is none of it."""
-        self._has_looked = True
-        news: list[Recorded] = []
-        seen: set[str] = set()
-        while waiting := (self._family & records.keys()) - seen:
-            for run_id in waiting:
-                seen.add(run_id)
-                news += await self._news_of(records[run_id])
+    async def _poll_first(self, rows: dict[str, RunRow]) -> list[RecordedEntry]:
+        """Read the root and its tasks; every other run that is in the session by now is unrelated."""
+        self._has_polled = True
+        entries: list[RecordedEntry] = []
+        read: set[str] = set()
+        while unread := (self._related & rows.keys()) - read:
+            for run_id in unread:
+                read.add(run_id)
+                entries += await self._read_new(rows[run_id])
         if self._may_be_shared:
-            self.strangers = set(records) - seen
-        return news
+            self.unrelated = set(rows) - read
+        return entries
 
-    async def _news_of(self, record: RunRow) -> list[Recorded]:
-        run_id, told = record.run_id, self._told.get(record.run_id, 0)
-        is_told_here = self._store.is_written_here(record) and run_id not in self._behind
-        if record.position <= told or is_told_here or not self._is_mine(record):
+    async def _read_new(self, row: RunRow) -> list[RecordedEntry]:
+        run_id, count = row.run_id, self._counts.get(row.run_id, 0)
+        is_accepted_here = self._store.is_written_here(row) and run_id not in self._gaps
+        if row.position <= count or is_accepted_here or not self._is_related(row):
             return []
-        stored = await self._store.entries(run_id, after=told)
-        entries = await read_whole(run_id, stored, partial(self._store.body, run_id), first=told)
-        return self.heard(run_id, told, entries)
+        stored = await self._store.entries(run_id, after=count)
+        entries = await read_whole(run_id, stored, partial(self._store.body, run_id), first=count)
+        return self.accept(run_id, count, entries)
 
-    def _is_mine(self, record: RunRow) -> bool:
-        return record.run_id not in self.strangers
+    def _is_related(self, row: RunRow) -> bool:
+        return row.run_id not in self.unrelated
 
 
-def _child(entry: Entry) -> str:
-    """The task that an entry tells the spawning of; "" for any other entry."""
+def _spawned_task(entry: Entry) -> str:
+    """The id of the task that an entry says was spawned; "" for any other entry."""
     if not isinstance(entry, Done) or entry.name != _SPAWN:
         return ""
     handle = codec.decode(bytes(entry.result))
@@ -264,11 +262,11 @@ def _child(entry: Entry) -> str:
 
 
 OnEntries: TypeAlias = Callable[[str, int, Sequence[Entry]], None]
-"""Hears of a run, the place in its journal, counted from 0, and the entries that stand there now."""
+"""Called with a run's id, a position in its journal, counted from 0, and the entries that begin there."""
 
 
-class WatchedStore:
-    """`inner` with a listener, told of the entries that this process writes once they are kept. Never: delays one."""
+class ObservedStore:
+    """A store that calls `on_entries` with the entries that this process has written. Never: delays a commit."""
 
     def __init__(self, inner: Store, on_entries: OnEntries) -> None:
         self._inner = inner
@@ -279,7 +277,7 @@ class WatchedStore:
         return getattr(self._inner, name)
 
     def is_written_here(self, row: RunRow) -> bool:
-        """Whether this process wrote to the run under the lease that it has now: then everything new was told."""
+        """Whether this process wrote to the run under its present lease: then `on_entries` has had every new entry."""
         return self._fences.get(row.run_id) == row.fence
 
     async def commit(self, commit: Commit) -> Committed:
@@ -287,32 +285,32 @@ class WatchedStore:
         if done.is_again:
             return done
         for start in commit.starts:
-            self._tell(start.run_id, 0, start.entries, commit)
+            self._notify(start.run_id, 0, start.entries, commit)
         if commit.guard is not None and commit.entries:
             run_id, _, fence = commit.guard.lease
             self._fences[run_id] = fence
-            self._tell(run_id, commit.guard.position, commit.entries, commit)
+            self._notify(run_id, commit.guard.position, commit.entries, commit)
         return done
 
-    def _tell(self, run_id: str, place: int, stored: Sequence[bytes], commit: Commit) -> None:
-        entries = [decode_entry(data, run_id, place + index) for index, data in enumerate(stored)]
-        self._on_entries(run_id, place, [filled(entry, commit.bodies) for entry in entries])
+    def _notify(self, run_id: str, position: int, stored: Sequence[bytes], commit: Commit) -> None:
+        entries = [decode_entry(data, run_id, position + index) for index, data in enumerate(stored)]
+        self._on_entries(run_id, position, [filled(entry, commit.bodies) for entry in entries])
 
 
-def watched(storage: Storage, on_entries: OnEntries) -> tuple[Storage, WatchedStore]:
-    """The same storage, with a listener to what is recorded of runs; closing it closes `storage`."""
-    store = WatchedStore(storage.store, on_entries)
+def observe_storage(storage: Storage, on_entries: OnEntries) -> tuple[Storage, ObservedStore]:
+    """Return the same storage over an observed store, and that store; closing it closes `storage`."""
+    store = ObservedStore(storage.store, on_entries)
     return Storage(state=storage.state, store=cast("Store", store), beneath=storage), store
 
 
 @contextmanager
-def logged(tell: Callable[[str], None]) -> Iterator[None]:
-    """Hear warnings and errors of the library for the length of a block; `tell` is called on the event loop.
+def capture_logs(add: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings and errors of the library to `add` inside the block; it is called on the event loop.
 
-    What an event says as well is left to the event.
+    A log that repeats an event is left out.
     """
     logger = logging.getLogger("harborage")
-    handler = _Handler(asyncio.get_running_loop(), tell)
+    handler = _Handler(asyncio.get_running_loop(), add)
     logger.addHandler(handler)
     try:
         yield
@@ -321,10 +319,10 @@ def logged(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[str], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, add: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._loop = loop
-        self._tell = tell
+        self._add = add
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_announced(record):
@@ -332,5 +330,5 @@ class _Handler(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]}"
-        with suppress(RuntimeError):  # the loop is closed, so nobody looks any more
-            self._loop.call_soon_threadsafe(self._tell, text)
+        with suppress(RuntimeError):  # the event loop is closed, so the screen is gone, too
+            self._loop.call_soon_threadsafe(self._add, text)

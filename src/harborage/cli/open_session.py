@@ -1,6 +1,6 @@
-"""What a session needs to carry a run or to follow one: the agent on its model, its runtime over the storage.
+"""Open what a session needs to execute or follow a run: the agent on its model, and its runtime over the storage.
 
-Opened in order and closed in reverse. What cannot be opened is an error before anything of the run has happened.
+Parts are opened in order and closed in reverse. A part that cannot be opened is an error before the run starts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from harborage.app import Agent, ChosenModel, check_attachments, read_attachment
 from harborage.app.attachments import Attachment
 from harborage.app.keeping import Origin
 from harborage.app.replays import open_kept
-from harborage.cli.feed import OnEntries, WatchedStore, watched
-from harborage.cli.status import is_put_off
+from harborage.cli.feed import ObservedStore, OnEntries, observe_storage
+from harborage.cli.options import is_memory
+from harborage.cli.status import is_waiting_for_provider
 from harborage.identity import Identity
 from harborage.runtime.durable import RunNotFoundError
 from harborage.runtime.model import is_own_planner
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
     from harborage.runtime.host import Run, Runtime
     from harborage.runtime.steering.controls import Scope
 
-__all__ = ["Aboard", "Wishes", "aboard", "taken_up"]
+__all__ = ["OpenSession", "SessionOptions", "open_session", "resume_handle"]
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is wanted for. `deadline_s` is in seconds from its start, `max_cost` in US dollars; an empty `model`
-    leaves it to the agent.
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a session starts or resumes, and how. `deadline_s` is in seconds from the start, `max_cost` in US
+    dollars; an empty `model` leaves the choice to the agent.
 
-    `storage` is where the run is kept, `artifacts` the folder for what it makes (None: memory), `origin` what is
-    written into it so that its agent is found again; `attached` are files that the run gets along with its goal.
-    `record` is the run that is gone on with, None for a new one; `has_attachments` says whether it has got files.
+    `storage` is where the run is kept, `artifacts` the folder for its artifacts (None: memory), `origin` what is
+    recorded so that its agent is found again; `attached` are the user's files. `record` is the row of the run that is
+    resumed, None for a new one; `has_attachments` says whether that run has files of the user.
     """
 
     goal: str
@@ -63,54 +64,53 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_kept(self) -> bool:
         """Whether the run outlives this process."""
-        return not self.storage.lower().startswith("memory:")
+        return not is_memory(self.storage)
 
 
-class Aboard(msgspec.Struct, frozen=True, kw_only=True):
-    """The open parts. `chosen` is the model that decides, None when none is known here."""
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The open parts. `chosen` is the model, None for an agent whose model is not known here."""
 
     runtime: Runtime
-    store: WatchedStore
+    store: ObservedStore
     agent: Agent
     chosen: ChosenModel | None
     files: tuple[Attachment, ...]
 
 
 @asynccontextmanager
-async def aboard(agent: Agent, wishes: Wishes, on_entries: OnEntries) -> AsyncIterator[Aboard]:
-    """The agent's runtime over the storage that is wished for; `on_entries` hears what it records.
+async def open_session(agent: Agent, options: SessionOptions, on_entries: OnEntries) -> AsyncIterator[OpenSession]:
+    """Open the agent's runtime over the storage; `on_entries` is called with the entries that it writes.
 
     Raises:
         HarborageError: a file, the model, the storage or the agent cannot be opened.
     """
-    files = tuple(read_attachment(path) for path in wishes.attached)
-    agent, chosen = await with_model(agent, _model(agent, wishes), os.environ)
+    files = tuple(read_attachment(path) for path in options.attached)
+    agent, chosen = await with_model(agent, _model(agent, options), os.environ)
     if files:
         check_attachments(files, agent, os.environ)
-    if files or wishes.has_attachments:
+    if files or options.has_attachments:
         agent = readable(agent)
-    storage, store = watched(await open_storage(wishes.storage), on_entries)
-    async with storage, open_kept(agent, storage, _name(wishes, chosen), artifacts=wishes.artifacts) as runtime:
-        yield Aboard(runtime=runtime, store=store, agent=agent, chosen=chosen, files=files)
+    storage, store = observe_storage(await open_storage(options.storage), on_entries)
+    async with storage, open_kept(agent, storage, _name(options, chosen), artifacts=options.artifacts) as runtime:
+        yield OpenSession(runtime=runtime, store=store, agent=agent, chosen=chosen, files=files)
 
 
-async def taken_up(runtime: Runtime, record: RunRow, scope: Scope) -> Run:
-    """The handle on a run that was found; one that waits for its provider tries again now."""
+async def resume_handle(runtime: Runtime, record: RunRow, scope: Scope) -> Run:
+    """Return the handle of a kept run; one that waits for its provider tries again now."""
     run = await runtime.run(record.run_id, who=record.who, scope=scope)
-    if is_put_off(record):
+    if is_waiting_for_provider(record):
         with suppress(RunNotFoundError):  # it has ended meanwhile
             await run.resume()
     return run
 
 
-def _model(agent: Agent, wishes: Wishes) -> str:
-    """The model that is asked for; else the one that has decided in this run so far, as long as it can be told one."""
-    has_own_planner = is_own_planner(agent.planner)
-    return wishes.model or ("" if has_own_planner else wishes.origin.model)
+def _model(agent: Agent, options: SessionOptions) -> str:
+    """The model of the options, else the one that the run used so far, unless the agent has its own planner."""
+    return options.model or ("" if is_own_planner(agent.planner) else options.origin.model)
 
 
-def _name(wishes: Wishes, chosen: ChosenModel | None) -> str:
-    """Under which name runs are carried here: of a run that is gone on with its own, whatever has become of it."""
-    if wishes.record is not None:
-        return wishes.record.agent
-    return msgspec.structs.replace(wishes.origin, model="" if chosen is None else chosen.model).text
+def _name(options: SessionOptions, chosen: ChosenModel | None) -> str:
+    """The name under which the runtime claims runs: a resumed run keeps its own, whatever its model is now."""
+    if options.record is not None:
+        return options.record.agent
+    return msgspec.structs.replace(options.origin, model="" if chosen is None else chosen.model).text

@@ -1,4 +1,4 @@
-"""What a run's end means to whoever started the command: the exit code, the answer, one line of explanation. Pure."""
+"""How a command ended: the exit code, the answer, and one line that explains it. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "failed",
     "left",
     "result_line",
-    "without_asking",
+    "with_unasked_rejections",
 ]
 
 REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 130
@@ -35,23 +35,21 @@ REACHED, FAILED, WRONG_USE, NOT_REACHED, EXHAUSTED, CANCELLED = 0, 1, 2, 3, 4, 1
 EXIT_CODES = MappingProxyType(
     {
         REACHED: "the goal was reached",
-        FAILED: "the run failed with an error",
+        FAILED: "the run failed",
         WRONG_USE: "wrong use: no such agent, a bad option, an agent that cannot work here",
-        NOT_REACHED: "ended without reaching the goal, or with calls refused, or was left",
-        EXHAUSTED: "out of time or steps, or at another limit",
+        NOT_REACHED: "goal not reached, calls were rejected, or the run has not ended",
+        EXHAUSTED: "a limit was reached: steps, cost, time or another one",
         CANCELLED: "cancelled",
     }
 )
-"""Every exit code of `harborage run`, and what it says."""
+"""Every exit code of `harborage run`, and its meaning."""
 
 _OUT_OF_STEPS = "MaxStepsExceededError"
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. `reason` is a finish reason, or `failed`, `blocked` or `left`, of which only the first is an
-    end of the run; `answer` is for stdout, `why` for people.
-
-    `is_strange` when the error is one that its text does not explain.
+    """How a command ended. `reason` is a finish reason, or `failed`, `blocked` or `left`; a run that is blocked or left
+    has not ended. `answer` is for stdout, `why` for people; `is_unexplained` says that `why` may need a traceback.
     """
 
     code: int
@@ -61,16 +59,16 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = None
     metadata: dict[str, Any] = {}
     error: str = ""
-    is_strange: bool = False
+    is_unexplained: bool = False
 
     @property
-    def told(self) -> str:
-        """What went wrong, in a sentence."""
+    def message(self) -> str:
+        """What went wrong, in one line."""
         return f"the run failed: {self.why}" if self.code == FAILED and self.reason == "failed" else self.why
 
 
 def ending_of(result: Finish | RunFailedError | RunBlockedError) -> Ending:
-    """What came of a run, from its finish or from the error that it failed with, or that says what it is blocked by."""
+    """Return the ending of a run, from its finish or from the error that it failed with or is blocked by."""
     if isinstance(result, RunBlockedError):
         return blocked(result.run_id, result.reason)
     if isinstance(result, RunFailedError):
@@ -86,7 +84,7 @@ def ending_of(result: Finish | RunFailedError | RunBlockedError) -> Ending:
 
 
 def _failure(result: RunFailedError) -> Ending:
-    """A run that failed. What a model or its provider refused says itself what to do about it."""
+    """The ending of a failed run; the error of a model or its provider says itself what to do about it."""
     error = result.__cause__
     if isinstance(error, PlannerStepError) and isinstance(error.__cause__, HarborageError):
         error = error.__cause__
@@ -94,43 +92,43 @@ def _failure(result: RunFailedError) -> Ending:
     if result.error == _OUT_OF_STEPS:
         return failed(result.error, why, EXHAUSTED)
     name = type(error).__name__ if isinstance(error, LLMError) else result.error
-    return failed(name, why, FAILED, is_strange=not isinstance(error, LLMError))
+    return failed(name, why, FAILED, is_unexplained=not isinstance(error, LLMError))
 
 
-def failed(error: str, why: str, code: int, *, is_strange: bool = False) -> Ending:
-    """The ending of what went wrong: the error's name, and its text with the way out."""
-    return Ending(code=code, reason="failed", error=error, why=str(masked(why)), is_strange=is_strange)
+def failed(error: str, why: str, code: int, *, is_unexplained: bool = False) -> Ending:
+    """Return the ending for an error: its name, and a text that says what to do."""
+    return Ending(code=code, reason="failed", error=error, why=str(masked(why)), is_unexplained=is_unexplained)
 
 
 def left(run_id: str, reason: str = "") -> Ending:
-    """The ending of a command whose run is not over and is kept; `reason` says why nobody waits for it here."""
-    why = f"left as it stands; 'harborage resume {run_id}' goes on"
+    """Return the ending of a command that leaves a kept run; `reason` says why, "" when a person wants it."""
     if reason:
-        why = f"{masked(reason)}; the run is kept, 'harborage resume {run_id}' tries again"
+        why = f"{masked(reason)}; the run is kept; try again with: harborage resume {run_id}"
+    else:
+        why = f"the run was left; continue with: harborage resume {run_id}"
     return Ending(code=NOT_REACHED, reason="left", why=why)
 
 
 def blocked(run_id: str, reason: str) -> Ending:
-    """The ending of a command whose run cannot go on with the code that is there. `reason` is where they part."""
+    """Return the ending for a run that the present code cannot resume; `reason` is where they differ."""
     return Ending(
         code=FAILED,
         reason="blocked",
         error="blocked",
-        why=f"the agent's code does not fit what this run has done: {reason}. The run is kept; with the code that it "
-        f"was started with 'harborage resume {run_id}' goes on, and 'harborage fork {run_id} --at STEP' starts anew "
-        "with the code of today",
+        why=f"the agent's code does not fit the journal of this run: {reason}. The run is kept. With the code that it "
+        f"was started with: harborage resume {run_id}; with the code of today: harborage fork {run_id} --at STEP",
     )
 
 
-def without_asking(ending: Ending, refused: Sequence[str]) -> Ending:
-    """The ending of a run to which calls were refused because there was no terminal to ask at: no success for a script.
+def with_unasked_rejections(ending: Ending, rejected: Sequence[str]) -> Ending:
+    """Return the ending of a run whose calls were rejected because there was no terminal: no success for a script.
 
-    What the run answered stays its answer; of a run that did not reach its goal the ending stays as it is.
+    The run's answer is kept; the ending of a run that did not reach its goal stays as it is.
     """
-    if ending.code != REACHED or not refused:
+    if ending.code != REACHED or not rejected:
         return ending
-    what = ", ".join(dict.fromkeys(refused))
-    why = f"refused without asking, because there is no terminal: {what}; run it in a terminal, or with --yes"
+    what = ", ".join(dict.fromkeys(rejected))
+    why = f"rejected because there is no terminal to ask a person in: {what}; run in a terminal, or with --yes"
     return msgspec.structs.replace(ending, code=NOT_REACHED, why=why)
 
 
@@ -149,7 +147,7 @@ def _code(reason: FinishReason) -> int:
 
 
 def answer_of(payload: Any) -> str:
-    """The answer in a finish's payload: text, the text under its `answer` key, else indented JSON; empty for none."""
+    """Return the answer in a payload: text, the text under its `answer` key, else indented JSON; empty for none."""
     match payload:
         case None:
             return ""
@@ -165,28 +163,32 @@ def answer_of(payload: Any) -> str:
 _WHY: Mapping[str, str] = MappingProxyType(
     {
         FinishReason.GOAL: "goal reached",
-        FinishReason.NO_PATH: "no way to the goal was found",
-        FinishReason.CONSTRAINTS_CONFLICT: "the goal conflicts with what is allowed",
-        FinishReason.DEADLINE_EXCEEDED: "out of time",
+        FinishReason.NO_PATH: "the planner found no way to the goal",
+        FinishReason.CONSTRAINTS_CONFLICT: "the goal conflicts with a constraint",
+        FinishReason.DEADLINE_EXCEEDED: "the time limit is reached",
         FinishReason.CANCELLED: "cancelled",
-        "control_reject": "what it asked for was refused",
-        "pause_timeout": "nobody answered in time",
-        "hard_cancel": "cancelled at once",
-        "cancel_while_paused": "cancelled while it was parked",
+        "control_reject": "its question was rejected",
+        "pause_timeout": "its question was not answered in time",
+        "hard_cancel": "cancelled, now",
+        "cancel_while_paused": "cancelled while it was paused",
     }
 )
-"""In words: why a planner finishes, and why steering ended a run."""
+"""Why a planner finished, or why steering ended a run, in words."""
 
 
 def _limit(finish: Finish) -> str:
-    """Which limit of the run ended it, in words; empty when none did, or it was its time."""
+    """The limit that ended the run, in words; empty when none did, or the time limit."""
     metadata = finish.metadata or {}
     if metadata.get("max_steps_exceeded") is True:
         steps = metadata.get("max_steps")
-        return f"the limit of {plural(steps, 'step')} is reached" if isinstance(steps, int) else "out of steps"
+        return (
+            f"the limit of {plural(steps, 'step')} is reached"
+            if isinstance(steps, int)
+            else "the limit of steps is reached"
+        )
     if metadata.get("steering_reason") != "limit" or finish.reason is not FinishReason.CONSTRAINTS_CONFLICT:
         return ""
-    return str(masked(str(metadata.get("detail") or f"the run's limit of {metadata.get('limit')} is reached")))
+    return str(masked(str(metadata.get("detail") or f"the limit of {metadata.get('limit')} is reached")))
 
 
 def _why(finish: Finish) -> str:
@@ -197,7 +199,7 @@ def _why(finish: Finish) -> str:
 
 
 def result_line(ending: Ending, run_id: str) -> bytes:
-    """The last line for machines, as JSON without a line end."""
+    """Return the last line of `--json`, without a line end."""
     line: dict[str, Any] = {"type": "result", "run": run_id, "reason": ending.reason, "exit_code": ending.code}
     if ending.error:
         line["error"] = {"type": ending.error, "message": ending.why}

@@ -19,21 +19,21 @@ from rich.console import Console
 from harborage.cli.keyboard import can_ask
 from harborage.cli.outcome import CANCELLED, FAILED, Ending, result_line
 from harborage.cli.screen import LiveScreen, PlainScreen, Region, Screen
-from harborage.cli.session import Stage
+from harborage.cli.session import Terminal
 from harborage.cli.text import printable
 from harborage.codec import UnserializableError
 from harborage.errors import HarborageError
 from harborage.events import Event, encode_wire
 
-__all__ = ["Outlet", "Output", "OutputLostError", "Style"]
+__all__ = ["BackgroundStream", "Output", "OutputLostError", "Style"]
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _LOG_COLUMNS = 240
-_PATIENCE_S = 1.0
+_DRAIN_S = 1.0
 
 
 class OutputLostError(HarborageError):
-    """Standard output does not take what is written to it."""
+    """Standard output cannot be written: its reader is gone, or its disk is full."""
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +45,10 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output:
-    """Where a run is shown and its answer goes.
+    """Where a run is shown and where its answer goes.
 
-    People look at standard output when it is a terminal, else at standard error. Where it is not theirs it carries the
-    answer alone: what tools and their children print goes to standard error.
+    A run is shown on standard output when that is a terminal, else on standard error. Then standard output gets the
+    answer alone: what tools and their subprocesses print goes to standard error.
     """
 
     def __init__(self, style: Style) -> None:
@@ -56,10 +56,10 @@ class Output:
         self._is_shared = os.isatty(_STDOUT) and not (style.is_json or style.is_quiet)
         self._answers = _own_stdout(is_shared=self._is_shared)
         self._stream = sys.stdout if self._is_shared else sys.stderr
-        self._outlet = _outlet(self._stream)
+        self._background = _open_background(self._stream)
         self._is_terminal = os.isatty(_STDOUT if self._is_shared else _STDERR)
         self._console = Console(
-            file=self._stream if self._outlet is None else cast(IO[str], self._outlet),
+            file=self._stream if self._background is None else cast(IO[str], self._background),
             highlight=False,
             markup=False,
             emoji=False,
@@ -68,24 +68,24 @@ class Output:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody sits there who can be asked."""
+        """Whether a person can be asked in this terminal."""
         return self._is_terminal and not self._style.is_json and can_ask(_STDIN)
 
-    def stage(self) -> Stage:
-        """Where a session plays."""
+    def terminal(self) -> Terminal:
+        """Return the terminal for a session."""
         style = self._style
         is_live = self._is_terminal and not (style.is_json or style.is_quiet or self._console.is_dumb_terminal)
-        return Stage(
+        return Terminal(
             open_screen=self._live if is_live else self._plain,
-            leave=lambda: self.leave(CANCELLED),
+            exit_now=lambda: self.exit_now(CANCELLED),
             keys=_STDIN if self.can_ask else None,
             is_echoing=not is_live,
-            write=None if self._outlet is None else self._outlet.write,
-            tell=self._tell if style.is_json else None,
+            write=None if self._background is None else self._background.write,
+            on_event=self._write_event if style.is_json else None,
         )
 
-    def end(self, ending: Ending, run_id: str = "") -> int:
-        """Tell how it ended; returns the exit code."""
+    def finish(self, ending: Ending, run_id: str = "") -> int:
+        """Write the answer, or what went wrong; returns the exit code."""
         if self._style.is_json:
             self._drain()
             self._write(result_line(ending, run_id))
@@ -100,38 +100,38 @@ class Output:
             self._error(ending)
         return ending.code
 
-    def leave(self, code: int) -> None:
-        """End the process now, whatever still runs in it, and even where nobody reads what it has to say."""
-        if self._drain(_PATIENCE_S):
+    def exit_now(self, code: int) -> None:
+        """End the process now, whatever runs in it, even if its output has no reader."""
+        if self._drain(_DRAIN_S):
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
         os._exit(code)
 
-    def gone(self, error: OutputLostError) -> int:
-        """The answer cannot be written; a reader that went away on purpose needs no word. Nothing is written after."""
+    def report_lost(self, error: OutputLostError) -> int:
+        """Say that the answer cannot be written, unless its reader closed the pipe; nothing is written after that."""
         if not isinstance(error.__cause__, BrokenPipeError):
-            _complain(f"harborage: {error}")
+            _write_error(f"harborage: {error}")
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for number in (_STDOUT, self._answers.fileno()):
             os.dup2(nowhere, number)
         return FAILED
 
     def _error(self, ending: Ending) -> None:
-        is_traced = ending.is_strange and not self._style.has_tracebacks
-        _complain(f"harborage: {printable(ending.told)}{' (--debug shows where)' if is_traced else ''}")
+        has_more = ending.is_unexplained and not self._style.has_tracebacks
+        _write_error(f"harborage: {printable(ending.message)}{' (--debug shows where)' if has_more else ''}")
 
     def _live(self, region: Region) -> Screen:
         self._stream.flush()  # what was printed so far, since this writes beside it
-        return LiveScreen(self._console, region, self._outlet)
+        return LiveScreen(self._console, region, self._background)
 
     def _plain(self, region: Region) -> Screen:
         return PlainScreen(self._console, is_quiet=self._style.is_json or self._style.is_quiet)
 
     def _drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until people can have read everything: what comes now is written beside it."""
-        return self._outlet is None or self._outlet.drain(timeout_s)
+        """Wait until everything is written to the terminal, because the next write goes past the background thread."""
+        return self._background is None or self._background.drain(timeout_s)
 
-    def _tell(self, event: Event) -> None:
+    def _write_event(self, event: Event) -> None:
         try:
             line = encode_wire(event)
         except UnserializableError as error:
@@ -147,24 +147,24 @@ class Output:
             raise OutputLostError(f"the output cannot be written: {error.strerror or error}") from error
 
 
-def _complain(line: str) -> None:
-    """Write to standard error; when nobody is there to read it, nobody can be told."""
+def _write_error(line: str) -> None:
+    """Write a line to standard error, if that can be written."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
-def _outlet(stream: TextIO) -> Outlet | None:
-    """The way to a stream that is a file of this process; None for what stands in for one."""
+def _open_background(stream: TextIO) -> BackgroundStream | None:
+    """Return a background stream for a stream with a file descriptor; None for a substitute without one."""
     try:
-        return Outlet(stream)
+        return BackgroundStream(stream)
     except io.UnsupportedOperation:
         return None
 
 
 def _own_stdout(*, is_shared: bool) -> BinaryIO:
-    """Standard output for the answer alone; unless it is shared, everybody else writes to standard error instead."""
+    """Return standard output for the answer alone; unless it is shared, all other writes go to standard error."""
     if is_shared:
         return sys.stdout.buffer
     own = os.dup(_STDOUT)
@@ -176,10 +176,10 @@ def _own_stdout(*, is_shared: bool) -> BinaryIO:
 _AHEAD: Final = 16 * 1024
 
 
-class Outlet(io.TextIOBase):
-    """A stream to write to that never blocks. Everything is written in its order, as fast as `stream` takes it.
+class BackgroundStream(io.TextIOBase):
+    """A stream whose writes never block: a thread writes the text to `stream`, in order, as fast as it is read.
 
-    Safe for several threads, and for signal handlers. Once `stream` has refused, `write` raises that error.
+    Safe for several threads and for signal handlers. Once a write has failed, `write` raises that error.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -193,12 +193,12 @@ class Outlet(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream beneath."""
+        """The encoding of the underlying stream."""
         return self._stream.encoding
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much is waiting to be read that what can be shown later should be."""
+        """Whether more than 16 KB wait to be written, so that what can be shown later should wait."""
         return self._size > _AHEAD
 
     def fileno(self) -> int:
@@ -216,7 +216,7 @@ class Outlet(io.TextIOBase):
             if self._error is not None:
                 raise self._error
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="harborage-outlet", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name="harborage-output", daemon=True)
                 self._thread.start()
             self._pending.append(data)
             self._size += len(data)
@@ -224,7 +224,7 @@ class Outlet(io.TextIOBase):
         return len(text)
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything is written, or can never be; False when that took longer than `timeout_s`."""
+        """Wait until everything is written or a write has failed; False when that takes longer than `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._size, timeout_s)
 

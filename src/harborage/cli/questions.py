@@ -1,4 +1,4 @@
-"""What a run waits to hear from a person: the open questions in order, and how one is put. Pure."""
+"""The open questions of a run in order, and how one is shown. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harborage.app import Change
 from harborage.cli.answers import Mode
-from harborage.cli.text import compact, duration, hidden_places, masked, plural, pretty, printable, wrapped
+from harborage.cli.text import compact, duration, masked, masked_places, plural, pretty, printable, wrapped
 from harborage.planner import PauseReason
 from harborage.runtime.agent.doubts import QUESTION
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from harborage.runtime.pauses import Pause
 
 __all__ = [
-    "Desk",
     "Question",
-    "announced_args",
-    "described",
-    "is_doubt",
-    "is_gate",
-    "put",
-    "put_again",
+    "QuestionQueue",
+    "is_approval",
+    "is_interrupted_call",
     "question_of",
+    "render_question",
+    "render_reminder",
+    "render_with_keys",
     "schema_of",
+    "shown_args",
 ]
 
 _INDENT = " " * 6
@@ -38,15 +38,15 @@ _BAR = "│ "
 _SHORT = 72
 _NARROWEST = 20
 _CONTEXT_LINES = 3
-_WHY_IN_DOUBT = "it was under way when its process died: nobody knows whether it acted"
+_WHY_INTERRUPTED = "its worker was lost during the call; it may have acted"
 _ROW_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One open question. `tool` is set for a call, which `args` are for; else a run is paused.
+    """One open question: about a call, with `tool` and `args`, or about a run that is paused.
 
-    The call needs approval, or `is_doubt`: it was interrupted, and nobody knows whether it acted. `change` is what the
-    call would change, and `args_schema` what arguments its tool takes, if that is known.
+    The call needs approval, or it `is_interrupted` and may have acted. `change` is what it would change and
+    `args_schema` what its tool takes, as far as that is known.
     """
 
     token: str
@@ -55,7 +55,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     tool: str = ""
     args: Any = None
-    is_doubt: bool = False
+    is_interrupted: bool = False
     change: Change | None = None
     args_schema: dict[str, Any] | None = None
     payload: dict[str, Any] = {}
@@ -63,43 +63,43 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> Mode:
-        """How a line is read that answers this."""
-        if self.is_doubt:
-            return Mode.DOUBT
+        """How an answer to this is parsed."""
+        if self.is_interrupted:
+            return Mode.INTERRUPTED
         if self.tool:
             return Mode.APPROVAL
-        return Mode.CONSENT if self.wants_yes_or_no else Mode.PAUSE
+        return Mode.CONFIRM if self.takes_yes_or_no else Mode.PAUSE
 
     @property
-    def wants_yes_or_no(self) -> bool:
+    def takes_yes_or_no(self) -> bool:
         """Whether a plain yes answers it."""
-        return not self.is_doubt and (bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED)
+        return not self.is_interrupted and (bool(self.tool) or self.reason == PauseReason.APPROVAL_REQUIRED)
 
     @property
     def subject(self) -> str:
-        """What it is about, in a few words."""
+        """The tool, or the reason of the pause."""
         return printable(self.tool or self.reason, keep="")
 
 
-def is_gate(pause: Pause) -> bool:
-    """Whether a pause is that of a gated call; the gate announces it itself when it is ready to hear the answer."""
-    return {"tool", "fingerprint"} <= (pause.payload or {}).keys() and not is_doubt(pause)
+def is_approval(pause: Pause) -> bool:
+    """Whether a pause is that of a call that needs approval."""
+    return {"tool", "fingerprint"} <= (pause.payload or {}).keys() and not is_interrupted_call(pause)
 
 
-def is_doubt(pause: Pause) -> bool:
-    """Whether a pause asks what became of a call that was interrupted."""
+def is_interrupted_call(pause: Pause) -> bool:
+    """Whether a pause asks for the outcome of an interrupted call."""
     payload = pause.payload or {}
     return payload.get("question") == QUESTION and "tool" in payload
 
 
-def is_held(pause: Pause) -> bool:
-    """Whether somebody parked the run by a control; that asks nothing, /resume lets it go on."""
+def is_held_by_control(pause: Pause) -> bool:
+    """Whether a control paused the run; that asks nothing, and another control resumes it."""
     return (pause.payload or {}).get("requested_by") == "steering"
 
 
 def question_of(pause: Pause, label: str = "") -> Question | None:
-    """The question that a pause puts; None for a run that somebody parked."""
-    if is_held(pause):
+    """Return the question of a pause; None for a run that a control paused."""
+    if is_held_by_control(pause):
         return None
     payload = dict(pause.payload or {})
     common: dict[str, Any] = {
@@ -108,24 +108,24 @@ def question_of(pause: Pause, label: str = "") -> Question | None:
         "label": label,
         "deadline": pause.deadline,
     }
-    if is_doubt(pause):
-        tool, args = str(payload["tool"]), announced_args(payload.get("args_summary"))
-        return Question(reason=str(pause.reason), tool=tool, args=args, is_doubt=True, **common)
-    if is_gate(pause):
+    if is_interrupted_call(pause):
+        tool, args = str(payload["tool"]), shown_args(payload.get("args_summary"))
+        return Question(reason=str(pause.reason), tool=tool, args=args, is_interrupted=True, **common)
+    if is_approval(pause):
         reason, tool = str(payload.get("reason", "")), str(payload["tool"])
-        args, schema = announced_args(payload.get("args_summary")), schema_of(pause)
+        args, schema = shown_args(payload.get("args_summary")), schema_of(pause)
         return Question(reason=reason, tool=tool, args=args, args_schema=schema, **common)
     return Question(reason=str(pause.reason), payload=payload, **common)
 
 
 def schema_of(pause: Pause) -> dict[str, Any] | None:
-    """The JSON Schema of the arguments that the tool of a gated call takes; None where the pause does not hold it."""
+    """Return the JSON Schema of the arguments that the tool takes; None if the pause does not have it."""
     schema = (pause.payload or {}).get("args_schema")
     return schema if isinstance(schema, dict) else None
 
 
-class Desk:
-    """The questions that nobody has answered yet, oldest first; one at a time is put."""
+class QuestionQueue:
+    """The unanswered questions, oldest first; one at a time is shown."""
 
     def __init__(self) -> None:
         self._open: dict[str, Question] = {}
@@ -134,17 +134,17 @@ class Desk:
 
     @property
     def current(self) -> Question | None:
-        """The question that is put now."""
+        """The question that is shown now."""
         return next(iter(self._open.values()), None)
 
     @property
     def token(self) -> str:
-        """The token of the question that is put now; empty when none is."""
+        """The token of the question that is shown now; empty when none is."""
         return next(iter(self._open), "")
 
     @property
     def mode(self) -> Mode:
-        """How the next line is read."""
+        """How the next line is parsed."""
         question = self.current
         if question is None:
             return Mode.FREE
@@ -153,19 +153,19 @@ class Desk:
     def __len__(self) -> int:
         return len(self._open)
 
-    def knows(self, token: str) -> bool:
-        """Whether this question was put here, answered or not."""
+    def has_seen(self, token: str) -> bool:
+        """Whether this question was added before, answered or not."""
         return token in self._open or token in self._answered
 
     def add(self, question: Question) -> bool:
-        """Take a question in; True when it is the one to put now, False when others come first or it is known."""
-        if self.knows(question.token):
+        """Add a question; True when it is to be shown now, False when others come first or it was added before."""
+        if self.has_seen(question.token):
             return False
         self._open[question.token] = question
         return len(self._open) == 1
 
     def close(self, token: str) -> bool:
-        """The question is answered, here or elsewhere; True when it was the one that was put, so the next is due."""
+        """Remove a question that is answered, here or elsewhere; True when it was shown, so that the next is due."""
         self._answered.add(token)
         question = self.current
         is_current = question is not None and question.token == token
@@ -175,30 +175,30 @@ class Desk:
         return is_current
 
     def reopen(self, question: Question) -> bool:
-        """Put a question back whose answer did not count; True when it is the one to put now."""
+        """Add a question again whose answer was not counted; True when it is to be shown now."""
         self._answered.discard(question.token)
         return self.add(question)
 
 
-def put(question: Question, now: datetime, width: int) -> list[Text]:
-    """A question as it is put on a screen of so many columns, with what can be typed."""
-    return [*described(question, now, width), *_keys(question, max(width, _NARROWEST))]
+def render_with_keys(question: Question, now: datetime, width: int) -> list[Text]:
+    """Render a question for `width` columns, with the answers that can be typed."""
+    return [*render_question(question, now, width), *_keys(question, max(width, _NARROWEST))]
 
 
-def described(question: Question, now: datetime, width: int) -> list[Text]:
-    """What a question asks about, complete: who decides must see all of it.
+def render_question(question: Question, now: datetime, width: int) -> list[Text]:
+    """Render all that a question is about, uncut: the approver must see all of it.
 
-    No row is wider than a screen of `width` columns, so that it breaks none: text of a model never begins a line.
+    No row is wider than `width` columns, so that no terminal wraps it: text of a model never begins a line.
     """
     room = max(width, _NARROWEST)
     lines = [Text(), *_title(question, room)]
-    if question.is_doubt:
-        lines += [*_facts({"why": _WHY_IN_DOUBT}, 1, room), *_arguments(question.args, None, room)]
+    if question.is_interrupted:
+        lines += [*_facts({"why": _WHY_INTERRUPTED}, 1, room), *_arguments(question.args, None, room)]
     elif question.tool:
         lines += [*_facts({"why": printable(question.reason)}, 1, room)]
         lines += _arguments(question.args, question.change, room)
     else:
-        lines += _facts({key: _told(value) for key, value in question.payload.items()}, 1, room)
+        lines += _facts({key: _plain(value) for key, value in question.payload.items()}, 1, room)
     if question.deadline is not None:
         left = (question.deadline - now).total_seconds()
         lines += _facts({"expires": f"in {duration(left)}" if left > 0 else "now"}, 1, room)
@@ -210,7 +210,7 @@ def _arguments(args: Any, change: Change | None, width: int) -> list[Text]:
         return _facts({"arguments": _exact(args)}, 1, width)
     shown = {key: _exact(value) for key, value in args.items()}
     if change is not None:
-        shown[change.field] = f"{_lines(change.after)}, compared with what is there:"
+        shown[change.field] = f"{_lines(change.after)}, compared with the present text:"
     lines = [Text(f"{_INDENT}arguments", style="dim"), *_facts(shown, 2, width)]
     return lines if change is None else [*lines, *_compared(change, width)]
 
@@ -220,20 +220,20 @@ def _lines(text: str) -> str:
 
 
 def _compared(change: Change, width: int) -> Iterator[Text]:
-    """The change, line by line as `diff -u` shows it. Secrets are masked in both texts, so they are no difference."""
+    """Render the change as `diff -u` does. Secrets are masked in both texts, so they never differ."""
     before, after = str(masked(change.before)), str(masked(change.after))
     rows = list(unified_diff(before.split("\n"), after.split("\n"), n=_CONTEXT_LINES, lineterm=""))[2:]
-    if hidden_places(before) or hidden_places(after):
-        rows.append("@ what is hidden is not compared")
+    if masked_places(before) or masked_places(after):
+        rows.append("@ masked values are not compared")
     for row in rows or ["nothing changes"]:
         yield from _behind(f"{_INDENT}  ", printable(row, keep=chr(9)), width, _ROW_STYLES.get(row[:1], "dim"))
     if change.objection:
-        text = f"as it stands the call will fail: {printable(change.objection)}"
+        text = f"the call will fail: {printable(change.objection)}"
         yield from _rows(text, f"{_INDENT}  ", width, "yellow")
 
 
-def put_again(question: Question, width: int) -> list[Text]:
-    """The same question in short, for somebody who saw all of it."""
+def render_reminder(question: Question, width: int) -> list[Text]:
+    """Render the question in short, for a person who has seen all of it."""
     room = max(width, _NARROWEST)
     return [*_title(question, room), *_keys(question, room)]
 
@@ -241,8 +241,8 @@ def put_again(question: Question, width: int) -> list[Text]:
 def _title(question: Question, width: int) -> list[Text]:
     whose = f" ({question.label})" if question.label else ""
     before, after = "", f"{whose} needs your approval"
-    if question.is_doubt:
-        before, after = "What became of ", f"{whose}?"
+    if question.is_interrupted:
+        before, after = "", f"{whose} may have acted; what is its outcome?"
     elif not question.tool:
         before, after = f"The run{whose} waits: ", ""
     first, *more = wrapped(f"{before}{question.subject}{after}", width - 2)
@@ -252,21 +252,21 @@ def _title(question: Question, width: int) -> list[Text]:
 
 
 def _keys(question: Question, width: int) -> list[Text]:
-    if question.is_doubt:
-        keys = "done [result] it acted · again make the call again · unknown [reason] leave it open"
+    if question.is_interrupted:
+        keys = "done [result] it acted · again make the call again · unknown [reason] leave it unknown"
     else:
-        yes = "y yes · n [reason] no · " if question.wants_yes_or_no else ""
+        yes = "y yes · n [reason] no · " if question.takes_yes_or_no else ""
         keys = f"{yes}{'e edit the arguments' if question.tool else 'type an answer · /reject [reason]'}"
     return [Text(f"{_INDENT}{row}", style="yellow") for row in wrapped(keys, width - len(_INDENT))]
 
 
-def _told(value: Any) -> str:
-    """A value of a question's payload, which is there to be read: text as it is."""
+def _plain(value: Any) -> str:
+    """A value of a pause's payload: text as it is, anything else as JSON."""
     return printable(value) if isinstance(value, str) else _exact(value)
 
 
 def _exact(value: Any) -> str:
-    """A value that will be acted upon: as JSON, but text of several lines as such lines, each behind a bar."""
+    """An argument of a call as JSON, but text of several lines as such lines, each after a bar."""
     if isinstance(value, str) and "\n" in value:
         return "\n".join(f"{_BAR}{printable(text, keep=chr(9))}" for text in value.split("\n"))
     short = printable(compact(value))
@@ -274,9 +274,9 @@ def _exact(value: Any) -> str:
 
 
 def _facts(facts: Mapping[str, str], depth: int, width: int) -> list[Text]:
-    """Names and values in two columns; a value's further lines stand under its first, what is wrapped behind a bar.
+    """Render names and values in two columns; further lines of a value are below its first, wrapped ones after a bar.
 
-    Where the names leave too little room, each stands on a line of its own, and its value under it.
+    When the names leave too little room, each is on a line of its own with its value below.
     """
     names = {printable(name, keep=""): text for name, text in facts.items() if text}
     column = max(map(cell_len, names), default=0)
@@ -301,14 +301,14 @@ def _rows(text: str, indent: str, width: int, style: str = "") -> list[Text]:
 
 
 def _behind(indent: str, line: str, width: int, style: str = "") -> list[Text]:
-    """A line behind its indent; what does not fit goes on behind the same indent and a bar."""
+    """Indent a line; what does not fit continues on rows with the same indent and a bar."""
     bar = _BAR if line.startswith(_BAR) else ""
     first, *more = wrapped(line.removeprefix(bar), width - len(indent) - len(_BAR))
     return [Text(f"{indent}{bar}{first}", style=style), *(Text(f"{indent}{_BAR}{row}", style=style) for row in more)]
 
 
-def announced_args(args_summary: Any) -> Any:
-    """The arguments inside a summary, which names the tool as well; pauses of earlier versions hold them alone."""
+def shown_args(args_summary: Any) -> Any:
+    """Return the arguments in a summary, which also names the tool; older pauses have the arguments alone."""
     if isinstance(args_summary, Mapping) and set(args_summary) == {"args", "tool"}:
         return args_summary["args"]
     return args_summary

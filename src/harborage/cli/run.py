@@ -1,6 +1,6 @@
-"""`harborage run`: what the command takes, checked, and handed to a session.
+"""`harborage run` and `harborage resume`: their options, checked and passed on.
 
-Reading the help must stay cheap, so everything that a run needs is imported when there is one.
+Reading help must stay cheap, so everything that a run needs is imported when there is one.
 """
 
 from __future__ import annotations
@@ -8,29 +8,28 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from harborage.cli.limits import Deadline, MaxCost, MaxSteps
-from harborage.cli.place import storage_url
+from harborage.cli.options import Deadline, Debug, MaxCost, MaxSteps, RunId, StorageUrl, flag, storage_url
 
-__all__ = ["run"]
+__all__ = ["resume", "run"]
 
 _WORDS = (
-    "What to do. If the first word names an agent, that one does it: a file such as agent.py or a module such as "
-    "package.agent, with :NAME unless it is called agent. Otherwise the standard assistant does."
+    "What to do. If the first word names an agent, that agent does it: a file such as agent.py or a module such as "
+    "package.agent, followed by :NAME unless the agent is called agent. Otherwise the standard assistant does it."
 )
-_MODEL = "Which model decides, such as openai:gpt-5, ollama:qwen3 or local: for the embedded one."
-_FILE = "A file for the run to work with: a picture is looked at, anything else can be read. May be repeated."
+_MODEL = "The model, such as openai:gpt-5, ollama:qwen3, or local: for the embedded one."
+_FILE = "A file for the run: the model sees a picture, tools read anything else. Can be repeated."
+_AGENT = "The agent, such as agent.py, if the file that the run names is gone."
 _STORAGE = Parameter(
-    help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for nowhere.",
+    help="Where the run is kept: sqlite:FILE, postgres://…, or memory: for not at all.",
     show_default="HARBORAGE_STORAGE, else .harborage/harborage.db",
 )
-
-
-def _flag(text: str) -> Parameter:
-    return Parameter(help=text, negative="", show_default=False)
+Yes: TypeAlias = Annotated[bool, flag("Approve every call that needs approval.")]
+Json: TypeAlias = Annotated[bool, flag("Print events as JSON, one a line; the last line has the type result.")]
+Quiet: TypeAlias = Annotated[bool, flag("Print only the answer.")]
 
 
 def run(
@@ -38,50 +37,49 @@ def run(
     model: Annotated[str, Parameter(help=_MODEL, show_default="what this machine has")] = "",
     storage: Annotated[str, _STORAGE] = "",
     attach: Annotated[list[Path] | None, Parameter(help=_FILE, negative="", show_default=False)] = None,
-    yes: Annotated[bool, _flag("Approve every call that needs approval.")] = False,
-    json: Annotated[bool, _flag("Print events as JSON, one a line, and a last line of type result.")] = False,
-    quiet: Annotated[bool, _flag("Print the answer only.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+    quiet: Quiet = False,
     max_steps: MaxSteps = None,
     max_cost: MaxCost = None,
     deadline: Deadline = None,
-    user: Annotated[str, Parameter(help="Who runs it.", show_default="whoever is signed in")] = "",
-    debug: Annotated[bool, _flag("Show where errors come from.")] = False,
+    user: Annotated[str, Parameter(help="The user whose run it is.", show_default="the one who is signed in")] = "",
+    debug: Debug = False,
 ) -> int:
-    """Run an agent towards a goal, or ask the standard assistant, in this terminal.
+    """Run an agent, or the standard assistant, towards a goal, in this terminal.
 
     The assistant reads, searches and writes files of this folder, calculates and
     fetches web pages; it asks before it writes a file, fetches a page, or reads a
-    file named like one of secrets. Without --model it takes the model of the
-    provider whose key is set, else of an Ollama, else the embedded one.
+    file that may hold secrets. Without --model it uses the provider whose key is
+    set, else Ollama if it answers, else the embedded model.
 
-    The run is kept: should this process end before it does, 'harborage resume'
-    carries it on from its last step, and another terminal can answer for it.
+    Every step is shown when it happens, and you are asked about calls that need
+    approval. What you type is sent to the agent; /help lists what else you can
+    type. Ctrl-C cancels, twice stops at once, a third time leaves. The answer
+    goes to stdout.
 
-    Shows every step as it happens and asks when a call needs approval. What you
-    type goes to the agent; /help lists what else can be typed. Ctrl-C cancels,
-    twice stops at once, a third time leaves. The answer goes to stdout.
+    The run is kept: if this process ends first, 'harborage resume' continues
+    from the last recorded step. Other terminals can answer its questions.
 
-    Without a terminal nobody is asked: a call that needs approval is refused,
-    unless --yes is given.
+    Without a terminal a call that needs approval is rejected, unless --yes is
+    given.
 
     Exit codes:
       0    the goal was reached
-      1    the run failed with an error
+      1    the run failed
       2    wrong use: no such agent, a bad option, an agent that cannot work here
-      3    ended without reaching the goal, or with calls refused, or was left
-      4    out of time or steps, or at another limit
+      3    goal not reached, calls were rejected, or the run has not ended
+      4    a limit was reached: steps, cost, time or another one
       130  cancelled
     """
     goal = words[1:] if words and words[0].partition(":")[0].endswith(".py") else words
     if not any(word.strip() for word in goal):
-        sys.stderr.write(
-            'harborage: say what to do: harborage run [AGENT] GOAL, such as: harborage run "What is new?"\n'
-        )
+        sys.stderr.write('harborage: no goal; example: harborage run agent.py "Order 7 arrived broken"\n')
         return 2
-    from harborage.cli.execution import Wanted, execute
+    from harborage.cli.execution import RunOptions, execute_run
     from harborage.cli.output import Style
 
-    wanted = Wanted(
+    options = RunOptions(
         words=words,
         storage=storage_url(storage, os.environ),
         model=model,
@@ -92,4 +90,43 @@ def run(
         max_cost=max_cost,
         deadline_s=deadline,
     )
-    return execute(wanted, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))
+    return execute_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))
+
+
+def resume(
+    run: Annotated[RunId, Parameter(show_default="the one that has not ended")] = "",
+    /,
+    *,
+    model: Annotated[str, Parameter(help="The model from here on.", show_default="the one used so far")] = "",
+    agent: Annotated[str, Parameter(help=_AGENT, show_default="the one that started it")] = "",
+    yes: Yes = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    storage: StorageUrl = "",
+    debug: Debug = False,
+) -> int:
+    """Resume a run that has not ended, in this terminal.
+
+    Shows the last steps in short and continues from the last recorded one, in
+    the folder where the run was started, with the screen and keys of 'harborage
+    run'. No recorded step is executed again.
+
+    A run that another worker executes is followed and steered from here; if that
+    worker ends, this process continues the run. A run that has ended shows its
+    result again.
+
+    Exit codes:
+      0    the goal was reached
+      1    the run failed, or the agent's code does not fit it
+      2    wrong use: no such database, run or agent, or several runs to choose from
+      3    goal not reached, calls were rejected, or the run has not ended
+      4    a limit was reached: steps, cost, time or another one
+      130  cancelled
+    """
+    from harborage.cli.execution import ResumeOptions, resume_run
+    from harborage.cli.output import Style
+
+    options = ResumeOptions(
+        url=storage_url(storage, os.environ), run=run.strip(), model=model, agent=agent.strip(), approves=yes
+    )
+    return resume_run(options, Style(is_json=json, is_quiet=quiet, has_tracebacks=debug))

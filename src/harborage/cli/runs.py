@@ -1,6 +1,6 @@
-"""`harborage runs`: the runs that are kept, listed and shown.
+"""`harborage runs`: lists the kept runs, and shows one.
 
-Reading the help must stay cheap, so what reads runs is imported when it is asked for.
+Reading help must stay cheap, so what reads runs is imported when the command is used.
 """
 
 from __future__ import annotations
@@ -12,56 +12,51 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from harborage.cli.place import storage_url
-from harborage.cli.storage import carry_out, free_orphans, kept_runs
+from harborage.cli.options import RunId, StorageUrl, flag, storage_url
+from harborage.cli.storage import open_kept_storage, release_expired_leases, run_command
 
 if TYPE_CHECKING:
     from harborage.store import RunRow, Status
 
 __all__ = ["runs"]
 
-_ACTION = "`list` shows the latest runs, `show` one of them with every step."
-_RUN = "Which run: its id, or as much of its beginning as no other has."
-_STATUS = "Only runs with this status."
-_STORAGE = "The database, such as sqlite:FILE or postgres://…"
-_JSON = "Print JSON: a run a line, or the whole history."
+_ACTION = "`list` shows the latest runs, `show` one run with every step."
+_JSON = "Print JSON: one run a line, or the history of the one."
 
 
 def runs(
     action: Annotated[Literal["list", "show"], Parameter(help=_ACTION)],
-    run: Annotated[str, Parameter(help=_RUN, show_default=False)] = "",
+    run: Annotated[RunId, Parameter(show_default=False)] = "",
     /,
     *,
     status: Annotated[
-        Literal["running", "ready", "parked", "interrupted", "blocked", "finished", "failed"] | None,
-        Parameter(help=_STATUS, show_default=False),
+        Literal["pending", "running", "waiting", "interrupted", "blocked", "complete", "failed", "cancelled"] | None,
+        Parameter(help="Only runs with this status.", show_default=False),
     ] = None,
     agent: Annotated[str, Parameter(help="Only runs of this agent.", show_default=False)] = "",
     user: Annotated[str, Parameter(help="Only runs of this user.", show_default=False)] = "",
     session: Annotated[str, Parameter(help="Only runs of this session.", show_default=False)] = "",
-    limit: Annotated[int, Parameter(help="How many runs at most.", validator=Number(gt=0))] = 20,
-    json: Annotated[bool, Parameter(help=_JSON, negative="", show_default=False)] = False,
-    storage: Annotated[
-        str, Parameter(help=_STORAGE, show_default="HARBORAGE_STORAGE, else .harborage/harborage.db")
-    ] = "",
+    limit: Annotated[int, Parameter(help="Show at most this many runs.", validator=Number(gt=0))] = 20,
+    json: Annotated[bool, flag(_JSON)] = False,
+    storage: StorageUrl = "",
 ) -> int:
-    """List the runs that are kept, newest first, or show what one of them did.
+    """List the kept runs, newest first, or show what one of them did.
 
-    `show` tells each step: what was decided, with which calls and what they
-    brought, what people said meanwhile, what it waited for, what it cost.
+    `show` has each step: the decision, its calls with their results, messages of
+    people, what the run waited for, and its cost.
 
     Exit codes:
       0  done
-      1  the database refused, or a record is damaged
+      1  the database failed, or a journal is damaged
       2  wrong use: no such database, no such run, an id that several begin with
     """
     url = storage_url(storage, os.environ)
     if action == "show":
         if not run.strip():
-            sys.stderr.write("harborage: say which run: harborage runs show RUN; 'harborage runs list' shows them\n")
+            sys.stderr.write("harborage: no run; example: harborage runs show RUN; list them: harborage runs list\n")
             return 2
-        return carry_out(lambda: _show(url, run.strip(), is_json=json))
-    return carry_out(lambda: _list(url, user, session, status=status or "", agent=agent, limit=limit, is_json=json))
+        return run_command(lambda: _show(url, run.strip(), is_json=json))
+    return run_command(lambda: _list(url, user, session, status=status or "", agent=agent, limit=limit, is_json=json))
 
 
 async def _list(url: str, user: str, session: str, *, status: str, agent: str, limit: int, is_json: bool) -> int:
@@ -69,8 +64,8 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
     from harborage.runtime.history import all_runs
     from harborage.store import RunQuery
 
-    async with kept_runs(url) as storage:
-        await free_orphans(storage)
+    async with open_kept_storage(url) as storage:
+        await release_expired_leases(storage)
         found = await all_runs(storage.store, RunQuery(user=user, session=session, statuses=_statuses(status)))
     found = [one for one in found if agent in ("", agent_of(one))]
     found = [one for one in found if status in ("", status_of(one))]
@@ -81,29 +76,29 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
         _print_lines(_table([_row(one) for one in shown]))
     else:
         is_narrowed = bool(status or agent or user or session)
-        sys.stderr.write(f"no run {'that fits ' if is_narrowed else ''}is kept in {url}\n")
+        sys.stderr.write(f"no run{' with these options' if is_narrowed else ''} in {url}\n")
     if not is_json and len(found) > len(shown):
-        sys.stderr.write(f"{len(found) - len(shown)} more; --limit shows them\n")
+        sys.stderr.write(f"{len(found) - len(shown)} more: --limit {len(found)}\n")
     return 0
 
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.freezing import shown_json
-    from harborage.cli.status import agent_of, status_of, why
-    from harborage.cli.text import for_machines, masked, printable
+    from harborage.cli.status import agent_of, reason_of, status_of
+    from harborage.cli.text import masked, printable, wire_json
     from harborage.runtime.history import find_run, history_of, read_run, told
 
-    async with kept_runs(url) as storage:
-        await free_orphans(storage)
+    async with open_kept_storage(url) as storage:
+        await release_expired_leases(storage)
         record = await find_run(storage.store, wanted, where=url)
         history = history_of(await read_run(storage.store, record.run_id))
     if is_json:
-        sys.stdout.write(for_machines(shown_json(history.to_json())) + "\n")
+        sys.stdout.write(wire_json(shown_json(history.to_json())) + "\n")
         return 0
     lines = told(history, clean=masked)
     if not record.status.is_final:
         status = status_of(record)
-        reason = str(masked(why(record))).removeprefix(f"{status}: ")
+        reason = str(masked(reason_of(record))).removeprefix(f"{status}: ")
         lines.insert(1, f"  {status}{f': {reason}' if reason else ''}")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
     _print_lines(printable(line) for line in lines)
@@ -111,13 +106,13 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
 
 
 def _statuses(status: str) -> tuple[Status, ...]:
-    """The statuses among which the runs are that stand so."""
+    """The stored statuses of runs with this status, among others: the rest of a row decides, too."""
     from harborage.store import LIVE, Status
 
     match status:
         case "":
             return ()
-        case "finished":
+        case "complete" | "cancelled":
             return (Status.COMPLETE, Status.CANCELLED)
         case "failed":
             return (Status.FAILED,)
@@ -136,14 +131,14 @@ def _row(record: RunRow) -> tuple[str, ...]:
 
 def _row_json(record: RunRow) -> str:
     from harborage import codec
-    from harborage.cli.status import agent_of, status_of, why
-    from harborage.cli.text import for_machines, masked
+    from harborage.cli.status import agent_of, reason_of, status_of
+    from harborage.cli.text import masked, wire_json
     from harborage.store.times import moment
 
     row: dict[str, Any] = {
         "run": record.run_id,
         "status": status_of(record),
-        "reason": masked(why(record)),
+        "reason": masked(reason_of(record)),
         "goal": masked(record.about),
         "agent": agent_of(record),
         "user": record.who.user_id,
@@ -154,7 +149,7 @@ def _row_json(record: RunRow) -> str:
         "wake_at": None if record.wake_at is None else moment(record.wake_at),
         "waits_for": record.awaits,
     }
-    return for_machines(codec.encode(row))
+    return wire_json(codec.encode(row))
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -1,6 +1,6 @@
-"""Where lines are drawn: a terminal with a live region at its bottom, a plain stream, or nothing; and the region.
+"""The screen of a session: lines that scroll by, and in a terminal a live region at the bottom.
 
-The region is what changes: what the run does now, and what is being typed.
+The live region shows what the run does now, and what is being typed.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from rich.text import Text
 
 from harborage.cli.answers import Mode
 from harborage.cli.text import duration, one_line, plural, printable
-from harborage.cli.view import doing
+from harborage.cli.view import current_activity
 
 if TYPE_CHECKING:
     from harborage.cli.keyboard import LineEditor
-    from harborage.cli.output import Outlet
-    from harborage.cli.questions import Desk
+    from harborage.cli.output import BackgroundStream
+    from harborage.cli.questions import QuestionQueue
     from harborage.cli.view_state import View
 
-__all__ = ["LiveScreen", "PlainScreen", "Region", "Screen", "region", "window"]
+__all__ = ["LiveScreen", "PlainScreen", "Region", "Screen", "render_region", "visible_part"]
 
 Region = Callable[[int], Sequence[Text]]
-"""The changing lines for a screen of so many columns."""
+"""Renders the live region for a width in columns."""
 
-_PATIENCE_S = 1.0
+_DRAIN_S = 1.0
 
 
 class Screen(Protocol):
-    """Where a session shows itself."""
+    """Where a session is shown."""
 
     @property
     def width(self) -> int:
-        """How many columns a line has."""
+        """The width of a line in columns."""
         ...
 
     def show(self, lines: Sequence[Text], *, is_urgent: bool = False) -> None:
-        """Write lines for good; urgent ones are for somebody who wants to see nothing else."""
+        """Write lines that stay; urgent ones are written even on a quiet screen."""
         ...
 
     def refresh(self) -> None:
-        """Draw what changes again."""
+        """Draw the live region again."""
         ...
 
     def suspended(self) -> AbstractContextManager[None]:
-        """Leave the terminal to another program for the length of a block."""
+        """Lend the terminal to another program inside a block."""
         ...
 
     def close(self) -> None:
-        """Take away what changes; what was written stays."""
+        """Remove the live region; the lines above it stay."""
         ...
 
 
 class LiveScreen:
-    """A terminal: lines scroll by, the region stays below them. What others print meanwhile goes above it too.
+    """A terminal: lines scroll by, the live region stays below them and below what tools print.
 
-    While `outlet` is behind, because nobody reads, the region is not drawn and lines wait; none of them is lost.
+    While `stream` is behind, because the terminal is not read, the region is not drawn and lines wait; none is lost.
     """
 
-    def __init__(self, console: Console, region: Region, outlet: Outlet | None = None) -> None:
+    def __init__(self, console: Console, region: Region, stream: BackgroundStream | None = None) -> None:
         self._console = console
         self._region = region
-        self._outlet = outlet
+        self._stream = stream
         self._waiting: list[Text] = []
         self._live: Live | None = self._open()
 
@@ -90,8 +90,8 @@ class LiveScreen:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         self.close()
-        if self._outlet is not None:
-            self._outlet.drain(_PATIENCE_S)
+        if self._stream is not None:
+            self._stream.drain(_DRAIN_S)
         try:
             yield
         finally:
@@ -105,13 +105,13 @@ class LiveScreen:
 
     @property
     def _is_behind(self) -> bool:
-        # Closed, it has no region that would be drawn with each line.
-        return self._live is not None and self._outlet is not None and self._outlet.is_behind
+        # A closed screen draws no region, so its lines need not wait.
+        return self._live is not None and self._stream is not None and self._stream.is_behind
 
     def _write(self) -> None:
         lines, self._waiting = self._waiting, []
         for text in lines:
-            # Printing forgets how a text wants to be wrapped, unless it is told again.
+            # Console.print forgets the wrapping of a text unless it gets it again.
             self._console.print(text, no_wrap=text.no_wrap, overflow=text.overflow)
 
     def _open(self) -> Live:
@@ -126,7 +126,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """A stream without a region. A quiet one writes what is urgent, nothing else."""
+    """A stream without a live region. A quiet one writes urgent lines only."""
 
     def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
         self._console = console
@@ -155,52 +155,52 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 8
 _STREAM_ROWS = 6
 _MEASURE = Console(file=io.StringIO(), color_system=None)
-_HINT = "type to tell the agent something · /help"
+_HINT = "type a message for the agent · /help"
 
 
-def region(view: View, desk: Desk, editor: LineEditor | None, now: datetime, width: int) -> list[Text]:
-    """The changing lines, none wider than `width`; without an editor nobody can type, and there is no input line."""
+def render_region(view: View, queue: QuestionQueue, editor: LineEditor | None, now: datetime, width: int) -> list[Text]:
+    """Render the live region, no line wider than `width`; without an editor it has no input line."""
     lines = [Text()]
     if view.thinking and not view.streaming:
         lines.append(Text(f"∴ {_tail(view.thinking, width - 4)}", style="dim italic"))
     lines.extend(Text(row) for row in _last_rows(view.streaming, width - 2))
-    lines.append(_status(view, desk, now))
+    lines.append(_status(view, queue, now))
     if editor is not None:
-        lines.append(_input(desk, editor, width))
+        lines.append(_input(queue, editor, width))
     return lines
 
 
-def _status(view: View, desk: Desk, now: datetime) -> Text:
-    what, since = doing(view)
-    is_waiting = len(desk) > 0 or bool(view.main.held)
-    glyph = "?" if len(desk) else "‖" if is_waiting else _frame(now)
-    if len(desk):
+def _status(view: View, queue: QuestionQueue, now: datetime) -> Text:
+    what, since = current_activity(view)
+    is_waiting = len(queue) > 0 or bool(view.main.pause_reason)
+    glyph = "?" if len(queue) else "‖" if is_waiting else _frame(now)
+    if len(queue):
         what = "waiting for your answer"
-    elif view.main.held:
-        what = "parked: /resume lets it go on"
+    elif view.main.pause_reason:
+        what = "paused: /resume continues it"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{glyph} ", "yellow" if is_waiting else "cyan")
     text.append(what, "bold")
     if since is not None and not is_waiting:
         text.append(f" {_elapsed(now, since)}", "dim")
-    text.append(_rest(view, desk, now), "dim")
+    text.append(_rest(view, queue, now), "dim")
     return text
 
 
-def _rest(view: View, desk: Desk, now: datetime) -> str:
+def _rest(view: View, queue: QuestionQueue, now: datetime) -> str:
     parts = [f"step {view.main.step}"]
     running = [task.label for task in view.tasks if not task.ended]
     if running:
         parts.append(f"{', '.join(running)} running")
-    if len(desk) > 1:
-        parts.append(f"{plural(len(desk), 'question')} open")
+    if len(queue) > 1:
+        parts.append(f"{plural(len(queue), 'question')} open")
     if view.main.began is not None:
         parts.append(f"{_elapsed(now, view.main.began)} in all")
     return "".join(f" · {part}" for part in parts)
 
 
 def _elapsed(now: datetime, since: datetime) -> str:
-    """Time that runs while one looks at it: in tenths of a second at the finest, or it would flicker."""
+    """A running time, at the finest in tenths of a second, because more digits would flicker."""
     seconds = max(0.0, (now - since).total_seconds())
     return f"{seconds:.1f} s" if seconds < 1 else duration(seconds)
 
@@ -209,39 +209,39 @@ def _frame(now: datetime) -> str:
     return _SPINNER[int(now.timestamp() * _FRAMES_PER_SECOND) % len(_SPINNER)]
 
 
-def _input(desk: Desk, editor: LineEditor, width: int) -> Text:
-    prompt = _prompt(desk)
-    text = Text(prompt, style="yellow" if len(desk) else "cyan", no_wrap=True)
-    if not editor.text and desk.mode is Mode.FREE:
+def _input(queue: QuestionQueue, editor: LineEditor, width: int) -> Text:
+    prompt = _prompt(queue)
+    text = Text(prompt, style="yellow" if len(queue) else "cyan", no_wrap=True)
+    if not editor.text and queue.mode is Mode.FREE:
         text.append(" ", "reverse")
         text.append(set_cell_size(_HINT, max(0, min(len(_HINT), width - cell_len(prompt) - 2))), "dim")
         return text
-    before, at, after = window(editor.text.replace("\n", "⏎"), editor.cursor, width - cell_len(prompt) - 1)
+    before, at, after = visible_part(editor.text.replace("\n", "⏎"), editor.cursor, width - cell_len(prompt) - 1)
     text.append(before, "default")
     text.append(at or " ", "reverse")
     text.append(after, "default")
     return text
 
 
-def _prompt(desk: Desk) -> str:
-    question = desk.current
+def _prompt(queue: QuestionQueue) -> str:
+    question = queue.current
     if question is None:
         return "› "
-    match desk.mode:
+    match queue.mode:
         case Mode.EDIT:
             return "arguments › "
         case Mode.APPROVAL:
             return f"{one_line(question.subject, 30)}? y/n/e › "
-        case Mode.DOUBT:
+        case Mode.INTERRUPTED:
             return f"{one_line(question.subject, 30)}? done/again/unknown › "
-        case Mode.CONSENT:
+        case Mode.CONFIRM:
             return "y/n or an answer › "
         case Mode.PAUSE | Mode.FREE:
             return "answer › "
 
 
-def window(text: str, cursor: int, room: int) -> tuple[str, str, str]:
-    """The part of `text` around the cursor that fits into `room` cells: before the cursor, under it, behind it."""
+def visible_part(text: str, cursor: int, room: int) -> tuple[str, str, str]:
+    """Return the part of `text` around the cursor that fits into `room` cells: before, under and after the cursor."""
     room = max(4, room)
     before, at, after = text[:cursor], text[cursor : cursor + 1], text[cursor + 1 :]
     while cell_len(before) > room - 2:
@@ -253,7 +253,7 @@ def window(text: str, cursor: int, room: int) -> tuple[str, str, str]:
 
 
 def _last_rows(text: str, room: int) -> list[str]:
-    """The last rows of a text that is still being written, broken at white space."""
+    """The last rows of a text that is being streamed, wrapped at white space."""
     rows: list[str] = []
     for paragraph in printable(text).expandtabs(4).splitlines():
         rows.extend(row.plain.rstrip() for row in Text(paragraph).wrap(_MEASURE, max(8, room)) or [Text()])

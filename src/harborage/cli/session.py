@@ -1,7 +1,7 @@
-"""One run from a person's chair: what happens is shown as it happens, what is typed is acted upon.
+"""One run in a terminal: facts are shown as they happen, and what a person types is acted upon.
 
-Everything that arrives (events, records, lines, signals) goes through one queue and is handled in order by one task.
-What it means is decided by pure files: `view`, `questions`, `answers`, `outcome`.
+Facts, typed lines and signals go through one queue and are handled in order by one task. What they mean is decided in
+pure files: `view`, `questions`, `answers`, `outcome`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from harborage.app import Agent, attach
 from harborage.app.own_sessions import close_own
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.conversation import Conversation
-from harborage.cli.feed import Fact, Feed, Following, logged
-from harborage.cli.keyboard import Job, Keyboard, signals
-from harborage.cli.open_session import Aboard, Wishes, aboard, taken_up
-from harborage.cli.outcome import Ending, blocked, ending_of, left, without_asking
-from harborage.cli.questions import Desk
-from harborage.cli.screen import Region, Screen, region
-from harborage.cli.status import is_blocked, is_put_off, standing_of
+from harborage.cli.feed import Fact, Feed, JournalFollower, capture_logs
+from harborage.cli.keyboard import Job, Keyboard, handle_signals
+from harborage.cli.open_session import OpenSession, SessionOptions, open_session, resume_handle
+from harborage.cli.outcome import Ending, blocked, ending_of, left, with_unasked_rejections
+from harborage.cli.questions import QuestionQueue
+from harborage.cli.screen import Region, Screen, render_region
+from harborage.cli.status import describe_status, is_blocked, is_waiting_for_provider
 from harborage.cli.text import one_line
-from harborage.cli.view import fold, fold_past, header, summary
+from harborage.cli.view import render, render_header, render_past, render_summary
 from harborage.cli.view_state import View, line, new_view
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
@@ -40,35 +40,37 @@ from harborage.runtime.limits import Limits
 from harborage.runtime.steering.controls import Scope
 
 if TYPE_CHECKING:
-    from harborage.cli.journal_view import Recorded
+    from harborage.cli.journal_view import RecordedEntry
     from harborage.runtime.host import Run, Runtime
 
-__all__ = ["Session", "Stage", "Wishes"]
+__all__ = ["Session", "Terminal"]
 
 _FRAME_S = 0.125
 _LOOK_S = 0.25
-_LEAVE = 3
+_INTERRUPTS_TO_LEAVE = 3
 _GRACE_S = 2.0
-_SETTLES = timedelta(seconds=0.2)
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session plays: how to open its screen, which terminal has the keys (None: nobody can be asked).
+class Terminal(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is shown and steered. `keys` is the descriptor of the keyboard, None when no person can be asked.
 
-    `write` writes to it without waiting for a reader; `tell` gets every event, `leave` ends the process at once.
+    `open_screen` opens the screen for a live region; `write` writes to the terminal without waiting for its reader;
+    `on_event` gets every event; `exit_now` ends the process at once.
     """
 
     open_screen: Callable[[Region], Screen]
-    leave: Callable[[], None]
+    exit_now: Callable[[], None]
     keys: int | None = None
     is_echoing: bool = False
     write: Callable[[str], object] | None = None
-    tell: Callable[[Event], None] | None = None
+    on_event: Callable[[Event], None] | None = None
 
 
 class _Line(msgspec.Struct, frozen=True):
+    """A typed line, and the token of the question that was shown then; "" when none was."""
+
     text: str
-    asked: str
+    token: str
 
 
 class _Cancel(msgspec.Struct, frozen=True):
@@ -76,175 +78,180 @@ class _Cancel(msgspec.Struct, frozen=True):
 
 
 class _Leave(msgspec.Struct, frozen=True):
-    """The run is left to go on elsewhere or later; `reason` says why, unless a person wants it so."""
+    """Leave the run, which stays as it is; `reason` says why, "" when a person wants it."""
 
     reason: str = ""
 
 
-class _LookAgain(msgspec.Struct, frozen=True):
-    """Events that nobody here heard may have put questions."""
+class _ReloadQuestions(msgspec.Struct, frozen=True):
+    """Questions may be open whose events this process has not seen."""
 
 
-class _Over(msgspec.Struct, frozen=True):
+class _Ended(msgspec.Struct, frozen=True):
     ending: Ending
 
 
-_Input: TypeAlias = _Line | _Cancel | _Leave | _LookAgain | _Over
+_Input: TypeAlias = _Line | _Cancel | _Leave | _ReloadQuestions | _Ended
 
 
 class Session:
-    """One run of `agent` on `stage`: from its start, or from where its record stands, to its end."""
+    """One run of `agent` in `terminal`: from its start, or from its last recorded step, to its end."""
 
-    def __init__(self, agent: Agent, wishes: Wishes, stage: Stage, *, clock: Timers = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, agent: Agent, options: SessionOptions, terminal: Terminal, *, clock: Timers = SYSTEM_CLOCK
+    ) -> None:
         self.run_id = ""
         self.error: BaseException | None = None
         self._agent = agent
-        self._wishes = wishes
-        self._stage = stage
+        self._options = options
+        self._terminal = terminal
         self._clock = clock
         self._inputs: list[_Input] = []
         self._wake = asyncio.Event()
-        self._feed = Feed(wishes.who, self._wake.set, clock)
+        self._feed = Feed(options.who, self._wake.set, clock)
         self._interrupts = 0
         self._has_model = False
         self._fault: BaseException | None = None
         self._refresh: Callable[[], None] = lambda: None
 
-    async def carry(self) -> Ending:
-        """Start the run, or go on with it, and stay with it; returns how it ended.
+    async def run(self) -> Ending:
+        """Start or resume the run and show it until it ends; returns how it ended.
 
         Raises:
             HarborageError: the agent could not be opened.
         """
         with ExitStack() as listening:
-            # What is logged stands among the facts; of a run that never begins the error says it all.
-            listening.enter_context(logged(self._feed.logged))
-            return await self._carry(listening)
+            # Logs are shown among the facts, unless the run never starts: then its error says enough.
+            listening.enter_context(capture_logs(self._feed.add_log))
+            return await self._run(listening)
 
-    async def _carry(self, listening: ExitStack) -> Ending:
+    async def _run(self, listening: ExitStack) -> Ending:
         began = self._clock.now()
-        async with aboard(self._agent, self._wishes, self._feed.recorded) as parts:
+        async with open_session(self._agent, self._options, self._feed.add_entries) as parts:
             runtime = parts.runtime
             self._has_model = parts.chosen is not None
-            # Of a new run the session is its own, so its events are those of the run and of the tasks that it spawns.
+            # A new run has a session of its own, so the session's events are those of the run and its tasks.
             self._feed.subscribe(runtime.bus)
-            attached = await attach(runtime.artifacts, self._wishes.who, parts.files)
-            run = await self._run(runtime, began, [ref.id for ref in attached])
+            attached = await attach(runtime.artifacts, self._options.who, parts.files)
+            run = await self._start_or_resume(runtime, began, [ref.id for ref in attached])
             self.run_id = run.id
             view = new_view(run.id, began)
-            is_old = self._wishes.record is not None
-            following = Following(parts.store, run.id, self._wishes.who, may_be_shared=is_old)
-            past = await self._feed.follow(following, is_old=is_old)
+            is_resumed = self._options.record is not None
+            follower = JournalFollower(parts.store, run.id, self._options.who, may_be_shared=is_resumed)
+            past = await self._feed.follow(follower, is_resumed=is_resumed)
             with ExitStack() as stack:
-                screen, talk = self._enter(stack, runtime, run, view)
-                self._open(screen, view, parts, run, attached, past)
-                ending = without_asking(await self._stay(runtime, run, view, talk, screen), talk.unasked)
+                screen, conversation = self._open_terminal(stack, runtime, run, view)
+                self._show_header(screen, view, parts, run, attached, past)
+                ending = await self._follow(runtime, run, view, conversation, screen)
+                ending = with_unasked_rejections(ending, conversation.unasked)
             listening.close()
             given = {ref.id for ref in attached}
-            kept = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
-            if self._wishes.is_kept:
-                await close_own(runtime, parts.store, self._wishes.who)
+            made = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
+            if self._options.is_kept:
+                await close_own(runtime, parts.store, self._options.who)
         seconds = (self._clock.now() - began).total_seconds()
-        screen.show(summary(view, ending, seconds, kept, is_kept=self._wishes.is_kept))
+        screen.show(render_summary(view, ending, seconds, made, is_kept=self._options.is_kept))
         return ending
 
-    async def _run(self, runtime: Runtime, began: datetime, files: Sequence[str]) -> Run:
-        wishes = self._wishes
-        # Whoever sits at the terminal owns the database as well, so the whole keyboard works, priorities included.
+    async def _start_or_resume(self, runtime: Runtime, began: datetime, files: Sequence[str]) -> Run:
+        options = self._options
+        # The person at the terminal owns the database, too, and so may use every control, priorities included.
         scope = Scope.ADMIN
-        if wishes.record is not None:
-            return await taken_up(runtime, wishes.record, scope)
+        if options.record is not None:
+            return await resume_handle(runtime, options.record, scope)
         return await runtime.start(
-            wishes.goal,
-            who=wishes.who,
-            deadline=None if wishes.deadline_s is None else began + timedelta(seconds=wishes.deadline_s),
+            options.goal,
+            who=options.who,
+            deadline=None if options.deadline_s is None else began + timedelta(seconds=options.deadline_s),
             input_artifacts=files,
-            max_steps=wishes.max_steps,
-            limits=None if wishes.max_cost is None else Limits(cost=wishes.max_cost),
+            max_steps=options.max_steps,
+            limits=None if options.max_cost is None else Limits(cost=options.max_cost),
             scope=scope,
         )
 
-    def _open(
+    def _show_header(
         self,
         screen: Screen,
         view: View,
-        parts: Aboard,
+        parts: OpenSession,
         run: Run,
         attached: Sequence[ArtifactRef],
-        past: Sequence[Recorded],
+        past: Sequence[RecordedEntry],
     ) -> None:
-        """What stands at the top: the run, and of one that was begun before what it has done."""
-        record, now = self._wishes.record, self._clock.now()
-        standing = "" if record is None else standing_of(record, now)
-        lines = header(self._agent.name, self._wishes.goal, run.who, parts.chosen, attached, standing=standing)
+        """Show the run's facts, and the last steps of a resumed run."""
+        record, now = self._options.record, self._clock.now()
+        status = "" if record is None else describe_status(record, now)
+        lines = render_header(self._agent.name, self._options.goal, run.who, parts.chosen, attached, status=status)
         if record is not None:
-            lines += [*fold_past(view, past, now), Text("      ── from here on live ──", style="dim")]
-        if self._wishes.approves:
-            lines.append(Text("--yes: calls that need approval are made without asking", style="yellow"))
+            lines += [*render_past(view, past, now), Text("      ── live ──", style="dim")]
+        if self._options.approves:
+            lines.append(Text("--yes: every call that needs approval is approved", style="yellow"))
         screen.show(lines)
 
-    def _enter(self, stack: ExitStack, runtime: Runtime, run: Run, view: View) -> tuple[Screen, Conversation]:
-        """Take the terminal: keys, screen and signals, given back with `stack`."""
-        desk = Desk()
-        keyboard = self._keyboard(desk)
+    def _open_terminal(self, stack: ExitStack, runtime: Runtime, run: Run, view: View) -> tuple[Screen, Conversation]:
+        """Open keyboard, screen and signal handlers; `stack` gives the terminal back."""
+        queue = QuestionQueue()
+        keyboard = self._keyboard(queue)
         if keyboard is not None:
             stack.enter_context(keyboard.opened())
         editor = None if keyboard is None or keyboard.is_echoing else keyboard.editor
-        screen = self._stage.open_screen(lambda width: region(view, desk, editor, self._clock.now(), width))
+        screen = self._terminal.open_screen(lambda width: render_region(view, queue, editor, self._clock.now(), width))
         stack.callback(screen.close)
-        talk = Conversation(
+        conversation = Conversation(
             runtime,
             run,
             view,
             screen=screen,
-            desk=desk,
+            queue=queue,
             keyboard=keyboard,
-            approves=self._wishes.approves,
+            approves=self._options.approves,
             clock=self._clock,
             previews=self._agent.previews,
             has_model=self._has_model,
-            leave=partial(self._put, _Leave()) if self._wishes.is_kept else None,
+            leave=partial(self._put, _Leave()) if self._options.is_kept else None,
         )
-        stack.enter_context(self._heard(talk, screen, keyboard))
+        stack.enter_context(self._signal_handlers(conversation, screen, keyboard))
         self._refresh = screen.refresh
-        return screen, talk
+        return screen, conversation
 
-    def _keyboard(self, desk: Desk) -> Keyboard | None:
-        if self._stage.keys is None:
+    def _keyboard(self, queue: QuestionQueue) -> Keyboard | None:
+        if self._terminal.keys is None:
             return None
         return Keyboard(
-            self._stage.keys,
-            on_line=lambda text: self._put(_Line(text, desk.token)),
-            on_change=self._changed,
-            on_gone=lambda: self._put(self._gone()),
-            is_echoing=self._stage.is_echoing,
-            write=self._stage.write,
+            self._terminal.keys,
+            on_line=lambda text: self._put(_Line(text, queue.token)),
+            on_change=self._redraw,
+            on_gone=lambda: self._put(self._terminal_lost()),
+            is_echoing=self._terminal.is_echoing,
+            write=self._terminal.write,
         )
 
-    def _gone(self) -> _Input:
-        """What is done when nobody is left to ask: a run that is kept stays as it is, any other would be lost."""
-        return _Leave() if self._wishes.is_kept else _Cancel(is_hard=True)
+    def _terminal_lost(self) -> _Input:
+        """What happens when the terminal is gone: a kept run is left as it is, any other is cancelled."""
+        return _Leave() if self._options.is_kept else _Cancel(is_hard=True)
 
-    def _heard(self, talk: Conversation, screen: Screen, keyboard: Keyboard | None) -> AbstractContextManager[None]:
-        """Signals: Ctrl-C counts even while a tool blocks the event loop, the others wait for it."""
+    def _signal_handlers(
+        self, conversation: Conversation, screen: Screen, keyboard: Keyboard | None
+    ) -> AbstractContextManager[None]:
+        """Handle signals: Ctrl-C works even while a tool blocks the event loop, the others wait for the loop."""
         loop = asyncio.get_running_loop()
 
         def interrupt(is_hard: bool) -> None:
-            if talk.is_away:
-                return  # the keys belong to an editor now
+            if conversation.is_editor_open:
+                return  # the editor has the keys
             self._interrupts += 1
-            if self._interrupts >= _LEAVE:
+            if self._interrupts >= _INTERRUPTS_TO_LEAVE:
                 screen.close()
                 if keyboard is not None:
                     keyboard.close()
-                if self._wishes.is_kept:
-                    screen.show([Text(f"left; 'harborage resume {self.run_id}' goes on", style="yellow")])
-                self._stage.leave()
+                if self._options.is_kept:
+                    screen.show([Text(f"left; continue with: harborage resume {self.run_id}", style="yellow")])
+                self._terminal.exit_now()
             loop.call_soon_threadsafe(self._put, _Cancel(is_hard=is_hard or self._interrupts > 1))
 
         def end() -> None:
-            """Somebody else wants this process to end, which says nothing about the run."""
-            loop.call_soon_threadsafe(self._put, self._gone())
+            """Another program ends this process; that says nothing about the run."""
+            loop.call_soon_threadsafe(self._put, self._terminal_lost())
 
         at_once: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGINT: partial(interrupt, False),
@@ -253,60 +260,66 @@ class Session:
         }
         in_turn = {signal.SIGWINCH: screen.refresh}
         if keyboard is not None:
-            job = _job(talk, screen, keyboard)
-            in_turn |= {signal.SIGTSTP: job.stop, signal.SIGCONT: job.go_on}
-            at_once |= {signal.SIGCONT: job.told}
-        return signals(in_turn, at_once)
+            job = _job(conversation, screen, keyboard)
+            in_turn |= {signal.SIGTSTP: job.stop, signal.SIGCONT: job.resume}
+            at_once |= {signal.SIGCONT: job.note_resumed}
+        return handle_signals(in_turn, at_once)
 
-    async def _stay(self, runtime: Runtime, run: Run, view: View, talk: Conversation, screen: Screen) -> Ending:
+    async def _follow(
+        self, runtime: Runtime, run: Run, view: View, conversation: Conversation, screen: Screen
+    ) -> Ending:
         crew = Crew(self._failed)
         try:
-            crew.start(self._feed.listen(), "events")
+            crew.start(self._feed.receive_events(), "events")
             crew.start(self._await_end(run), "end")
             crew.start(self._animate(screen), "frames")
-            crew.start(self._look_around(runtime), "look-out")
-            return await self._attend(view, talk, screen)
+            crew.start(self._watch_store(runtime), "store")
+            return await self._handle_all(view, conversation, screen)
         finally:
             await crew.aclose()
 
     async def _await_end(self, run: Run) -> None:
-        """The run's end comes last: its last record has brought all that led to it."""
+        """Queue the run's end behind all facts that led to it."""
         try:
             ending = ending_of(await run.result())
         except (RunFailedError, RunBlockedError) as error:
             self.error = error
             ending = ending_of(error)
-        self._feed.behind(partial(self._put, _Over(ending)))
+        self._feed.call_after_published(partial(self._put, _Ended(ending)))
 
-    async def _look_around(self, runtime: Runtime) -> None:
-        """See what other processes do for the run, whether anybody can carry it, and what it waits for."""
-        following = self._feed.following
-        first_fence = -1 if self._wishes.record is None else self._wishes.record.fence
-        looked_at: set[tuple[str, int]] = set()
+    async def _watch_store(self, runtime: Runtime) -> None:
+        """Poll what other workers do for the run, whether its code fits, and what it waits for."""
+        follower = self._feed.follower
+        first_fence = -1 if self._options.record is None else self._options.record.fence
+        known: set[tuple[str, int]] = set()
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self._feed.look()
-            record = following.record
+            await self._feed.poll()
+            record = follower.record
             if record is not None and is_blocked(record, first_fence):
-                self._put(_Over(blocked(record.run_id, record.blocked)))
+                self._put(_Ended(blocked(record.run_id, record.blocked)))
                 return
-            if record is not None and self._stage.keys is None and is_put_off(record, self._wishes.entries):
-                self._put(_Leave(record.reason))  # nobody is there who would wait with it
+            if (
+                record is not None
+                and self._terminal.keys is None
+                and is_waiting_for_provider(record, self._options.entries)
+            ):
+                self._put(_Leave(record.reason))  # without a person at the terminal there is no use in waiting
                 return
-            if self._wishes.record is not None or following.is_elsewhere:
-                waiting = await self._waiting(runtime, following)
-                if waiting - looked_at:
-                    looked_at |= waiting
-                    self._put(_LookAgain())
+            if self._options.record is not None or follower.is_elsewhere:
+                waiting = await self._waiting_runs(runtime, follower)
+                if waiting - known:
+                    known |= waiting
+                    self._put(_ReloadQuestions())
 
-    async def _waiting(self, runtime: Runtime, following: Following) -> set[tuple[str, int]]:
-        """The runs that wait, and where in their records: what they were sent before has been taken by then."""
+    async def _waiting_runs(self, runtime: Runtime, follower: JournalFollower) -> set[tuple[str, int]]:
+        """The runs that wait, and their positions: by then they have read what was sent to them before."""
         waiting: set[tuple[str, int]] = set()
-        for record in following.unfinished:
+        for record in follower.unfinished:
             try:
-                status = await (await runtime.run(record.run_id, who=self._wishes.who)).status()
+                status = await (await runtime.run(record.run_id, who=self._options.who)).status()
             except HarborageError as error:
-                self._feed.logged(str(error))
+                self._feed.add_log(str(error))
                 continue
             if status.phase is RunPhase.PARKED:
                 waiting.add((record.run_id, record.position))
@@ -317,7 +330,7 @@ class Session:
             await asyncio.sleep(_FRAME_S)
             screen.refresh()
 
-    def _changed(self) -> None:
+    def _redraw(self) -> None:
         self._refresh()
 
     def _put(self, item: _Input) -> None:
@@ -328,65 +341,62 @@ class Session:
         self._fault = error
         self._wake.set()
 
-    async def _attend(self, view: View, talk: Conversation, screen: Screen) -> Ending:
-        """Handle what arrives until the run is over."""
+    async def _handle_all(self, view: View, conversation: Conversation, screen: Screen) -> Ending:
+        """Handle facts, typed lines and signals until the run has ended."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._fault is not None:
                 raise self._fault
-            await self._show_all(view, talk, screen)
+            await self._show_facts(view, conversation, screen)
             inputs, self._inputs = self._inputs, []
             for item in inputs:
                 match item:
-                    case _Line(text, asked):
-                        await talk.hear(text, asked)
+                    case _Line(text, token):
+                        await conversation.handle_line(text, token)
                     case _Cancel(is_hard):
-                        await talk.cancel(is_hard=is_hard)
+                        await conversation.cancel(is_hard=is_hard)
                     case _Leave(reason):
                         return self._left(reason)
-                    case _LookAgain():
-                        await talk.look_again(self._feed.following.strangers)
-                    case _Over(ending):
-                        await self._feed.look(is_last=True)  # another process may have brought it to its end
-                        await self._show_all(view, talk, screen)
+                    case _ReloadQuestions():
+                        await conversation.reload_questions(self._feed.follower.unrelated)
+                    case _Ended(ending):
+                        await self._feed.poll(is_last=True)  # another worker may have written the last entries
+                        await self._show_facts(view, conversation, screen)
                         return ending
                     case _ as unreachable:
                         assert_never(unreachable)
             screen.refresh()
 
     def _left(self, reason: str) -> Ending:
-        """Leave the run as it stands; a call that does not let go of its thread is not waited for very long."""
-        asyncio.get_running_loop().call_later(_GRACE_S, self._stage.leave)
+        """Leave the run as it is; a call that keeps its thread gets two seconds before the process ends."""
+        asyncio.get_running_loop().call_later(_GRACE_S, self._terminal.exit_now)
         return left(self.run_id, reason)
 
-    async def _show_all(self, view: View, talk: Conversation, screen: Screen) -> None:
+    async def _show_facts(self, view: View, conversation: Conversation, screen: Screen) -> None:
         for fact in self._feed.take():
-            screen.show(_lines(view, fact))
+            screen.show(_render(view, fact))
             if isinstance(fact, Event):
-                await self._tell(fact, talk)
-
-    async def _tell(self, event: Event, talk: Conversation) -> None:
-        if self._stage.tell is not None:
-            self._stage.tell(event)
-        await talk.notice(event)
+                if self._terminal.on_event is not None:
+                    self._terminal.on_event(fact)
+                await conversation.handle_event(fact)
 
 
-def _job(talk: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
-    """What Ctrl-Z and `fg` do to this process and its terminal, unless an editor has that."""
+def _job(conversation: Conversation, screen: Screen, keyboard: Keyboard) -> Job:
+    """What Ctrl-Z and `fg` do to this process and its terminal, unless an editor has the terminal."""
 
     @contextmanager
-    def aside() -> Iterator[None]:
+    def suspend() -> Iterator[None]:
         with keyboard.suspended(), screen.suspended():
             yield
 
-    return Job(aside=aside, renew=keyboard.renew, is_away=lambda: talk.is_away)
+    return Job(suspend=suspend, renew=keyboard.renew, is_terminal_lent=lambda: conversation.is_editor_open)
 
 
-def _lines(view: View, happened: Fact) -> list[Text]:
+def _render(view: View, fact: Fact) -> list[Text]:
     try:
-        if isinstance(happened, str):
-            return [line(view.main, "!", "yellow", one_line(happened, 400), wrap=True)]
-        return fold(view, happened)
-    except Exception as error:  # noqa: BLE001 - told in its place: a run must not end because of how it is shown
-        return [Text(f"! something could not be shown: {type(error).__name__}: {one_line(str(error))}", style="red")]
+        if isinstance(fact, str):
+            return [line(view.main, "!", "yellow", one_line(fact, 400), wrap=True)]
+        return render(view, fact)
+    except Exception as error:  # noqa: BLE001 - a run must not end because of how it is shown
+        return [Text(f"! a fact could not be shown: {type(error).__name__}: {one_line(str(error))}", style="red")]

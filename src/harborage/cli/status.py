@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -12,8 +12,10 @@ from harborage import codec
 from harborage.app.keeping import Origin
 from harborage.app.waiting import Party, Settled, Wait, WaitKind
 from harborage.cli.text import duration, one_line, plural, printable
+from harborage.planner import FinishReason
 from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
 from harborage.runtime.engines.reader import phase_of
+from harborage.store import Status
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
@@ -22,73 +24,83 @@ if TYPE_CHECKING:
 
 __all__ = [
     "agent_of",
-    "findings_lines",
+    "describe_status",
     "is_blocked",
-    "is_put_off",
+    "is_waiting_for_provider",
     "needs_person",
-    "report",
-    "roots",
-    "settled_lines",
-    "standing_of",
+    "pending_json",
+    "reason_of",
+    "render_findings",
+    "render_pending",
+    "render_settled",
+    "root_runs",
     "status_of",
-    "waits_lines",
-    "why",
 ]
 
-_WORDS: Final = {RunPhase.PENDING: "ready"}
 
-
-def is_put_off(row: RunRow, entries: int = 0) -> bool:
+def is_waiting_for_provider(row: RunRow, entries: int = 0) -> bool:
     """Whether the run waits for its model's provider, which is down, and has more than so many entries."""
-    is_parked = not row.status.is_final and not row.owner and not row.blocked
-    return is_parked and row.position > entries and row.reason.startswith(PROVIDER_UNAVAILABLE)
+    is_waiting = not row.status.is_final and not row.owner and not row.blocked
+    return is_waiting and row.position > entries and row.reason.startswith(PROVIDER_UNAVAILABLE)
 
 
 def status_of(row: RunRow) -> str:
-    """Where a run stands, in a word."""
-    phase = phase_of(row)
-    return "interrupted" if is_put_off(row) else _WORDS.get(phase, str(phase))
+    """Return the run's status: pending, running, waiting, interrupted, blocked, complete, failed or cancelled."""
+    match phase_of(row):
+        case RunPhase.FINISHED:
+            is_cancelled = row.status is Status.CANCELLED or row.reason == FinishReason.CANCELLED
+            return "cancelled" if is_cancelled else "complete"
+        case RunPhase.FAILED:
+            return "failed"
+        case RunPhase.RUNNING:
+            return "running"
+        case RunPhase.BLOCKED:
+            return "blocked"
+        case RunPhase.PARKED:
+            return "interrupted" if is_waiting_for_provider(row) else "waiting"
+        case RunPhase.PENDING:
+            return "pending" if row.status is Status.PENDING else "interrupted"
 
 
 def agent_of(row: RunRow) -> str:
-    """What names the run's agent on a command line; empty for the standard assistant."""
+    """Return the name of the run's agent for a command line; empty for the standard assistant."""
     return Origin.of(row.agent).target
 
 
 def is_blocked(row: RunRow, fence: int) -> bool:
-    """Whether the code that is there has tried to carry the run, since its lease had this fence, and could not."""
+    """Whether a worker has tried to execute the run since its lease had this fence, and its code did not fit."""
     return phase_of(row) is RunPhase.BLOCKED and row.fence > fence
 
 
-def why(row: RunRow) -> str:
-    """Why a run is blocked, has ended or waits; empty where nothing is to say."""
+def reason_of(row: RunRow) -> str:
+    """Return why a run is blocked, waits or has ended; empty if no reason is recorded."""
     return row.blocked or row.reason
 
 
-def roots(rows: Sequence[RunRow]) -> list[RunRow]:
-    """The runs that somebody started: of those of one command the first, which spawned the others."""
+def root_runs(rows: Sequence[RunRow]) -> list[RunRow]:
+    """Return the runs that a person or a program started, without the tasks that those spawned."""
     found: dict[tuple[str, ...], RunRow] = {}
     for row in rows:
         who = row.who
         key = (who.tenant_id, who.user_id, who.session_id, row.agent)
-        is_family = bool(Origin.of(row.agent).mark)
-        found.setdefault(key if is_family else (row.run_id,), row)
+        is_of_command = bool(Origin.of(row.agent).mark)  # the first run of a command's session spawned the others
+        found.setdefault(key if is_of_command else (row.run_id,), row)
     return list(found.values())
 
 
-def standing_of(row: RunRow, now: datetime) -> str:
-    """How a run stands that somebody comes back to, in a few words."""
+def describe_status(row: RunRow, now: datetime) -> str:
+    """Return the status of a run that is resumed here, since when, and what happens with it now."""
     ago = duration(max(0.0, (now - moment(row.updated_at)).total_seconds()))
     match phase_of(row):
         case RunPhase.FINISHED:
-            return f"ended {ago} ago: {row.reason or 'finished'}"
+            return f"ended {ago} ago: {row.reason or row.status}"
         case RunPhase.FAILED:
             return f"failed {ago} ago: {row.reason}"
         case RunPhase.BLOCKED:
-            return f"blocked {ago} ago: {row.blocked}; trying again with the code of today"
+            return f"blocked {ago} ago: {row.blocked}; trying again with the agent's code of today"
         case RunPhase.RUNNING:
             return f"another worker executes it, last step {ago} ago; followed and steered from here"
-        case _ if is_put_off(row):
+        case _ if is_waiting_for_provider(row):
             return f"{row.reason}, {ago} ago; trying again now"
         case RunPhase.PARKED:
             return f"waiting for {ago}; resuming here"
@@ -97,23 +109,25 @@ def standing_of(row: RunRow, now: datetime) -> str:
 
 
 def needs_person(wait: Wait) -> bool:
-    """Whether it waits until a person does something, be it only to carry on a run that no process carries."""
-    return wait.is_orphan or wait.on in {Party.PERSON, Party.CODE, Party.NOBODY} or _is_left(wait)
+    """Whether it waits until a person does something, be it only to resume a run that has no worker."""
+    return wait.is_orphan or wait.on in {Party.PERSON, Party.CODE, Party.NOBODY} or _lacks_worker(wait)
 
 
-def _is_left(wait: Wait) -> bool:
-    """Whether it is a run that could go on, and that no process carries."""
-    return wait.kind is WaitKind.RUN and wait.on is Party.WORKER and not wait.then.startswith("carried;")
+def _lacks_worker(wait: Wait) -> bool:
+    """Whether it is a run that could continue, but that no worker executes."""
+    return wait.kind is WaitKind.RUN and wait.on is Party.WORKER and not wait.is_running
 
 
-def findings_lines(findings: Sequence[Finding]) -> list[str]:
-    """What was found of the database."""
+def render_findings(findings: Sequence[Finding]) -> list[str]:
+    """Render the state of the database, a line for each check."""
     return [f"{'✓' if one.is_well else '✗'} {one.what}  {printable(one.told)}" for one in findings]
 
 
-def waits_lines(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[str]:
-    """Everything that waits, two lines each; what needs a person comes last, where it is seen. `settles`: it will be
-    settled next, so how to do that need not be told."""
+def render_pending(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[str]:
+    """Render pending work, two lines each; items that need a person come last, where they are seen.
+
+    `settles` leaves out how to end orphans, because the command does so next.
+    """
     if not waits:
         return ["✓ nothing needs you"]
     sessions = sum(one.kind is WaitKind.SESSION and not needs_person(one) for one in waits)
@@ -121,42 +135,49 @@ def waits_lines(waits: Sequence[Wait], now: datetime, *, settles: bool) -> list[
     urgent = [one for one in waits if needs_person(one) and not one.is_orphan]
     orphans = [one for one in waits if one.is_orphan]
     each = "each " if sessions > 1 else ""
-    lines = [f"✓ {plural(sessions, 'session')} open, {each}closed when left alone for long"] if sessions else []
+    lines = [f"✓ {plural(sessions, 'session')} open, {each}closed when idle for long"] if sessions else []
     for title, group in (
         (f"✓ {plural(len(calm), 'item')} will end without you", calm),
         (f"? {plural(len(urgent), 'item')} {'needs' if len(urgent) == 1 else 'need'} a person", urgent),
-        (f"✗ {plural(len(orphans), 'orphan')}, which nothing will ever end", orphans),
+        (f"✗ {plural(len(orphans), 'orphan')}: no worker, timer or person will end {_them(len(orphans))}", orphans),
     ):
         if group:
-            lines += ["", f"{title}:", *(line for one in group for line in _wait_lines(one, now))]
+            lines += ["", f"{title}:", *(line for one in group for line in _render_wait(one, now))]
     if any(one.is_orphan or one.is_overdue for one in waits) and not settles:
-        lines += ["", "harborage doctor --settle ends orphans, and what is overdue"]
+        lines += ["", "end orphans and overdue items: harborage doctor --settle"]
     return lines
 
 
-def _wait_lines(wait: Wait, now: datetime) -> list[str]:
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
+def _render_wait(wait: Wait, now: datetime) -> list[str]:
     since = duration(max(0.0, (now - wait.since).total_seconds()))
     what = f": {one_line(wait.detail, 100)}" if wait.detail else ""
-    return [f"  {wait.kind} {wait.id}, {since} old{what}", f"      {_whom(wait)}{_until(wait, now)}{_way(wait)}"]
+    return [
+        f"  {wait.kind} {wait.id}, {since} old{what}",
+        f"      {_waits_for(wait)}{_until(wait, now)}{_next_command(wait)}",
+    ]
 
 
-def _whom(wait: Wait) -> str:
-    """Who ends it."""
+def _waits_for(wait: Wait) -> str:
+    """The actor that ends it: a worker, a person, a run, a timer."""
     if wait.orphan:
         return wait.orphan
     match wait.on:
-        case Party.WORKER if wait.then.startswith("carried;"):
+        case Party.WORKER if wait.is_running:
             return f"executed by worker {wait.name}"
         case Party.WORKER:
-            return f"for a worker{_agent(wait)}"
+            return f"waits for a worker{_agent(wait)}"
         case Party.PERSON:
-            return "for a person"
+            return "waits for a person"
         case Party.RUN:
-            return f"for run {wait.name}"
+            return f"waits for run {wait.name}"
         case Party.CLOCK:
-            return "for its time"
+            return "waits for a timer"
         case Party.CODE:
-            return f"for the code that it was begun with{_agent(wait)}"
+            return f"waits for the code that it was started with{_agent(wait)}"
         case Party.NOBODY:
             return "orphaned"
         case _ as unreachable:
@@ -176,8 +197,8 @@ def _until(wait: Wait, now: datetime) -> str:
     return f", overdue for {duration(-left)}{then}" if left < 0 else f", {duration(left)} left{then}"
 
 
-def _way(wait: Wait) -> str:
-    """What a person does about it."""
+def _next_command(wait: Wait) -> str:
+    """The command with which a person ends it."""
     match wait.kind, wait.on:
         case _ if wait.is_orphan:
             return ""
@@ -187,7 +208,7 @@ def _way(wait: Wait) -> str:
             return f": harborage resume {wait.id} tries now"
         case WaitKind.RUN, Party.CODE:
             return f": harborage resume {wait.id} tries again"
-        case WaitKind.RUN, Party.WORKER if _is_left(wait):
+        case WaitKind.RUN, Party.WORKER if _lacks_worker(wait):
             return f": harborage resume {wait.id}"
         case WaitKind.APPROVAL, Party.PERSON:
             return f": harborage approve {wait.id}, or reject"
@@ -197,13 +218,13 @@ def _way(wait: Wait) -> str:
             return ""
 
 
-def settled_lines(settled: Sequence[Settled]) -> list[str]:
-    """What was done."""
-    return [f"✓ settled {one.wait.kind} {one.wait.id}: {one.done}" for one in settled] or ["nothing was left to settle"]
+def render_settled(settled: Sequence[Settled]) -> list[str]:
+    """Render what was ended, a line each."""
+    return [f"✓ ended {one.wait.kind} {one.wait.id}: {one.done}" for one in settled] or ["nothing was left to end"]
 
 
-def report(findings: Sequence[Finding], waits: Sequence[Wait], settled: Sequence[Settled]) -> bytes:
-    """All of it as one JSON object."""
+def pending_json(findings: Sequence[Finding], waits: Sequence[Wait], settled: Sequence[Settled]) -> bytes:
+    """Return findings, pending work and what was ended as one JSON object."""
     rows: list[dict[str, Any]] = []
     for one in waits:
         row = msgspec.structs.asdict(one)

@@ -1,7 +1,7 @@
-"""Values, times and sizes in the few words that fit on a line. Pure.
+"""Values, times and sizes in a form that fits on a line. Pure.
 
-Whatever comes from a tool or a model passes through here before it reaches a terminal: secrets are masked, control
-characters become visible, so that no result can move the cursor or fake a question.
+Text of tools and models passes through here before it reaches a terminal: secrets are masked, and control characters
+are spelled out, so that no result can move the cursor or imitate a question.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ __all__ = [
     "arguments",
     "compact",
     "duration",
-    "for_machines",
-    "hidden_places",
     "masked",
+    "masked_places",
     "one_line",
     "plural",
     "pretty",
     "printable",
     "shortened",
     "size",
+    "wire_json",
     "wrapped",
 ]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _TIMES = frozenset({"deadline", "since", "until"})
-# What tools, models and people have written stays as it is.
-_OTHERS = frozenset({"answer", "background", "metadata", "observation", "payload", "seen"})
+# Text of tools, models and people is left as it is.
+_FOREIGN = frozenset({"answer", "background", "metadata", "observation", "payload", "seen"})
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
 _HIDDEN = ("***", "[redacted: ")
-# Format characters that reorder text could make a question read differently from what is asked.
+# Format characters that reorder text could make a question read differently.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 _JOINERS = frozenset("\u200c\u200d")
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    """`text` with every control and invisible format character spelled out, except those in `keep`."""
+    """Return `text` with control and invisible format characters spelled out, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(char if char in keep or not _is_hidden(char) else _spelled(char) for char in text)
@@ -63,7 +63,7 @@ def _spelled(char: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text` without secrets, on one line of at most `limit` characters, white space collapsed."""
+    """Return `text` with secrets masked, on one line of at most `limit` characters, white space collapsed."""
     text = str(masked(text))
     line = printable(" ".join(text[: limit * 4].split()))
     if len(line) <= limit and len(text) <= limit * 4:
@@ -72,8 +72,10 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """`text` in rows of at most `width` columns, broken behind a space where one is near; tabs become spaces, and
-    nothing else is lost. White space alone never begins a screen's own line: every row is written behind an indent."""
+    """Return `text` in rows of at most `width` columns, wrapped after a space if one is near.
+
+    Tabs become spaces, and no other character is lost. A row may begin with white space: it is written after an indent.
+    """
     rows, rest = [], text.expandtabs(8)
     while cell_len(rest) > width:
         row = chop_cells(rest, width)[0]
@@ -85,26 +87,26 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def masked(value: Any) -> Any:
-    """`value` without secrets and binary bodies; one that cannot be cleaned is not shown at all."""
+    """Return `value` with secrets and binary bodies masked; one that cannot be masked is not shown at all."""
     try:
         return default_redactor().redact(value)
     except RedactionFailedError:
         return "[not shown: it could not be redacted]"
 
 
-def for_machines(data: bytes) -> str:
-    """JSON of ours as every command prints it: identities and times are written as in the events of `--json`."""
-    return codec.encode(_alike(codec.decode(data))).decode()
+def wire_json(data: bytes) -> str:
+    """Return JSON as every command prints it: identities and times have the form of the events of `--json`."""
+    return codec.encode(_in_wire_form(codec.decode(data))).decode()
 
 
-def _alike(value: Any, key: str = "") -> Any:
+def _in_wire_form(value: Any, key: str = "") -> Any:
     match value:
         case {"TenantID": tenant, "UserID": user, "SessionID": session, **rest} if rest.keys() <= {"RunID"}:
             return {"tenant": tenant, "user": user, "session": session, **({"run": rest["RunID"]} if rest else {})}
         case dict():
-            return {name: inner if name in _OTHERS else _alike(inner, name) for name, inner in value.items()}
+            return {name: inner if name in _FOREIGN else _in_wire_form(inner, name) for name, inner in value.items()}
         case list():
-            return [_alike(inner, key) for inner in value]
+            return [_in_wire_form(inner, key) for inner in value]
         case str(text) if (key.endswith("_at") or key in _TIMES) and _ISO.fullmatch(text):
             return wire_time(datetime.fromisoformat(text))
         case _:
@@ -112,7 +114,7 @@ def _alike(value: Any, key: str = "") -> Any:
 
 
 def shortened(value: Any, limit: int = 160) -> str:
-    """A value on one line: text as it is, anything else as JSON; empty for None."""
+    """Return a value on one line: text as it is, anything else as JSON; empty for None."""
     match masked(value):
         case None:
             return ""
@@ -123,7 +125,7 @@ def shortened(value: Any, limit: int = 160) -> str:
 
 
 def arguments(args: Any, limit: int = 160) -> str:
-    """The arguments of a call the way a call is written: `path="a", deep=true`; long ones share the room."""
+    """Return the arguments of a call, such as `path="a", deep=true`; long ones share the room."""
     clean = masked(args)
     if not isinstance(clean, Mapping):
         return shortened(args, limit)
@@ -132,12 +134,12 @@ def arguments(args: Any, limit: int = 160) -> str:
 
 
 def pretty(value: Any) -> str:
-    """A value in full, as indented JSON; it is not masked, since it is what somebody decides about."""
+    """Return a value in full, as indented JSON; not masked, because an approver decides about it."""
     return printable(msgspec.json.format(compact(value), indent=2))
 
 
-def hidden_places(value: Any, path: str = "") -> dict[str, str]:
-    """Where a masked value hides something: the path of each such text, and the text."""
+def masked_places(value: Any, path: str = "") -> dict[str, str]:
+    """Return the path of each masked text in a value, and that text."""
     match value:
         case str(text) if any(mark in text for mark in _HIDDEN):
             return {path: text}
@@ -147,11 +149,11 @@ def hidden_places(value: Any, path: str = "") -> dict[str, str]:
             items = [(f"{path}[{index}]", inner) for index, inner in enumerate(value)]
         case _:
             return {}
-    return {place: text for where, inner in items for place, text in hidden_places(inner, where).items()}
+    return {place: text for where, inner in items for place, text in masked_places(inner, where).items()}
 
 
 def compact(value: Any) -> str:
-    """A value as JSON on one line; what has no JSON form is spelled."""
+    """Return a value as JSON on one line; what has no JSON form as its text."""
     try:
         return msgspec.json.encode(value, enc_hook=str).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
@@ -159,7 +161,7 @@ def compact(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units: `3 ms`, `1.2 s`, `2 min 5 s`, `6 d 23 h`."""
+    """Return a duration in its two largest units: `3 ms`, `1.2 s`, `2 min 5 s`, `6 d 23 h`."""
     if seconds < 0.9995:
         return f"{max(0, round(seconds * 1000))} ms"
     if seconds < 59.95:
@@ -174,7 +176,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes: `812 B`, `12.3 KB`, `4.0 MB`."""
+    """Return a number of bytes: `812 B`, `12.3 KB`, `4.0 MB`."""
     if count < 1000:
         return f"{count} B"
     amount = float(count)
@@ -185,6 +187,6 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 step`, `2 steps`; `many` is the plural that does not end in s alone."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -1,7 +1,7 @@
-"""What a run looks like: a fold over its events and its record into lines of text and the state of the status line.
+"""Renders a run: its events as lines, and the header, activity and summary around them.
 
-Pure: no terminal, no clock; every time comes with what happened. Events tell that something happened, the record
-(the journal) with which arguments and what came of it. Lines are written once and never change.
+Pure: no terminal and no clock; every time comes with a fact. Events say that something happened; journal entries, which
+`journal_view` renders, have arguments and results. A line is written once and never changes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.text import Text
 
-from harborage.cli.journal_view import Recorded, fold_entry
+from harborage.cli.journal_view import RecordedEntry, render_entry
 from harborage.cli.text import duration, one_line, plural, shortened, size
-from harborage.cli.view_state import RunSeen, View, line, run_of
+from harborage.cli.view_state import RunView, View, line, run_of
 from harborage.events import Event, EventType, RedactedMap
 from harborage.planner import ChunkKind, FinishReason, PauseReason
 
@@ -25,60 +25,65 @@ if TYPE_CHECKING:
     from harborage.cli.outcome import Ending
     from harborage.identity import Quadruple
 
-__all__ = ["Fact", "doing", "fold", "fold_past", "header", "summary", "totals"]
+__all__ = [
+    "Fact",
+    "current_activity",
+    "render",
+    "render_header",
+    "render_past",
+    "render_summary",
+    "render_totals",
+]
 
-Fact: TypeAlias = Event | Recorded
-"""What the view is told: something happened, or something was recorded."""
+Fact: TypeAlias = Event | RecordedEntry
+"""An event or a journal entry."""
 
 _STREAM_CHARS = 2000
 _PAST_LINES = 12
-_Told: TypeAlias = Callable[[View, RunSeen, Any, Event], list[Text]]
+_Renderer: TypeAlias = Callable[[View, RunView, Any, Event], list[Text]]
 
 
-def fold(view: View, fact: Fact) -> list[Text]:
-    """The lines that a fact gives, often none; the view is changed to what is known now."""
-    if isinstance(fact, Recorded):
-        return fold_entry(view, fact)
+def render(view: View, fact: Fact) -> list[Text]:
+    """Render the lines of a fact, often none, and update the view."""
+    if isinstance(fact, RecordedEntry):
+        return render_entry(view, fact)
     run = run_of(view, fact.identity.run_id or view.root)
-    tell = _TELLERS.get(fact.type)
-    if tell is not None:
-        return tell(view, run, fact.payload, fact)
+    renderer = _RENDERERS.get(fact.type)
+    if renderer is not None:
+        return renderer(view, run, fact.payload, fact)
     return [] if fact.type in _BUILT_IN else _foreign(run, fact)
 
 
-def fold_past(view: View, past: Iterable[Recorded], now: datetime) -> list[Text]:
-    """What was before somebody began to look, in short: the last lines of it. The view is changed to where it stands.
-
-    Only the record is there to tell it. The view's time is counted from `now` on.
-    """
-    lines = [text for fact in past for text in fold(view, fact)]
+def render_past(view: View, past: Iterable[RecordedEntry], now: datetime) -> list[Text]:
+    """Render the last lines of a resumed run's journal, and update the view; its time counts from `now` on."""
+    lines = [text for fact in past for text in render(view, fact)]
     for run in view.runs.values():
-        run.decided = run.recorded  # what was told of these decisions was told to others
+        run.decided_steps = run.recorded_steps  # their events came before this process subscribed
     view.main.began = view.main.since = now
     if len(lines) > _PAST_LINES:
-        told = f"      … {plural(len(lines) - _PAST_LINES, 'line')} before these; harborage runs show {view.root}"
-        lines = [Text(told, style="dim"), *lines[-_PAST_LINES:]]
+        more = f"      … {plural(len(lines) - _PAST_LINES, 'line')} before these: harborage runs show {view.root}"
+        lines = [Text(more, style="dim"), *lines[-_PAST_LINES:]]
     return lines
 
 
-def _foreign(run: RunSeen, event: Event) -> list[Text]:
-    """An event of the product's own, which says for itself what it is."""
+def _foreign(run: RunView, event: Event) -> list[Text]:
+    """An event type of the application, shown as it is."""
     body = event.payload.data if isinstance(event.payload, RedactedMap) else event.payload
     return [line(run, "·", "dim", (f"{event.type} ", "dim"), (shortened(body), "dim"))]
 
 
-def _decided(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    run.decided += 1
-    run.step = max(run.step, run.decided)
+def _decided(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    run.decided_steps += 1
+    run.step = max(run.step, run.decided_steps)
     run.decision = payload.decision_kind
     run.since = event.occurred_at
     lines = []
     if payload.reasoning_trace:
         lines.append(line(run, "∴", "dim", (one_line(payload.reasoning_trace), "dim italic"), tag=str(run.step)))
     if run.run_id == view.root:
-        # A call that needs approval is put to a person before its decision is on record, and with it what was said.
+        # The question about a call is shown before the entry of its decision, and so is the model's remark.
         if view.opening.strip() and run.decision != "Finish":
-            run.remarked = run.step
+            run.remark_step = run.step
             lines.append(line(run, "“", "dim", one_line(view.opening), tag=str(run.step)))
         view.streaming = view.thinking = view.opening = ""
     if run.decision == "AwaitTask":
@@ -86,8 +91,8 @@ def _decided(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]
     return lines
 
 
-def _awaited(view: View, run: RunSeen) -> str:
-    """What a run that awaits a task may be waiting for; the event does not say which one it is."""
+def _awaited(view: View, run: RunView) -> str:
+    """The tasks that the run may be waiting for; the event does not say which one it is."""
     names = [task.label for task in view.tasks if task.parent == run.run_id and not task.ended]
     match names:
         case []:
@@ -98,49 +103,49 @@ def _awaited(view: View, run: RunSeen) -> str:
             return f"one of {', '.join(names)}"
 
 
-def _planner_failed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    # Why is told once, at the end of the run.
+def _planner_failed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    # The end of the run shows why.
     return [line(run, "✗", "red", f"the planner failed: {payload.error_code}", tag=str(run.step + 1))]
 
 
-def _completed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _completed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     if payload.attempts < 2:
         return []
     return [line(run, "↻", "yellow", f"{payload.tool_name} took {payload.attempts} attempts")]
 
 
-def _exhausted(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    return [line(run, "↻", "yellow", f"{payload.tool_name} was tried {plural(payload.attempts, 'time')} in vain")]
+def _exhausted(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    return [line(run, "↻", "yellow", f"{payload.tool_name} failed after {plural(payload.attempts, 'attempt')}")]
 
 
-def _interrupted(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    """What became of a call whose process died; that nobody knows is told with its record."""
+def _interrupted(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    """An interrupted call that is resolved; the entry of one whose outcome is unknown says so itself."""
     match payload.outcome:
         case "repeated":
-            what = "was interrupted, and is made again"
+            what = "was interrupted; calling it again"
         case "known":
-            what = "was interrupted, and had acted"
+            what = "was interrupted and had acted"
         case _:
             return []
-    said = _SAID_BY.get(payload.on_unknown, "")
-    return [line(run, "↻", "yellow", (payload.tool_name, "bold"), f" {what}{said}", tag=str(run.step))]
+    by = _RESOLVED_BY.get(payload.on_unknown, "")
+    return [line(run, "↻", "yellow", (payload.tool_name, "bold"), f" {what}{by}", tag=str(run.step))]
 
 
-_SAID_BY = MappingProxyType({"probe": ", as its probe says", "pause": ", as somebody says"})
+_RESOLVED_BY = MappingProxyType({"probe": ", says its probe", "pause": ", says a person"})
 
 
-def _approved(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _approved(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     why = f": {one_line(payload.approver_reason)}" if payload.approver_reason else ""
     return [line(run, "✓", "yellow", (payload.tool, "bold"), f" approved{why}", tag=str(run.step))]
 
 
-def _refused(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _rejected(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     why = f": {one_line(payload.reason)}" if payload.reason else ""
-    run.refused.append(payload.tool)
-    return [line(run, "✗", "yellow", (payload.tool, "bold"), f" refused{why}", tag=str(run.step), wrap=True)]
+    run.rejected_tools.append(payload.tool)
+    return [line(run, "✗", "yellow", (payload.tool, "bold"), f" rejected{why}", tag=str(run.step), wrap=True)]
 
 
-def _spawned(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _spawned(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     if payload.task_id == view.root:
         return []
     task = run_of(view, payload.task_id)
@@ -149,80 +154,99 @@ def _spawned(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]
     return []
 
 
-def _task_ended(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _task_ended(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     run_of(view, payload.task_id).ended = str(event.type).removeprefix("task.")
     return []
 
 
-def _prioritised(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _prioritised(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     return [line(run, "»", "blue", f"priority {payload.prior_priority} → {payload.new_priority}")]
 
 
-def _applied(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _applied(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    control = _control_name(payload.type)
     if payload.outcome != "applied":
-        return [line(run, "»", "red", f"{payload.type} failed: {payload.err or 'no reason given'}")]
-    # What answers a question is told by the question's own end.
-    answers = {"APPROVE", "REJECT", "RESUME", "PAUSE", "PRIORITIZE"}
-    return [] if payload.type in answers else [line(run, "»", "blue", f"{payload.type} applied")]
+        return [line(run, "»", "red", f"{control} failed: {payload.err or 'no reason given'}")]
+    if payload.type == "CANCEL":
+        if run.is_cancel_shown:
+            return []  # cancelled once more, now instead of after the next step
+        run.is_cancel_shown = True
+    what = _APPLIED.get(payload.type, f"{control} applied")
+    return [line(run, "»", "blue", what)] if what else []
 
 
-def _control_refused(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    return [line(run, "»", "red", f"{payload.type} rejected: {payload.reason}")]
+def _control_name(control: str) -> str:
+    return control.lower().replace("_", " ")
 
 
-def _paused(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+# Answers are shown with the end of their question, a pause and a priority with their own events.
+_APPLIED = MappingProxyType(
+    {
+        **dict.fromkeys(("APPROVE", "REJECT", "RESUME", "PAUSE", "PRIORITIZE"), ""),
+        "INJECT_CONTEXT": "context added",
+        "REDIRECT": "goal changed",
+        "USER_MESSAGE": "message read",
+    }
+)
+
+
+def _control_rejected(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    return [line(run, "»", "red", f"{_control_name(payload.type)} rejected: {payload.reason}")]
+
+
+def _paused(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     if run.decision != "RequestPause" and payload.reason == PauseReason.APPROVAL_REQUIRED:
-        return []  # a gated call, which its gate announces
+        return []  # a call that needs approval, which has an event of its own
     if run.decision != "RequestPause" and run.calls and payload.reason == PauseReason.AWAIT_INPUT:
-        return []  # a call that was interrupted: a run is parked between its calls, and never in one
-    run.held = payload.reason
+        return []  # an interrupted call: a run is paused between its calls, never in one
+    run.pause_reason = payload.reason
     run.since = event.occurred_at
-    what = f"waits: {payload.reason}" if run.decision == "RequestPause" else "parked"
+    what = f"waits: {payload.reason}" if run.decision == "RequestPause" else "paused"
     return [line(run, "‖", "yellow", what, tag=str(run.step))]
 
 
-def _resumed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    if not run.held:
+def _resumed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    if not run.pause_reason:
         return []
-    run.held = ""
+    run.pause_reason = ""
     run.since = event.occurred_at
     if payload.decision in {"approve", "resume"}:
-        return [line(run, "▸", "yellow", "goes on", tag=str(run.step))]
-    why = "nobody answered in time" if payload.decision == "timeout" else "the answer was no"
-    return [line(run, "✗", "yellow", f"does not go on: {why}", tag=str(run.step))]
+        return [line(run, "▸", "yellow", "resumed", tag=str(run.step))]
+    why = "not answered in time" if payload.decision == "timeout" else "rejected"
+    return [line(run, "✗", "yellow", f"not resumed: {why}", tag=str(run.step))]
 
 
-def _compressed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _compressed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     text = f"history of {plural(payload.steps_before, 'step')} summarised (about {payload.token_estimate:,} tokens)"
     return [line(run, "·", "dim", (text, "dim"))]
 
 
-def _compression_failed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _compression_failed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     return [
         line(run, "!", "yellow", f"history not summarised: {payload.error_code}: {one_line(payload.error_message)}")
     ]
 
 
-def _out_of_steps(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _out_of_steps(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     return [line(run, "!", "yellow", f"the planner's own limit of {plural(payload.max_steps, 'step')} is reached")]
 
 
-def _repaired(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    return [line(run, "↻", "yellow", f"the model is told what was wrong ({payload.counter}, {payload.count})")]
+def _repaired(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    return [line(run, "↻", "yellow", f"invalid answer; asking the model again ({payload.counter}, {payload.count})")]
 
 
-def _beyond_repair(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _beyond_repair(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     last = f": {one_line(payload.reasons[-1])}" if payload.reasons else ""
     return [line(run, "!", "red", f"the model's answers could not be repaired{last}", wrap=True)]
 
 
-def _asked_again(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _asked_again(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     text = f"model asked again ({payload.attempt} of {payload.max_retries}): {one_line(payload.reason)}"
     return [line(run, "↻", "yellow", text)]
 
 
-def _streamed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
-    """A piece of what the model writes. Thinking gives way to the answer; an answer that starts again to nothing."""
+def _streamed(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
+    """A piece of what the model writes. The answer replaces the reasoning; a new attempt replaces the answer."""
     if run.run_id != view.root:
         return []
     match payload.kind:
@@ -237,32 +261,32 @@ def _streamed(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text
     return []
 
 
-def _paid(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _paid(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     view.tokens += payload.usage.total_tokens or (payload.usage.prompt_tokens + payload.usage.completion_tokens)
     view.cost += payload.cost.total_cost
     view.currency = payload.cost.currency
     return []
 
 
-def _over_budget(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _over_budget(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     return [line(run, "!", "red", f"{str(event.type).replace('.', ': ').replace('_', ' ')}", wrap=True)]
 
 
-def _said(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _said(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     body: Mapping[str, Any] = payload.data if isinstance(payload, RedactedMap) else {"message": str(payload)}
     style = "red" if event.type == EventType.RUNTIME_ERROR else "yellow"
     return [line(run, "!", style, one_line(str(body.get("message", "")), 400), wrap=True)]
 
 
-def _lost(view: View, run: RunSeen, payload: Any, event: Event) -> list[Text]:
+def _lost(view: View, run: RunView, payload: Any, event: Event) -> list[Text]:
     return [line(run, "!", "yellow", f"{plural(payload.dropped_count, 'event')} came too fast to be shown")]
 
 
-_TELLERS: Mapping[str, _Told] = MappingProxyType(
+_RENDERERS: Mapping[str, _Renderer] = MappingProxyType(
     {
         EventType.BUS_DROPPED: _lost,
         EventType.CONTROL_APPLIED: _applied,
-        EventType.CONTROL_REJECTED: _control_refused,
+        EventType.CONTROL_REJECTED: _control_rejected,
         EventType.GOVERNANCE_BUDGET_EXCEEDED: _over_budget,
         EventType.GOVERNANCE_MAXTOKENS_EXCEEDED: _over_budget,
         EventType.GOVERNANCE_RATE_LIMITED: _over_budget,
@@ -288,7 +312,7 @@ _TELLERS: Mapping[str, _Told] = MappingProxyType(
         EventType.TOOL_COMPLETED: _completed,
         EventType.TOOL_INTERRUPTED: _interrupted,
         EventType.TOOL_POLICY_EXHAUSTED: _exhausted,
-        EventType.TOOL_REJECTED: _refused,
+        EventType.TOOL_REJECTED: _rejected,
         EventType.TRAJECTORY_COMPRESSED: _compressed,
         EventType.TRAJECTORY_COMPRESSION_FAILED: _compression_failed,
     }
@@ -296,11 +320,11 @@ _TELLERS: Mapping[str, _Told] = MappingProxyType(
 _BUILT_IN = frozenset(map(str, EventType))
 
 
-def doing(view: View) -> tuple[str, datetime | None]:
-    """What the run is doing now, and since when."""
+def current_activity(view: View) -> tuple[str, datetime | None]:
+    """Return what the run does now, and since when."""
     run = view.main
-    if run.held:
-        return "parked", run.since
+    if run.pause_reason:
+        return "paused", run.since
     if run.calls:
         calls = sorted(run.calls.values(), key=lambda call: call.began)
         return f"calling {', '.join(call.tool for call in calls)}", calls[0].began
@@ -313,27 +337,24 @@ def doing(view: View) -> tuple[str, datetime | None]:
             return "writing" if view.streaming else "thinking", run.since
 
 
-def header(
+def render_header(
     name: str,
     goal: str,
     who: Quadruple,
     model: ChosenModel | None = None,
     attached: Iterable[ArtifactRef] = (),
     *,
-    standing: str = "",
+    status: str = "",
 ) -> list[Text]:
-    """What stands above everything: which agent does what, on which model, with which files, for whom, which run.
-
-    `standing` is how a run stands that was begun before.
-    """
+    """Render the header: agent, model, goal, attached files, run and user; `status` is that of a resumed run."""
     why = f" ({model.why})" if model is not None and model.why else ""
     return [
         Text(one_line(name), style="bold"),
-        *([] if model is None else [Text.assemble(("  model ", "dim"), one_line(model.model), (why, "dim"))]),
-        Text.assemble(("  goal  ", "dim"), one_line(goal, 1000)),
-        *(Text.assemble(("  file  ", "dim"), one_line(ref.filename), (f" {_kind(ref)}", "dim")) for ref in attached),
-        Text.assemble(("  run   ", "dim"), who.run_id, (f" for {one_line(who.user_id)}", "dim")),
-        *([Text.assemble(("  now   ", "dim"), one_line(standing, 400))] if standing else []),
+        *([] if model is None else [Text.assemble(("  model  ", "dim"), one_line(model.model), (why, "dim"))]),
+        Text.assemble(("  goal   ", "dim"), one_line(goal, 1000)),
+        *(Text.assemble(("  file   ", "dim"), one_line(ref.filename), (f" {_kind(ref)}", "dim")) for ref in attached),
+        Text.assemble(("  run    ", "dim"), who.run_id, (f" for {one_line(who.user_id)}", "dim")),
+        *([Text.assemble(("  status ", "dim"), one_line(status, 400))] if status else []),
         Text(),
     ]
 
@@ -342,11 +363,18 @@ def _kind(ref: ArtifactRef) -> str:
     return f"{ref.mime_type}, {size(ref.size_bytes)}"
 
 
-_ENDS = MappingProxyType({"goal": ("✓", "bold green"), "left": ("‖", "bold yellow"), "blocked": ("‖", "bold red")})
+_ENDS = MappingProxyType(
+    {
+        "goal": ("✓", "bold green", "complete"),
+        "cancelled": ("⊘", "bold", "cancelled"),
+        "left": ("‖", "bold yellow", "left"),
+        "blocked": ("⊟", "bold red", "blocked"),
+    }
+)
 
 
-def totals(view: View, seconds: float) -> str:
-    """The whole effort: steps, calls, time, and tokens where a model was asked."""
+def render_totals(view: View, seconds: float) -> str:
+    """Render the totals of a run and its tasks: steps, calls, time, and tokens and cost where known."""
     steps = sum(run.step for run in view.runs.values())
     parts = [plural(steps, "step"), plural(view.calls, "call"), duration(seconds)]
     if view.tokens:
@@ -356,26 +384,25 @@ def totals(view: View, seconds: float) -> str:
     return " · ".join(parts)
 
 
-def summary(
+def render_summary(
     view: View, ending: Ending, seconds: float, artifacts: Iterable[ArtifactRef], *, is_kept: bool
 ) -> list[Text]:
-    """What stands below everything: tasks that nobody heard of again, artifacts, how it ended.
+    """Render the summary: tasks without a shown end, artifacts, how the run ended, totals.
 
-    `is_kept` says whether the run and its artifacts outlive the program.
+    `is_kept` says whether the run and its artifacts outlive the process.
     """
     lines = [Text()]
-    still = " is not over; it is kept" if is_kept else " was still running; it stopped with the program"
+    still = " has not ended; it is kept" if is_kept else " was still running; it stopped with this process"
     for task in view.tasks:
-        if not task.is_told:
+        if not task.is_end_shown:
             text = f" {task.ended}" if task.ended else still
             lines.append(line(view.main, "◆", "yellow", (task.label, "bold magenta"), text))
     for ref in artifacts:
         name = one_line(ref.filename or ref.id)
         kept = f" {_kind(ref)}, {ref.id}{'' if is_kept else ', in memory only'}"
         lines.append(line(view.main, "+", "green", (name, "bold"), (kept, "dim")))
-    glyph, style = _ENDS.get(ending.reason, ("✗", "bold red"))
-    reason = one_line(ending.reason.replace("_", " "))
+    glyph, style, status = _ENDS.get(ending.reason, ("✗", "bold red", one_line(ending.reason.replace("_", " "))))
     if ending.code and ending.reason == FinishReason.GOAL:
-        glyph, style, reason = "!", "bold yellow", f"{reason}, with calls refused"
-    lines.append(Text.assemble((f"{glyph} {reason}", style), (f"  {totals(view, seconds)}", "dim")))
+        glyph, style, status = "!", "bold yellow", "complete, with calls rejected"
+    lines.append(Text.assemble((f"{glyph} {status}", style), (f" · {render_totals(view, seconds)}", "dim")))
     return lines

@@ -1,6 +1,6 @@
-"""What has been seen of a run and of the tasks it spawned: the state that the view folds into, and the look of a line.
+"""The state of the view of a run and its tasks, and the form of a line.
 
-Values only; `view` folds events into them, `records` folds the journal.
+Values only: `view` derives them from events, `journal_view` from journal entries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.text import Text
 from harborage.cli.text import printable
 from harborage.planner import SpawnSpec
 
-__all__ = ["Call", "RunSeen", "View", "line", "new_view", "run_of"]
+__all__ = ["Call", "RunView", "View", "line", "new_view", "run_of"]
 
 _TAG_WIDTH = 5
 
@@ -27,46 +27,46 @@ class Call(msgspec.Struct, frozen=True):
     began: datetime
 
 
-class RunSeen(msgspec.Struct, kw_only=True):
-    """One run as far as it was seen. `label` is empty for the run of the command, `t1`, `t2`, … for spawned tasks.
+class RunView(msgspec.Struct, kw_only=True):
+    """The view of one run. `label` is empty for the run of the command, `t1`, `t2`, … for spawned tasks.
 
-    `step` is how far it is; `decided` counts the decisions that were told of, `recorded` those whose record was seen,
-    and either may come first. `held` is why it is parked; `ended` how its task ended; `is_announced` and `is_told`
-    whether its beginning and its end were written, `is_spawned` whether the record of its spawning was seen; `wanted`
-    is what it last spawned a task for. `remarked` is the step whose remark, `refused` the tools whose refusal was
-    written before the record of it came.
+    `step` is the latest step; `decided_steps` counts decisions by events and `recorded_steps` by entries, and either
+    may come first. `pause_reason` is why it is paused, `ended` how its task ended, `spawn_spec` the latest task that it
+    spawned. `is_start_shown`, `is_end_shown` and `is_cancel_shown` say which lines are written, `is_spawned` that the
+    entry of its spawning came. `remark_step` is the step whose remark, `rejected_tools` the tools whose rejection was
+    written before their entry came.
     """
 
     run_id: str
     label: str = ""
     parent: str = ""
     kind: str = ""
-    wanted: SpawnSpec = SpawnSpec()
+    spawn_spec: SpawnSpec = SpawnSpec()
     step: int = 0
-    decided: int = 0
-    recorded: int = 0
+    decided_steps: int = 0
+    recorded_steps: int = 0
     decision: str = ""
     calls: dict[str, Call] = msgspec.field(default_factory=dict)
-    held: str = ""
+    pause_reason: str = ""
     ended: str = ""
-    remarked: int = 0
-    refused: list[str] = msgspec.field(default_factory=list)
-    is_announced: bool = False
+    remark_step: int = 0
+    rejected_tools: list[str] = msgspec.field(default_factory=list)
+    is_start_shown: bool = False
     is_spawned: bool = False
-    is_told: bool = False
+    is_end_shown: bool = False
+    is_cancel_shown: bool = False
     began: datetime | None = None
     since: datetime | None = None
 
 
 class View(msgspec.Struct, kw_only=True):
-    """Everything seen so far.
+    """The view of all runs of a session.
 
-    `streaming` is the tail of what the model writes now, `opening` its beginning, `thinking` the tail of the reasoning
-    before it.
+    `streaming` is the end of what the model writes now, `opening` its beginning, `thinking` the end of its reasoning.
     """
 
     root: str
-    runs: dict[str, RunSeen]
+    runs: dict[str, RunView]
     calls: int = 0
     tokens: int = 0
     cost: float = 0.0
@@ -76,26 +76,26 @@ class View(msgspec.Struct, kw_only=True):
     thinking: str = ""
 
     @property
-    def main(self) -> RunSeen:
+    def main(self) -> RunView:
         """The run of the command."""
         return self.runs[self.root]
 
     @property
-    def tasks(self) -> list[RunSeen]:
+    def tasks(self) -> list[RunView]:
         """The spawned tasks, in the order of their spawning."""
         return [run for run in self.runs.values() if run.label]
 
 
 def new_view(root: str, began: datetime | None = None) -> View:
-    """The view of a run of which nothing was seen yet."""
-    return View(root=root, runs={root: RunSeen(run_id=root, began=began, since=began)})
+    """Return the view of a run before its first event."""
+    return View(root=root, runs={root: RunView(run_id=root, began=began, since=began)})
 
 
-def run_of(view: View, run_id: str) -> RunSeen:
-    """The run of that id; one that was not seen before is a task, and gets the next label."""
+def run_of(view: View, run_id: str) -> RunView:
+    """Return the view of the run with that id; a new one is a task, and gets the next label."""
     run = view.runs.get(run_id)
     if run is None:
-        run = view.runs[run_id] = RunSeen(run_id=run_id, label=f"t{len(view.runs)}")
+        run = view.runs[run_id] = RunView(run_id=run_id, label=f"t{len(view.runs)}")
     return run
 
 
@@ -103,10 +103,10 @@ Part: TypeAlias = str | tuple[str, str]
 """Words, or words with a style."""
 
 
-def line(run: RunSeen, glyph: str, style: str, *parts: Part, tag: str = "", wrap: bool = False) -> Text:
-    """One line: whose it is, its place, a sign and the words; cut at the screen's edge unless `wrap`.
+def line(run: RunView, glyph: str, style: str, *parts: Part, tag: str = "", wrap: bool = False) -> Text:
+    """Return one line: the task's label, the step, a glyph and the text; cut at the screen's edge unless `wrap`.
 
-    The words may come from anywhere: control characters in them are spelled out.
+    The text may come from a model or a tool, so control characters in it are spelled out.
     """
     whose = f"    │ {run.label} " if run.label else ""
     text = Text() if wrap else Text(no_wrap=True, overflow="ellipsis")

@@ -58,8 +58,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `id` is the run, pause token, task, group or session; `who` its owner, with the run that it belongs to. `on` is who
     ends the wait, `name` which one: a worker or an agent for a worker, a token for a person, a run for a run. `until`
-    is when it ends by itself, `then` what happens at that moment. `orphan` says why nobody would ever end it; "" for
-    what is in order.
+    is when it ends by itself, `then` what happens at that moment. `is_running` says that a worker executes the run now.
+    `orphan` says why nobody would ever end it; "" for what is in order.
     """
 
     kind: WaitKind
@@ -72,6 +72,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     then: str = ""
     detail: str = ""
     is_overdue: bool = False
+    is_running: bool = False
     orphan: str = ""
 
     @property
@@ -123,7 +124,7 @@ def of_run(
         detail=row.about,
     )
     if row.owner:
-        return msgspec.structs.replace(run, then="carried; free for others when that worker ends")
+        return msgspec.structs.replace(run, is_running=True, then="another worker resumes it when that worker ends")
     match phase_of(row):
         case RunPhase.BLOCKED:
             return msgspec.structs.replace(run, on=Party.CODE, name=row.agent, detail=row.blocked)
@@ -133,14 +134,14 @@ def of_run(
                 return msgspec.structs.replace(waiting, orphan="it waits for itself, through the run that it waits for")
             return waiting
         case _:
-            return msgspec.structs.replace(run, then="carried on by the next worker of its agent")
+            return msgspec.structs.replace(run, then="the next worker of its agent resumes it")
 
 
 def _of_parked(run: Wait, row: RunRow, *, statuses: Statuses, pauses: Sequence[Pause], now: datetime) -> Wait:
     """A run that waits outside of memory."""
     wake_at, target = None if row.wake_at is None else moment(row.wake_at), row.awaits
     if wake_at is not None and wake_at <= now:
-        return msgspec.structs.replace(run, until=wake_at, then="carried on by the next worker", is_overdue=True)
+        return msgspec.structs.replace(run, until=wake_at, then="the next worker resumes it", is_overdue=True)
     parked = msgspec.structs.replace(run, until=wake_at, then="" if wake_at is None else "looked at again")
     if row.reason.startswith(PROVIDER_UNAVAILABLE):
         return msgspec.structs.replace(

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from harborage.app.checkup import check_storage
-from harborage.cli.storage import free_orphans, kept_runs
+from harborage.cli.storage import open_kept_storage, release_expired_leases
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.errors import DatabaseReadOnlyError, MigrationError
 from harborage.state.sqlite import open_to_read, storage_of
@@ -68,11 +68,11 @@ async def test_commands_read_a_database_that_another_process_holds(
     holder = apsw.Connection(str(path))
     holder.execute("BEGIN IMMEDIATE")
     async with storage_of(database) as storage:
-        await free_orphans(storage)
+        await release_expired_leases(storage)
         assert await names(storage.store) == ["r"]
     holder.close()
     said = capsys.readouterr().err
-    assert "shown as it is kept" in said
+    assert "shown as it is stored" in said
     assert said.count("\n") == 1
 
 
@@ -86,16 +86,16 @@ async def test_commands_read_a_database_that_may_not_be_written(
 
     await kept(path)
     monkeypatch.setattr("harborage.state.storage.open_storage", refused)
-    async with kept_runs(str(path)) as storage:
-        await free_orphans(storage)
+    async with open_kept_storage(str(path)) as storage:
+        await release_expired_leases(storage)
         assert await names(storage.store) == ["r"]
     said = capsys.readouterr().err
     assert "may not be written" in said
-    assert "shown as it is kept" in said
+    assert "shown as it is stored" in said
     assert said.count("\n") == 1
     assert not caplog.records
     with pytest.raises(DatabaseReadOnlyError):
-        async with kept_runs(str(path), writes=True):
+        async with open_kept_storage(str(path), writes=True):
             pass
 
 

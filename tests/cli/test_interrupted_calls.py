@@ -1,4 +1,4 @@
-"""A call that its process died in, told and asked about: at the terminal, from another one, and where nobody sits."""
+"""An interrupted call is resolved in the terminal, from another one, or stays unknown where there is no terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
-from harborage.cli.address import addressed
+from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
@@ -51,7 +51,7 @@ agent = Agent(name="pays", planner=Pays(), tools=[pay])
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of an agent whose one call takes until there is a file `go`, and is in doubt after a crash."""
+    """The folder of an agent whose one call takes until there is a file `go`, and is interrupted by a crash."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HARBORAGE_STORAGE", raising=False)
     (tmp_path / "pays.py").write_text(PAYS)
@@ -72,8 +72,8 @@ def killed_in_the_call(project: Path, at_terminal: Start) -> None:
 @pytest.mark.parametrize(
     ("typed", "shown", "got", "calls"),
     [
-        ("done it is in the ledger", "pay was interrupted, and had acted, as somebody says", "it is in the ledger", 1),
-        ("again", "pay was interrupted, and is made again", "paid 5", 2),
+        ("done it is in the ledger", "pay was interrupted and had acted, says a person", "it is in the ledger", 1),
+        ("again", "pay was interrupted; calling it again", "paid 5", 2),
         ("unknown ask the bank", "✗ 5", "ask the bank", 1),
     ],
 )
@@ -83,14 +83,14 @@ def test_a_person_says_what_became_of_it(
     """The call is shown with its arguments; what is no clear answer is asked again, a yes least of all."""
     killed_in_the_call(project, at_terminal)
     screen = at_terminal("resume")
-    screen.expect("? What became of pay?")
-    screen.expect("why  it was under way when its process died: nobody knows whether it acted")
+    screen.expect("? pay may have acted; what is its outcome?")
+    screen.expect("why  its worker was lost during the call; it may have acted")
     screen.expect("amount  5")
-    screen.expect("done [result] it acted · again make the call again · unknown [reason] leave it open")
+    screen.expect("done [result] it acted · again make the call again · unknown [reason] leave it unknown")
     screen.expect("pay? done/again/unknown ›")
     assert "parked" not in screen.text
     screen.type("y\r")
-    screen.expect("» answer done (with what came of it, if you know), again (make the call again) or unknown")
+    screen.expect("» answer done (a result may follow), again to make the call again, or unknown")
     screen.type(f"{typed}\r")
     if not typed.startswith("unknown"):
         screen.expect(shown)
@@ -99,18 +99,18 @@ def test_a_person_says_what_became_of_it(
     assert (project / "calls").read_text() == "x" * calls
 
 
-def test_where_nobody_sits_it_stays_unknown(project: Path, at_terminal: Start, in_pipe: Start) -> None:
-    """Even with --yes, which is no word on what has been; the planner reads that nobody knows."""
+def test_without_a_terminal_it_stays_unknown(project: Path, at_terminal: Start, in_pipe: Start) -> None:
+    """Even with --yes, which approves calls and resolves none; the planner gets that the outcome is unknown."""
     killed_in_the_call(project, at_terminal)
     second = in_pipe("resume", "--yes")
     assert second.end() == 0
-    assert "nobody knows what became of pay, and nobody can be asked here: left unknown" in second.err
+    assert "pay may have acted; there is no terminal to ask a person in, so its outcome stays unknown" in second.err
     assert "whether it acted is unknown" in second.out
     assert (project / "calls").read_text() == "x"
 
 
-def in_doubt() -> str:
-    """A run that waits to hear what became of its call, and that nobody carries."""
+def interrupted_run() -> str:
+    """A run without a worker that waits for the outcome of its call."""
 
     async def make() -> str:
         async with await open_storage(URL) as storage:
@@ -134,8 +134,8 @@ def token_of(run_id: str) -> str:
     """The token of the one question that waits."""
 
     async def look() -> str:
-        async with addressed(URL, run_id) as to:
-            return to.question("approve").token
+        async with open_target(URL, run_id) as to:
+            return to.only_question("approve").token
 
     return asyncio.run(look())
 
@@ -156,17 +156,17 @@ def outcome(run_id: str) -> Any:
 @pytest.mark.parametrize(
     ("words", "told", "got", "calls"),
     [
-        (("answer", "RUN", "the", "ledger"), "answered: what became of pay(amount=5); ", "the ledger", 1),
-        (("answer", "RUN", "--result", '{"n": 5}'), "answered: what became of pay(amount=5); ", {"n": 5}, 1),
-        (("answer", "RUN", "--done"), "answered: what became of pay(amount=5); ", None, 1),
-        (("approve", "RUN"), "approved: what became of pay(amount=5); ", "paid 5", 2),
+        (("answer", "RUN", "the", "ledger"), "answered: outcome of pay(amount=5); ", "the ledger", 1),
+        (("answer", "RUN", "--result", '{"n": 5}'), "answered: outcome of pay(amount=5); ", {"n": 5}, 1),
+        (("answer", "RUN", "--done"), "answered: outcome of pay(amount=5); ", None, 1),
+        (("approve", "RUN"), "approved: outcome of pay(amount=5); ", "paid 5", 2),
     ],
 )
 def test_it_is_said_from_another_terminal(
     project: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str, got: object, calls: int
 ) -> None:
     """Nothing needs to be up; whoever carries the run on acts on it."""
-    run_id = in_doubt()
+    run_id = interrupted_run()
     token = token_of(run_id)
     assert main([token if word == "RUN" else word for word in words]) == 0
     assert capsys.readouterr().out.startswith(told)
@@ -176,13 +176,13 @@ def test_it_is_said_from_another_terminal(
 
 def test_a_refusal_leaves_it_unknown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The planner reads why; a message before that answers nothing."""
-    run_id = in_doubt()
+    run_id = interrupted_run()
     assert main(["message", run_id, "hello"]) == 0
-    assert capsys.readouterr().out.startswith(f"told run {run_id}; ")
+    assert capsys.readouterr().out.startswith(f"message sent to run {run_id}; ")
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
     assert "await_input: unknown_outcome: pay" in shown
-    assert "for a person, " in shown
+    assert "waits for a person, " in shown
     assert " TEXT, or approve, or reject" in shown
     assert main(["reject", token_of(run_id), "--reason", "ask the bank"]) == 0
     assert "(ask the bank)" in outcome(run_id)["error"]
@@ -193,7 +193,7 @@ def test_what_is_no_answer_is_wrong_use(project: Path, capsys: pytest.CaptureFix
     for words in ((), ("x", "--done"), ("--result", "1", "--done")):
         assert main(["answer", "R", *words]) == 2
         assert "give one answer" in capsys.readouterr().err
-    run_id = in_doubt()
+    run_id = interrupted_run()
     assert main(["answer", run_id, "--result", "{"]) == 2
-    assert "--result: that is not JSON" in capsys.readouterr().err
+    assert "--result is not JSON" in capsys.readouterr().err
     assert main(["reject", token_of(run_id)]) == 0

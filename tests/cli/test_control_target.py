@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harborage.app.replays import open_kept, recorded_agent
-from harborage.cli.address import addressed
+from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
@@ -104,8 +104,8 @@ def token_of(run_id: str) -> str:
     """The token of the one question that waits."""
 
     async def look() -> str:
-        async with addressed(URL, run_id) as to:
-            return to.question("approve").token
+        async with open_target(URL, run_id) as to:
+            return to.only_question("approve").token
 
     return asyncio.run(look())
 
@@ -198,14 +198,14 @@ def test_a_beginning_that_several_ids_have_means_the_run_that_goes_on(project: P
     for _ in range(2):
         waiting_run(project, "ask")
     code, _, err = typed("answer", run_id[:1], "x")
-    assert (code, "2 questions are open, say which one: " in err) == (2, True)
+    assert (code, "2 questions are open; answer one by its token: " in err) == (2, True)
 
 
 def test_a_refusal_keeps_the_call_from_being_made(project: Path, typed: Typed) -> None:
     """The planner is told why."""
     run_id = waiting_run(project, "publish")
     code, out, _ = typed("reject", token_of(run_id), "--reason", "too early")
-    assert (code, out.startswith('refused: publish(title="it"); ')) == (0, True)
+    assert (code, out.startswith('rejected: publish(title="it"); ')) == (0, True)
     assert "too early" in str(carried_on(project, run_id)[1])
 
 
@@ -214,7 +214,7 @@ def test_of_several_questions_one_is_named(project: Path, typed: Typed) -> None:
     run_id = waiting_run(project, "both", questions=2)
     code, _, err = typed("approve", run_id)
     assert code == 2
-    assert err.startswith("harborage: 2 questions are open, say which one: ")
+    assert err.startswith("harborage: 2 questions are open; answer one by its token: ")
     tokens = [words.split()[0].rstrip(";") for words in err.split("harborage approve ")[1:]]
     assert len(tokens) == 2
     assert typed("approve", tokens[0])[0] == 0
@@ -245,18 +245,18 @@ def test_an_answer_is_for_what_was_asked(project: Path, typed: Typed) -> None:
     """Words answer a run that asks, and nothing else; a call that needs a yes or a no is left alone."""
     run_id = waiting_run(project, "ask")
     code, _, err = typed("answer", run_id, "--done")
-    assert (code, "only a call has a result; answer in words: harborage answer " in err) == (2, True)
+    assert (code, "only an interrupted call has a result; answer with text: harborage answer " in err) == (2, True)
     assert typed("answer", token_of(run_id), "the", "first")[1].startswith("answered: await_input: ")
     assert carried_on(project, run_id)[1] == "told: the first"
     run_id = waiting_run(project, "publish")
     code, _, err = typed("answer", run_id, "yes")
-    assert (code, 'publish(title="it") needs a yes or a no: harborage approve ' in err) == (2, True)
+    assert (code, 'publish(title="it") needs approval, not an answer: harborage approve ' in err) == (2, True)
 
 
 def test_a_message_does_not_answer_a_call(project: Path, typed: Typed) -> None:
     """The call waits on; the planner sees the message at its next step."""
     run_id = waiting_run(project, "publish")
-    assert typed("message", run_id, "hello")[1].startswith(f"told run {run_id}; ")
+    assert typed("message", run_id, "hello")[1].startswith(f"message sent to run {run_id}; ")
     assert typed("approve", token_of(run_id))[0] == 0
     assert carried_on(project, run_id)[1] == "heard: hello"
 
@@ -268,7 +268,10 @@ def test_a_run_is_cancelled(project: Path, typed: Typed) -> None:
     assert carried_on(project, run_id)[0] is Status.COMPLETE
     code, _, err = typed("cancel", run_id)
     assert code == 2
-    assert f"run {run_id} is over (finished (cancelled)); harborage fork {run_id} --at STEP" in err
+    assert (
+        f"run {run_id} has ended (cancelled); start another from any of its steps: harborage fork {run_id} --at STEP"
+        in err
+    )
     assert typed("message", run_id, "x")[0] == 2
 
 
@@ -276,10 +279,8 @@ def test_a_run_is_cancelled(project: Path, typed: Typed) -> None:
 def test_what_names_no_run_is_wrong_use(project: Path, typed: Typed, words: tuple[str, ...]) -> None:
     """Without a database, and without such a run; nothing is made by asking."""
     code, _, err = typed(*words)
-    assert (code, "there is no database .harborage/harborage.db: 'harborage run …' keeps the first run" in err) == (
-        2,
-        True,
-    )
+    assert code == 2
+    assert "there is no database .harborage/harborage.db; the first 'harborage run' creates it" in err
     assert not (project / ".harborage").exists()
     waiting_run(project, "ask")
     code, _, err = typed(*words)
@@ -289,7 +290,7 @@ def test_what_names_no_run_is_wrong_use(project: Path, typed: Typed, words: tupl
 def test_nothing_to_say_is_wrong_use(typed: Typed) -> None:
     """A message needs words."""
     code, _, err = typed("message", "x")
-    assert (code, "say what to tell the run" in err) == (2, True)
+    assert (code, "no message; example: harborage message RUN" in err) == (2, True)
 
 
 def test_doctor_says_what_waits_and_on_whom(project: Path, typed: Typed) -> None:

@@ -1,0 +1,266 @@
+"""The kept run that a control is sent to: found by an id or a token, its open questions, and the one answer to each.
+
+The control is stored, and the worker that executes the run applies it, now or later. No worker needs to be running, and
+no agent is loaded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from rich.console import Console
+
+from harborage.app.own_sessions import is_own
+from harborage.cli.questions import (
+    is_approval,
+    is_held_by_control,
+    is_interrupted_call,
+    question_of,
+    render_question,
+    shown_args,
+)
+from harborage.cli.status import reason_of, status_of
+from harborage.cli.storage import WrongUseError, find_unfinished, open_kept_storage, release_expired_leases
+from harborage.cli.text import arguments, printable, shortened
+from harborage.clock import SYSTEM_CLOCK
+from harborage.errors import HarborageError
+from harborage.events import DurableEventBus
+from harborage.runtime.engines.stored import StoredEngine
+from harborage.runtime.history import RunUnknownError, all_runs, find_run
+from harborage.runtime.pauses import (
+    MAX_PAGE_SIZE,
+    AlreadyResumedError,
+    Coordinator,
+    Pause,
+    PauseDecision,
+    PauseFilter,
+    PauseNotFoundError,
+)
+from harborage.runtime.run import Run
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.store import RunQuery, RunRow
+
+if TYPE_CHECKING:
+    from harborage.state.storage import Storage
+
+__all__ = [
+    "AnsweredAlreadyError",
+    "ControlTarget",
+    "describe_question",
+    "next_step",
+    "open_target",
+    "require_unfinished",
+]
+
+_SETTLE_S: Final = 2.0
+_DECISIONS: Final = {
+    ControlType.APPROVE: PauseDecision.APPROVE,
+    ControlType.REJECT: PauseDecision.REJECT,
+    ControlType.RESUME: PauseDecision.RESUME,
+}
+_LOOK_S: Final = 0.05
+
+
+class AnsweredAlreadyError(HarborageError):
+    """The answer was not counted: another one came first."""
+
+
+class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a control is sent to, and its open questions with those of its tasks.
+
+    `name` is the id, the token or the beginning of either on the command line; a token leaves its own question alone.
+    """
+
+    name: str
+    record: RunRow
+    questions: tuple[Pause, ...]
+    run: Run
+    engine: StoredEngine
+    bus: DurableEventBus
+    pauses: Coordinator
+
+    def only_question(self, command: str) -> Pause:
+        """Return the one open question; `command` is the command that answers it.
+
+        Raises:
+            WrongUseError: there is none, or there are several; the text lists them.
+        """
+        match self.questions:
+            case [one]:
+                return one
+            case []:
+                raise WrongUseError(
+                    f"run {self.record.run_id} has no open question; its status is {_status(self.record)}"
+                )
+            case several:
+                listed = "; ".join(f"{describe_question(one)}: harborage {command} {one.token}" for one in several)
+                raise WrongUseError(f"{len(several)} questions are open; answer one by its token: {listed}")
+
+    def confirm(self, question: Pause, command: str) -> None:
+        """Let the person confirm the answer, unless the command line named the question by its whole token.
+
+        The id of a run, or the beginning of one, names whatever waits there when the command runs; so the question is
+        shown first.
+
+        Raises:
+            WrongUseError: there is no terminal to ask in, or the person declined; nothing was sent.
+        """
+        if self.name == question.token:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise WrongUseError(
+                f"without a terminal the question is named by its whole token: {command} {question.token}"
+            )
+        shown = question_of(question)
+        if shown is not None:
+            console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+            for line in render_question(shown, SYSTEM_CLOCK.now(), console.width):
+                console.print(line)
+        sys.stderr.write(f"{command} this (y/N)? ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise WrongUseError("nothing was sent")
+
+    async def send_answer(self, question: Pause, type: ControlType, payload: dict[str, Any]) -> None:
+        """Send the one answer to a question; while a worker executes the run, wait up to two seconds for its effect.
+
+        Raises:
+            AnsweredAlreadyError: another answer came first.
+        """
+        who = self.record.who.with_run(question.identity.run_id)
+        answer = ControlEvent(type, who, Scope.OWNER_USER, who.tenant_id, payload)
+        try:
+            await self.engine.send(who.run_id, answer)  # the first of two answers to one question counts
+        except AlreadyResumedError as error:
+            settled = await self._wait_until_settled(question)
+            if settled is not None:
+                raise AnsweredAlreadyError(_describe_settled(settled)) from error
+            what = describe_question(question)
+            raise AnsweredAlreadyError(f"{what} was already answered; {next_step(self.record)}") from error
+        settled = await self._wait_until_settled(question)
+        if settled is not None and settled.decision != _DECISIONS[type]:
+            raise AnsweredAlreadyError(_describe_settled(settled))
+
+    async def _wait_until_settled(self, question: Pause) -> Pause | None:
+        """Return the question once it is settled; None when that takes longer than two seconds."""
+        ends_at = SYSTEM_CLOCK.monotonic() + _SETTLE_S
+        while True:
+            now = await self.pauses.status(question.token, who=question.identity)
+            if not now.is_paused:
+                return now
+            if not self.record.owner or SYSTEM_CLOCK.monotonic() >= ends_at:
+                return None
+            await asyncio.sleep(_LOOK_S)
+
+
+@asynccontextmanager
+async def open_target(url: str, name: str) -> AsyncIterator[ControlTarget]:
+    """Open the run that `name` names on the command line: by an id, a token, or the beginning of either.
+
+    Raises:
+        RunUnknownError, RunPrefixError: it names no run, or several.
+        NoDatabaseError, StateError: there is no database, or it cannot be read.
+        AnsweredAlreadyError: it is the token of a question that was answered before.
+    """
+    async with open_kept_storage(url, writes=True) as storage:
+        await release_expired_leases(storage)
+        bus = DurableEventBus(storage.store)
+        pauses = Coordinator(bus=bus, store=storage.store)
+        engine = StoredEngine(storage.store, pauses)
+        try:
+            record, questions = await _find(storage, name, pauses, url)
+            run = Run(record.quadruple, engine, bus, pauses)
+            yield ControlTarget(
+                name=name, record=record, questions=tuple(questions), run=run, engine=engine, bus=bus, pauses=pauses
+            )
+        finally:
+            await engine.aclose()
+            await bus.aclose()
+
+
+def _describe_settled(settled: Pause) -> str:
+    at = "" if settled.resumed_at is None else f" at {settled.resumed_at:%Y-%m-%d %H:%M:%S} UTC"
+    by = f" by {printable(settled.settled_by, keep='')}" if settled.settled_by else ""
+    return f"{describe_question(settled)} was already answered: {settled.decision}{by}{at}"
+
+
+async def _find(storage: Storage, name: str, pauses: Coordinator, url: str) -> tuple[RunRow, list[Pause]]:
+    """Return the run that `name` names and its open questions; for a token only the question of that token."""
+    question = await _find_question(pauses, name)
+    if question is not None:
+        return await find_run(storage.store, question.identity.run_id, where=url), [question]
+    try:
+        record = await find_unfinished(storage.store, name, where=url)
+    except RunUnknownError:
+        matching = [one for one in await pauses.every_open() if name and one.token.upper().startswith(name.upper())]
+        if len(matching) != 1:
+            raise
+        return await find_run(storage.store, matching[0].identity.run_id, where=url), matching
+    of_runs = PauseFilter(runs=tuple(await _run_and_tasks(storage, record)))
+    found = (await pauses.list(of_runs, page_size=MAX_PAGE_SIZE, who=record.quadruple)).rows
+    return record, [one for one in reversed(found) if not is_held_by_control(one)]
+
+
+async def _find_question(pauses: Coordinator, token: str) -> Pause | None:
+    """Return the open question with this token; None when it is no token.
+
+    Raises:
+        AnsweredAlreadyError: it was answered before.
+    """
+    try:
+        found = await pauses.status(token)
+    except PauseNotFoundError:
+        return None
+    if not found.is_paused:
+        raise AnsweredAlreadyError(_describe_settled(found))
+    return found
+
+
+async def _run_and_tasks(storage: Storage, record: RunRow) -> set[str]:
+    """The ids of the run and of its tasks: each `harborage run` has a session of its own."""
+    who = record.who
+    same_session = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, agent=record.agent)
+    has_session = is_own(who.session_id)
+    return {one.run_id for one in await all_runs(storage.store, same_session)} if has_session else {record.run_id}
+
+
+def require_unfinished(record: RunRow) -> RunRow:
+    """Return the run, unless it has ended.
+
+    Raises:
+        WrongUseError: it has ended.
+    """
+    if record.status.is_final:
+        raise WrongUseError(
+            f"run {record.run_id} has ended ({_status(record)}); "
+            f"start another from any of its steps: harborage fork {record.run_id} --at STEP"
+        )
+    return record
+
+
+def describe_question(pause: Pause, args: dict[str, Any] | None = None) -> str:
+    """Return what a question is about, on one line; `args` replace the arguments of its call."""
+    payload = pause.payload or {}
+    if is_interrupted_call(pause):
+        return printable(f"outcome of {payload['tool']}({arguments(shown_args(payload.get('args_summary')))})", keep="")
+    if is_approval(pause):
+        shown = shown_args(payload.get("args_summary")) if args is None else args
+        return printable(f"{payload['tool']}({arguments(shown)})", keep="")
+    return f"{pause.reason}: {shortened(payload)}" if payload else str(pause.reason)
+
+
+def next_step(record: RunRow) -> str:
+    """Return what happens now with a control that was stored, in a few words."""
+    if record.owner:
+        return "the worker that executes the run applies it"
+    return f"no worker is running it; continue with: harborage resume {record.run_id}"
+
+
+def _status(record: RunRow) -> str:
+    status, reason = status_of(record), reason_of(record)
+    return f"{status} ({reason})" if reason not in ("", status) else status
