@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from harborage.llm.client import CompleteRequest, CompleteResponse
     from harborage.llm.config import ConfigSnapshot, Deps
 
+ErrorOf = Callable[[bytes, str], Exception]
+"""Makes an error from a body and the model's name."""
+
 # Libraries still bring the older of the two; both have the same classes, by the same names.
 _TRANSPORTS = ("httpx2", "httpx", "httpcore2", "httpcore")
 

@@ -47,6 +47,7 @@ Refusal: TypeAlias = ProviderError | InvalidJSONSchemaError
 """The error for a refusal; only a refused schema is no `ProviderError`, as a weaker mode is tried instead."""
 
 _LONGEST_MESSAGE = 400
+_MOST_SEARCHED = 4000
 _TIMEOUTS = frozenset({408, 504, 524})
 
 
@@ -222,9 +223,6 @@ def _clipped(text: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else safe_excerpt(text, _LONGEST_MESSAGE)
 
 
-_MOST_LOOKED_AT = 4000
-
-
 # ── Error bodies, in the shape of any provider ──────────────────────────────────────────────────────────────────────
 
 
@@ -237,7 +235,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The words and the message in lower case, to search in; of a message that quotes a prompt, the beginning."""
-        return f"{self.words} {self.message[:_MOST_LOOKED_AT]}".lower()
+        return f"{self.words} {self.message[:_MOST_SEARCHED]}".lower()
 
 
 _WORDS = ("code", "type", "status", "param", "reason")

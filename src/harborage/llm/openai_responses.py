@@ -6,7 +6,7 @@ Nothing is stored with the provider: every call sends its whole history. Install
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,10 +22,18 @@ from harborage.llm.client import (
     reported_usage,
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
-from harborage.llm.driver import StainlessDriver, http_client, http_timeout, import_sdk
+from harborage.llm.driver import ErrorOf, StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.media import decode_inline
 from harborage.llm.providers import resolve_key
-from harborage.llm.request_parts import answer_schema, check_tools, effort_of, extra_of, parts_of, unsupported_part
+from harborage.llm.request_parts import (
+    Json,
+    answer_schema,
+    check_tools,
+    effort_of,
+    extra_of,
+    parts_of,
+    unsupported_part,
+)
 
 if TYPE_CHECKING:
     from harborage.llm.config import ConfigSnapshot, Deps
@@ -69,7 +77,7 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> OpenAIResponsesDriver:
     return OpenAIResponsesDriver(cfg, deps, sdk=openai, client=client, provider="openai", key=(_KEY, key))
 
 
-Json = dict[str, Any]
+# ── Request ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _REASONS = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
 _NEVER_REASONS = re.compile(r"(?:^|/)(?:gpt-[34]|chatgpt|gpt-5-chat)")
@@ -104,9 +112,6 @@ def build_body(request: CompleteRequest, model: str, *, provider: str, max_token
         body.update(_tools(request))
     body.update(extra_of(request))
     return body
-
-
-# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _items(message: ChatMessage, provider: str) -> Iterator[Json]:
@@ -168,9 +173,6 @@ def _part(part: Part, provider: str) -> Json:
 
 def _data_url(part: ImagePart | FilePart, provider: str) -> str:
     return decode_inline(part, limit_bytes=_INLINE_LIMIT, provider=provider).data_url
-
-
-# ── Options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _thinking(request: CompleteRequest, model: str) -> Json:
@@ -280,9 +282,6 @@ class _Event(msgspec.Struct):
 
 _event = msgspec.json.Decoder(_Event)
 _response = msgspec.json.Decoder(_Response)
-
-ErrorOf = Callable[[bytes, str], Exception]
-"""Makes an error from a body and the model's name."""
 
 
 class ResponseReader:

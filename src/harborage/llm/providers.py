@@ -244,6 +244,8 @@ def with_providers(custom: Iterable[Provider]) -> Mapping[str, Provider]:
     return known
 
 
+# ── Keys ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 _BY_VARIABLE: Final = "env."
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "any:"
+_INLINE_LIMIT = 50 * 1024 * 1024
 
 
 class PydanticAIDriver(Driver):
@@ -158,9 +159,6 @@ def make(cfg: ConfigSnapshot, deps: Deps) -> PydanticAIDriver:
         tools=part("tools"),
     )
     return PydanticAIDriver(cfg, deps, library=library, key=resolve_key(cfg) if cfg.api_key else "")
-
-
-_INLINE_LIMIT = 50 * 1024 * 1024
 
 
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────────

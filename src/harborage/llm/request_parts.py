@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, ResponseFormat, ResponseFormatKind
 from harborage.llm.content import Part, TextPart
 from harborage.llm.errors import BadRequestError, InvalidContentError, InvalidJSONSchemaError
+
+Json = dict[str, Any]
 
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 # Fields of `extra` by which a correction addresses a driver; they are no fields of any provider's API.
@@ -29,6 +32,27 @@ def _stub_or_part(part: Part) -> Part:
     if not isinstance(part, TextPart) and part.artifact is not None and not part.data_url:
         return TextPart(part.artifact.text())
     return part
+
+
+def alternate_turns(
+    turns: Iterable[tuple[str, list[Json]]], *, contents: str, model_role: str, filler: Json
+) -> list[Json]:
+    """Return turns of alternating roles that begin and end with the user, as some APIs require.
+
+    `turns` are roles and their contents, which go into the field `contents`; neighbours of one role become one turn.
+    `filler` is the content of a turn that the user has to have.
+    """
+    joined: list[Json] = []
+    for role, items in turns:
+        if joined and joined[-1]["role"] == role:
+            joined[-1][contents].extend(items)
+        elif items:
+            joined.append({"role": role, contents: items})
+    if not joined or joined[0]["role"] == model_role:
+        joined.insert(0, {"role": "user", contents: [filler]})
+    if joined[-1]["role"] == model_role:
+        joined.append({"role": "user", contents: [filler]})
+    return joined
 
 
 def unsupported_part(part: Part, provider: str, what: str = "") -> InvalidContentError:

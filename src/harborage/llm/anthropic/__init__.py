@@ -5,7 +5,6 @@ An answer is a stream of events about blocks, or one message made of the same bl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,7 @@ import msgspec
 from harborage import codec
 from harborage.llm.anthropic.request import ANSWER_TOOL, build_body
 from harborage.llm.client import Usage, reported_usage, sum_of_counts
-from harborage.llm.driver import StainlessDriver, http_client, http_timeout, import_sdk
+from harborage.llm.driver import ErrorOf, StainlessDriver, http_client, http_timeout, import_sdk
 from harborage.llm.providers import resolve_key
 
 if TYPE_CHECKING:
@@ -119,9 +118,6 @@ _REASONS = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-
-ErrorOf = Callable[[bytes, str], Exception]
-"""Makes an error from a body and the model's name."""
 
 
 class ResponseReader:

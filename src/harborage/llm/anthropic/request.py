@@ -15,6 +15,8 @@ from harborage.llm.client import ChatMessage, CompleteRequest, ReasoningEffort, 
 from harborage.llm.content import AudioPart, FilePart, ImagePart, Part, TextPart
 from harborage.llm.media import decode_inline
 from harborage.llm.request_parts import (
+    Json,
+    alternate_turns,
     answer_schema,
     check_tools,
     decode_arguments,
@@ -25,8 +27,6 @@ from harborage.llm.request_parts import (
     strip_strict_marks,
     unsupported_part,
 )
-
-Json = dict[str, Any]
 
 ANSWER_TOOL = "respond_with_json"
 """The tool a model is made to call when its answer must have a schema; its input is the answer."""
@@ -73,7 +73,7 @@ def build_body(request: CompleteRequest, model: str, *, provider: str, max_token
     return body
 
 
-# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _system(request: CompleteRequest, provider: str) -> list[Json]:
@@ -93,22 +93,12 @@ def _system(request: CompleteRequest, provider: str) -> list[Json]:
 
 
 def _messages(request: CompleteRequest, provider: str) -> list[Json]:
-    turns: list[Json] = []
-    for message in request.messages:
-        if message.role is Role.SYSTEM:
-            continue
-        role = "assistant" if message.role is Role.ASSISTANT else "user"
-        blocks = _blocks(message, provider)
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"].extend(blocks)
-        elif blocks:
-            turns.append({"role": role, "content": blocks})
-    # A conversation begins and ends with the user.
-    if not turns or turns[0]["role"] == "assistant":
-        turns.insert(0, {"role": "user", "content": [_GO_ON]})
-    if turns[-1]["role"] == "assistant":
-        turns.append({"role": "user", "content": [_GO_ON]})
-    return turns
+    turns = (
+        ("assistant" if message.role is Role.ASSISTANT else "user", _blocks(message, provider))
+        for message in request.messages
+        if message.role is not Role.SYSTEM
+    )
+    return alternate_turns(turns, contents="content", model_role="assistant", filler=_GO_ON)
 
 
 def _blocks(message: ChatMessage, provider: str) -> list[Json]:
@@ -160,7 +150,7 @@ def _document(part: FilePart, provider: str) -> Json:
     return document
 
 
-# ── Options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _schema(request: CompleteRequest, provider: str) -> Json | None:

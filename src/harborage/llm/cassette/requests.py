@@ -162,6 +162,8 @@ def _mark(number: int) -> str:
     return f"⟦id {number}⟧"
 
 
+# ── How two requests differ, for people to read ─────────────────────────────────────────────────────────────────────
+
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 200
 _CANDIDATES: Final = 12

@@ -173,7 +173,7 @@ def _compact(schema: bytes) -> str:
         return schema.decode("utf-8", "replace")
 
 
-# ── Which failures mean that a provider refuses a schema or its mode ─────────────────────────────────────────────────
+# ── Which failures mean that a provider refuses a schema or its mode ────────────────────────────────────────────────
 
 _PHRASES: Final = (
     "json_schema",

@@ -148,7 +148,7 @@ def _recorded_usage(usage: Usage) -> LLMUsage:
     )
 
 
-# ── Estimates for answers that report no usage, rough by nature ──────────────────────────────────────────────────────
+# ── Estimates for answers that report no usage, rough by nature ─────────────────────────────────────────────────────
 
 
 def backfill_usage(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,9 +19,16 @@ from harborage.llm.client import (
 )
 from harborage.llm.content import AudioPart, FilePart, ImagePart, TextPart
 from harborage.llm.media import decode_inline
-from harborage.llm.request_parts import answer_schema, check_tools, decode_arguments, effort_of, extra_of, parts_of
-
-Json = dict[str, Any]
+from harborage.llm.request_parts import (
+    Json,
+    alternate_turns,
+    answer_schema,
+    check_tools,
+    decode_arguments,
+    effort_of,
+    extra_of,
+    parts_of,
+)
 
 # What a request may carry in itself; larger media have to be uploaded.
 _INLINE_LIMIT = 20 * 1024 * 1024
@@ -74,29 +82,21 @@ def build_call(request: CompleteRequest, model: str, *, provider: str, max_token
     return Call(_contents(request, model, provider), config, extra_of(request))
 
 
-# ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _contents(request: CompleteRequest, model: str, provider: str) -> list[Json]:
+    return alternate_turns(_turns(request, model, provider), contents="parts", model_role="model", filler=_GO_ON)
+
+
+def _turns(request: CompleteRequest, model: str, provider: str) -> Iterator[tuple[str, list[Json]]]:
     wants_signatures = _version(model) >= (3, 0)
     names: dict[str, str] = {}
-    turns: list[Json] = []
     for message in request.messages:
-        if message.role is Role.SYSTEM:
-            continue
         names.update({call.id: call.name for call in message.tool_calls})
-        role = "model" if message.role is Role.ASSISTANT else "user"
-        parts = _parts(message, names, provider, wants_signatures=wants_signatures)
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["parts"].extend(parts)
-        elif parts:
-            turns.append({"role": role, "parts": parts})
-    # A conversation begins and ends with the user.
-    if not turns or turns[0]["role"] == "model":
-        turns.insert(0, {"role": "user", "parts": [_GO_ON]})
-    if turns[-1]["role"] == "model":
-        turns.append({"role": "user", "parts": [_GO_ON]})
-    return turns
+        if message.role is not Role.SYSTEM:
+            role = "model" if message.role is Role.ASSISTANT else "user"
+            yield role, _parts(message, names, provider, wants_signatures=wants_signatures)
 
 
 def _parts(message: ChatMessage, names: dict[str, str], provider: str, *, wants_signatures: bool) -> list[Json]:
@@ -130,7 +130,7 @@ def _part(part: TextPart | ImagePart | AudioPart | FilePart, provider: str) -> J
     return {"file_data": {"mime_type": part.mime or _KINDS[type(part)], "file_uri": part.url}}
 
 
-# ── Options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _version(model: str) -> tuple[int, int]:

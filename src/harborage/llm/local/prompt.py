@@ -207,6 +207,8 @@ def _size(message: ChatMessage) -> int:
     return len(message.content.text or "")
 
 
+# ── The conversation without native calls ───────────────────────────────────────────────────────────────────────────
+
 # Sections of a system prompt that say how native calls work, which here the examples and the schema say.
 _DROPPED: Final = (
     "identity",
