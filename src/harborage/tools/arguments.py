@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect as kinds
 
-from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
+from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
 
 __all__ = [
     "REQUIRED",
@@ -261,5 +261,4 @@ def _to_model_error(error: ValueError) -> _ModelError:
     found = listed() if callable(listed) else []
     if not found:
         return _ModelError(f"{type(error).__name__}: the model refused the value", "$")
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found[0]["loc"])
-    return _ModelError(str(found[0]["msg"]), f"${steps}")
+    return _ModelError(str(found[0]["msg"]), json_path(found[0]["loc"]))

@@ -21,6 +21,7 @@ and `had_no_effect = True` to promise that the call changed nothing, so that rep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from harborage.errors import HarborageError
@@ -45,6 +46,7 @@ __all__ = [
     "ToolRejectedError",
     "ToolTimeoutError",
     "UnsupportedTypeError",
+    "json_path",
 ]
 
 
@@ -144,6 +146,11 @@ class ToolInvalidArgsError(ToolError):
         self.reason = reason
         self.path = path
         super().__init__(f"{reason} - at `{path}`" if reason else "")
+
+
+def json_path(steps: Iterable[object]) -> str:
+    """Return the path of keys and indexes to a place in JSON, such as `$.items[0].name`."""
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 class ToolTimeoutError(ToolError, TimeoutError):

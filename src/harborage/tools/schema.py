@@ -17,7 +17,7 @@ from msgspec import inspect as kinds
 
 from harborage.codec import UnserializableError, to_plain
 from harborage.tools.arguments import to_invalid_args
-from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError
+from harborage.tools.errors import ToolInvalidArgsError, UnsupportedTypeError, json_path
 from harborage.tools.model import Tool, ToolBody, ToolDescriptor
 
 __all__ = [
@@ -322,7 +322,8 @@ def _check_plain_with(check: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _to_invalid_args(error: Any) -> ToolInvalidArgsError:
     """Convert a validation error into one with its path; a missing or unknown field belongs to the path."""
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     kind = error.kind
     field = getattr(kind, "property", None) or next(iter(getattr(kind, "unexpected", ())), None)
-    return ToolInvalidArgsError(str(error.message), f"${steps}" + (f".{field}" if isinstance(field, str) else ""))
+    return ToolInvalidArgsError(
+        str(error.message), json_path(error.instance_path) + (f".{field}" if isinstance(field, str) else "")
+    )

@@ -19,7 +19,7 @@ from harborage.planner import (
     Trajectory,
     TrajectorySummary,
 )
-from harborage.planner.adapters.messages import build_messages, has_media, render_stub, render_text
+from harborage.planner.adapters.messages import build_messages, convert_content, render_stub, render_text
 from tests.kit.tables import each_row
 
 WHO = Quadruple("tenant", "user", "session", "run")
@@ -97,17 +97,17 @@ def test_attachments_come_with_the_request() -> None:
     """Pictures are media; everything else is a stub in words."""
     picture = InputArtifactView(id="a1", mime="image/png", bytes=b"\x89PNG")
     (first,) = build_messages(a_run(Trajectory(), input_artifacts=[picture]))
-    assert has_media(first)
+    assert convert_content(first, lambda part: part) == list(first.content.parts)
     paper = InputArtifactView(id="a2", mime="text/csv", filename="t.csv")
     (second,) = build_messages(a_run(Trajectory(), input_artifacts=[paper]))
-    assert not has_media(second)
+    assert convert_content(second, render_stub) == render_text(second)
     assert "t.csv" in render_text(second)
 
 
 def test_text_in_pieces_is_one_text() -> None:
     """A long text that was cut into pieces reads as before."""
     message = ChatMessage(Role.USER, Content(parts=(TextPart("one "), TextPart("text"))))
-    assert (render_text(message), has_media(message)) == ("one text", False)
+    assert convert_content(message, render_stub) == render_text(message) == "one text"
 
 
 @each_row(

@@ -26,7 +26,13 @@ from harborage.planner.adapters.base import (
     make_finish,
 )
 from harborage.planner.adapters.langgraph_tools import TOOLS, AgentTools, GraphShape, get_text, read_shape
-from harborage.planner.adapters.messages import build_messages, has_media, list_last_results, render_stub, render_text
+from harborage.planner.adapters.messages import (
+    build_messages,
+    convert_content,
+    list_last_results,
+    render_stub,
+    render_text,
+)
 from harborage.planner.decisions import CallTool, Finish
 
 if TYPE_CHECKING:
@@ -193,7 +199,7 @@ def _as_message(message: ChatMessage, id: str, kinds: Any) -> Any:
                 render_text(message), tool_call_id=message.tool_call_id or "", name=message.name, id=id
             )
         case _:
-            return kinds.HumanMessage(_user_content(message), id=id)
+            return kinds.HumanMessage(convert_content(message, _user_part), id=id)
 
 
 def _args(args: bytes) -> dict[str, Any]:
@@ -202,12 +208,6 @@ def _args(args: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {"invalid_arguments": args.decode("utf-8", "replace")}
     return found if isinstance(found, dict) else {"invalid_arguments": found}
-
-
-def _user_content(message: ChatMessage) -> Any:
-    if not has_media(message):
-        return render_text(message)
-    return [_user_part(part) for part in message.content.parts or ()]
 
 
 def _user_part(part: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 from harborage import codec
 from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, import_framework
 from harborage.tools import CallContext, Tool, ToolBody, ToolInvalidArgsError, ToolResult
+from harborage.tools.errors import json_path
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -137,7 +138,7 @@ class AgentTools:
             except self._core.ValidationError as error:
                 problems = error.errors(include_input=False, include_url=False)
                 raise ToolInvalidArgsError(
-                    "; ".join(f"{_render_path(one)}: {one['msg']}" for one in problems)
+                    "; ".join(f"{json_path(one['loc'])}: {one['msg']}" for one in problems)
                 ) from error
             return self._result(tool.name, answer)
 
@@ -213,7 +214,3 @@ def _parse_object(args: bytes) -> dict[str, Any]:
 
 def _call_id(context: CallContext) -> str:
     return context.call_id or context.idempotency_key or "call"
-
-
-def _render_path(problem: Mapping[str, Any]) -> str:
-    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"])

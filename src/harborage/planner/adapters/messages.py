@@ -6,7 +6,7 @@ once and kept beside the trajectory; nothing is kept on a planner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from harborage.llm import ArtifactStub, ChatMessage, Content, Role
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_messages",
-    "has_media",
+    "convert_content",
     "iter_results",
     "list_last_results",
     "render_stub",
@@ -52,9 +52,12 @@ def build_messages(run: RunContext) -> list[ChatMessage]:
     return messages
 
 
-def has_media(message: ChatMessage) -> bool:
-    """Whether a message holds anything besides text, which may come in several parts."""
-    return any(not isinstance(part, TextPart) for part in message.content.parts or ())
+def convert_content(message: ChatMessage, convert: Callable[[Part], Any]) -> Any:
+    """Return a user's message as text, or with media as a list of its parts, each converted for the framework."""
+    parts = message.content.parts or ()
+    if all(isinstance(part, TextPart) for part in parts):
+        return render_text(message)
+    return [convert(part) for part in parts]
 
 
 def render_text(message: ChatMessage) -> str:

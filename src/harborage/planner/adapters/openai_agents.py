@@ -22,7 +22,13 @@ from harborage.planner.adapters.base import (
     make_adapted,
     make_finish,
 )
-from harborage.planner.adapters.messages import build_messages, has_media, list_last_results, render_stub, render_text
+from harborage.planner.adapters.messages import (
+    build_messages,
+    convert_content,
+    list_last_results,
+    render_stub,
+    render_text,
+)
 from harborage.planner.adapters.openai_agents_tools import AgentTools, HandoffGraph, read_handoff_graph
 from harborage.planner.decisions import CallTool, Finish
 from harborage.planner.enums import FinishReason
@@ -210,13 +216,7 @@ def _items(message: ChatMessage) -> Iterator[dict[str, Any]]:
             output = render_text(message)
             yield {"type": "function_call_output", "call_id": message.tool_call_id or "", "output": output}
         case _:
-            yield {"role": "user", "content": _user_content(message)}
-
-
-def _user_content(message: ChatMessage) -> Any:
-    if not has_media(message):
-        return render_text(message)
-    return [_user_part(part) for part in message.content.parts or ()]
+            yield {"role": "user", "content": convert_content(message, _user_part)}
 
 
 def _user_part(part: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from harborage.planner.adapters.base import (
     make_adapted,
     make_finish,
 )
-from harborage.planner.adapters.messages import build_messages, has_media, render_stub, render_text
+from harborage.planner.adapters.messages import build_messages, convert_content, render_stub, render_text
 from harborage.planner.adapters.pydantic_ai_tools import AgentTools, read_tools
 from harborage.planner.decisions import CallParallel, CallTool
 
@@ -246,7 +246,9 @@ def _as_message(message: ChatMessage, kinds: Any) -> Any:
             )
             return kinds.ModelRequest(parts=[part])
         case _:
-            return kinds.ModelRequest(parts=[kinds.UserPromptPart(_user_content(message, kinds))])
+            return kinds.ModelRequest(
+                parts=[kinds.UserPromptPart(convert_content(message, lambda part: _user_part(part, kinds)))]
+            )
 
 
 def _response(message: ChatMessage, kinds: Any) -> Any:
@@ -257,12 +259,6 @@ def _response(message: ChatMessage, kinds: Any) -> Any:
         for call in message.tool_calls
     ]
     return kinds.ModelResponse(parts=parts)
-
-
-def _user_content(message: ChatMessage, kinds: Any) -> Any:
-    if not has_media(message):
-        return render_text(message)
-    return [_user_part(part, kinds) for part in message.content.parts or ()]
 
 
 def _user_part(part: Any, kinds: Any) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 
 from harborage.planner.adapters.base import AdapterToolError, AdapterUnsupportedError, import_framework
 from harborage.tools import CallContext, Loading, Tool, ToolBody, ToolInvalidArgsError, ToolResult
+from harborage.tools.errors import json_path
 
 if TYPE_CHECKING:
     from harborage.identity import Quadruple
@@ -170,7 +171,10 @@ class _Calls:
         try:
             given: dict[str, Any] = tool.args_validator.validate_json(args or b"{}")
         except self._core.ValidationError as error:
-            raise ToolInvalidArgsError(_render_problems(error), _render_path(error)) from error
+            # The input is left out: arguments may hold what a log must not.
+            problems = error.errors(include_input=False, include_url=False)
+            text = "; ".join(problem["msg"] for problem in problems)
+            raise ToolInvalidArgsError(text, json_path(problems[0]["loc"])) from error
         if tool.args_validator_func is not None:
             checked = tool.args_validator_func(context, **given)
             if hasattr(checked, "__await__"):
@@ -188,13 +192,3 @@ class _Calls:
 
     def _plain(self, value: Any) -> Any:
         return value if isinstance(value, str) else self._core.to_jsonable_python(value)
-
-
-def _render_problems(error: Any) -> str:
-    # The input is left out: arguments may hold what a log must not.
-    return "; ".join(problem["msg"] for problem in error.errors(include_input=False, include_url=False))
-
-
-def _render_path(error: Any) -> str:
-    first = error.errors(include_input=False, include_url=False)[0]["loc"]
-    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first)
