@@ -6,10 +6,11 @@ one. Identity is not a field of the request; a client reads the ambient one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -150,6 +151,11 @@ def sum_of_counts(*parts: object) -> object:
 def _is_count(value: object) -> bool:
     """Return whether this can be a number of tokens; the bound keeps a count exact in every store."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+
+
+def is_amount(value: object) -> TypeGuard[float]:
+    """Return whether this can be an amount of money: a finite number that is not negative."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import ModuleType
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from harborage.llm.client import Cost, Usage
+from harborage.llm.client import Cost, Usage, is_amount
 
 _log = logging.getLogger(__name__)
 
@@ -246,9 +245,7 @@ def in_dollars(cost: Cost | None) -> float | None:
     if cost is None or (cost.currency and cost.currency.upper() != "USD"):
         return None
     amount: object = cost.total_cost  # a client that is not ours may have put anything there
-    if not isinstance(amount, int | float) or isinstance(amount, bool) or not 0 <= amount < math.inf:
-        return None
-    return float(amount)
+    return float(amount) if is_amount(amount) else None
 
 
 def cost_at(rates: Rates, usage: Usage) -> Cost | None:

@@ -72,14 +72,13 @@ def correct_request(request: CompleteRequest, profile: ModelProfile, model: str 
     if request.reasoning_effort == ReasoningEffort.UNSET and "reasoning_effort" not in request.extra:
         changes["reasoning_effort"] = profile.reasoning_effort
     corrected = msgspec.structs.replace(request, **changes)
-    for field, table in _STEPS:
+    for field, steps in _STEPS.items():
         policy = getattr(policies, field)
-        apply = table.get(policy)
-        if apply is None:
-            known = ", ".join(repr(str(name)) for name in table)
+        if policy in steps:
+            corrected = steps[policy](corrected)
+        elif policy:
+            known = ", ".join(repr(str(name)) for name in ("", *steps))
             raise InvalidConfigError(f"llm: the correction {field} is {policy!r}; it can be {known}")
-        if apply is not _unchanged:
-            corrected = apply(corrected)
     return corrected
 
 
@@ -87,10 +86,6 @@ _NONE: Final = CorrectionsProfile()
 # Members of an enum are slow to reach, and this is compared with every message.
 _SYSTEM: Final = Role.SYSTEM
 _Step: TypeAlias = Callable[[CompleteRequest], CompleteRequest]
-
-
-def _unchanged(request: CompleteRequest) -> CompleteRequest:
-    return request
 
 
 def _system_first(request: CompleteRequest) -> CompleteRequest:
@@ -149,29 +144,15 @@ def _decoded(schema: bytes) -> Any:
         raise InvalidJSONSchemaError(f"llm: the JSON schema of the answer cannot be read: {error}") from error
 
 
-_STEPS: Final[tuple[tuple[str, Mapping[str, _Step]], ...]] = (
-    ("message_ordering", {MessageOrdering.UNSET: _unchanged, MessageOrdering.SYSTEM_FIRST_STRICT: _system_first}),
-    (
-        "schema_sanitising",
-        {
-            SchemaSanitising.UNSET: _unchanged,
-            SchemaSanitising.OPENAI_STRICT: _sanitising(SchemaSanitising.OPENAI_STRICT),
-            SchemaSanitising.PERMISSIVE: _sanitising(SchemaSanitising.PERMISSIVE),
-        },
-    ),
-    (
-        "reasoning_routing",
-        {ReasoningRouting.UNSET: _unchanged, ReasoningRouting.THINKING_MODEL: _effort_among_extras},
-    ),
-    (
-        "response_shape",
-        {
-            ResponseShape.UNSET: _unchanged,
-            ResponseShape.JSON_ONLY: _json_only,
-            ResponseShape.ANTHROPIC: _as_tool_schema,
-        },
-    ),
-)
+_STEPS: Final[Mapping[str, Mapping[str, _Step]]] = {
+    "message_ordering": {MessageOrdering.SYSTEM_FIRST_STRICT: _system_first},
+    "schema_sanitising": {
+        SchemaSanitising.OPENAI_STRICT: _sanitising(SchemaSanitising.OPENAI_STRICT),
+        SchemaSanitising.PERMISSIVE: _sanitising(SchemaSanitising.PERMISSIVE),
+    },
+    "reasoning_routing": {ReasoningRouting.THINKING_MODEL: _effort_among_extras},
+    "response_shape": {ResponseShape.JSON_ONLY: _json_only, ResponseShape.ANTHROPIC: _as_tool_schema},
+}
 """The policies of a profile in the order in which they apply."""
 
 

@@ -7,7 +7,6 @@ table; without any of them the cost stays zero.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,7 @@ from harborage.llm.client import (
     ToolCallStructured,
     ToolDeclaration,
     Usage,
+    is_amount,
 )
 from harborage.llm.content import TextPart, utf8_size
 from harborage.llm.prices import Prices
@@ -105,7 +105,7 @@ class Metered(Layer):
 
     def _cost(self, model: str, answer: CompleteResponse) -> Cost:
         reported: Cost | None = answer.cost  # a client that is not ours may have put anything there
-        if reported is not None and reported.total_cost and _is_amount(reported.total_cost):
+        if reported is not None and reported.total_cost and is_amount(reported.total_cost):
             return reported
         known = self.price_of(model, answer.usage)
         return Cost() if known is None else known
@@ -121,10 +121,6 @@ class Metered(Layer):
             occurred_at=self._deps.clock.now(),
         )
         publish_event(self._deps, EventType.LLM_COST_RECORDED, payload, who=who)
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _recorded_cost(cost: Cost) -> LLMCost:

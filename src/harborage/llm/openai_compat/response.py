@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.llm.client import Cost, Usage, reported_usage
+from harborage.llm.client import Cost, Usage, is_amount, reported_usage
 from harborage.llm.errors import MalformedAnswerError
 
 if TYPE_CHECKING:
@@ -283,6 +283,4 @@ def wire_cost(usage: Mapping[str, Any]) -> Cost:
     cost = usage.get("cost")
     if isinstance(cost, Mapping):
         cost = cost.get("total_cost")
-    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost < float("inf"):
-        return Cost()
-    return Cost(total_cost=float(cost), currency="USD")
+    return Cost(total_cost=float(cost), currency="USD") if cost and is_amount(cost) else Cost()
