@@ -17,21 +17,28 @@ from typing import Any, Final, cast
 from harborage.state.storage import Storage
 from harborage.store.errors import LeaseLostError
 
-__all__ = ["KINDS", "KillPoints", "watch_commits", "watch_statements", "watched"]
+__all__ = ["STORE_CALLS", "KillPoints", "kinds_of", "watch_commits", "watch_statements", "watched"]
 
-KINDS: Final = (
-    *(
-        f"{when} {what}"
-        for what in ("append", "save", "claim", "create", "read", "arrived")
-        for when in ("before", "after")
-    ),
+STORE_CALLS: Final = ("commit", "claim", "unread", "next_due", "runs", "pauses")
+"""The calls of the store in the life of any run."""
+
+_KINDS: Final = (
+    *(f"{when} {what}" for what in STORE_CALLS for when in ("before", "after")),
     *(f"{when} {what}" for what in ("keyed", "write", "ask") for when in ("before", "in", "after")),
-    *("before COMMIT", "after COMMIT", "after begun", "before release", "after release"),
+    *("before begun", "after begun"),
 )
-"""The names of moments in the life of any run."""
+"""The names of moments in the life of any run, whatever database it is in."""
+
+_KINDS_OF_SQLITE: Final = ("before COMMIT", "after COMMIT")
+_KINDS_OF_POSTGRES: Final = ("after SELECT", "after WITH")
 
 # Until it is cancelled; closing is not a moment of a run.
 _LONG = frozenset({"join", "beat", "look", "leave", "aclose"})
+
+
+def kinds_of(url: str) -> tuple[str, ...]:
+    """The names of moments in the life of any run that is in the database of this url."""
+    return _KINDS + (_KINDS_OF_SQLITE if url.startswith("sqlite:") else _KINDS_OF_POSTGRES)
 
 
 class KillPoints:

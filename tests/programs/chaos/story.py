@@ -20,7 +20,7 @@ import msgspec
 from harborage.concurrency import Crew
 from harborage.runtime.steering.controls import ControlType
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
-from tests.programs.chaos.kill_points import KINDS
+from tests.programs.chaos.kill_points import kinds_of
 from tests.programs.chaos.people import People
 from tests.programs.chaos.verdict import verdict
 from tests.programs.simulation.workload import Traits, drawn_plan
@@ -157,11 +157,12 @@ class _Story:
 
     def _moment(self, *, is_first: bool) -> tuple[int, str]:
         """When a worker dies: the first of each story at the next moment in turn, so that many seeds see every one."""
+        kinds = kinds_of(self._cluster.database.url)
         if is_first:
-            turn, kind = divmod(self.outcome.seed // 2, len(KINDS))
-            return turn % _TIMES + 1, KINDS[kind]
+            turn, kind = divmod(self.outcome.seed // 2, len(kinds))
+            return turn % _TIMES + 1, kinds[kind]
         if self._chance.random() < 0.5:
-            return self._chance.randint(1, _TIMES), self._chance.choice(KINDS)
+            return self._chance.randint(1, _TIMES), self._chance.choice(kinds)
         return self._chance.randint(1, _SPAN), ""
 
     async def _judge(self) -> None:
