@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harborage.app.replays import open_kept, recorded_agent
+from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
 from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
@@ -91,7 +91,7 @@ def waiting_run(project: Path, goal: str, questions: int = 1) -> str:
     async def make() -> str:
         async with await open_storage(URL) as storage:
             with recorded_agent("agent.py", project) as agent:
-                async with open_kept(agent, storage, "agent.py#1") as runtime:
+                async with open_kept_runtime(agent, storage, "agent.py#1") as runtime:
                     run = await runtime.start(goal, who=ME)
                     while len(await run.waiting()) < questions:
                         await settle()
@@ -116,7 +116,7 @@ def carried_on(project: Path, run_id: str) -> tuple[Status, object]:
     async def carry() -> tuple[Status, object]:
         async with await open_storage(URL) as storage:
             with recorded_agent("agent.py", project) as agent:
-                async with open_kept(agent, storage, "agent.py#1") as runtime:
+                async with open_kept_runtime(agent, storage, "agent.py#1") as runtime:
                     finish = await (await runtime.run(run_id, who=ME)).result()
             return (await row_of(storage.store, run_id)).status, finish.payload
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harborage.app.replays import open_kept, recorded_agent
-from harborage.app.started import remember_started
+from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
+from harborage.app.project import remember_started
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
@@ -77,7 +77,7 @@ def run_ids(project: Path) -> list[str]:
         ids = []
         async with await open_storage("sqlite:.harborage/harborage.db") as storage:
             with recorded_agent("agent.py", project) as agent:
-                async with open_kept(agent, storage, "agent.py") as runtime:
+                async with open_kept_runtime(agent, storage, "agent.py") as runtime:
                     for goal in ("Look\naround", "Look again"):
                         run = await runtime.start(goal, who=Identity("local", "me", "s1"))
                         await run.result()
@@ -296,7 +296,7 @@ def test_a_run_with_secrets_is_frozen_if_it_replays_without_them(project: Path, 
     async def made(goal: str) -> str:
         async with await open_storage("sqlite:.harborage/harborage.db") as storage:
             with recorded_agent("agent.py", project) as agent:
-                async with open_kept(agent, storage, "agent.py") as runtime:
+                async with open_kept_runtime(agent, storage, "agent.py") as runtime:
                     run = await runtime.start(goal, who=Identity("local", "me", "s1"))
                     await run.result()
                     return run.id
@@ -395,7 +395,7 @@ agent = Agent(name="a", planner=ScriptedPlanner([RequestPause(PauseReason.AWAIT_
     async def make() -> str:
         async with await open_storage("sqlite:.harborage/harborage.db") as storage:
             with recorded_agent("agent.py", project) as agent:
-                async with open_kept(agent, storage, "agent.py") as runtime:
+                async with open_kept_runtime(agent, storage, "agent.py") as runtime:
                     run = await runtime.start("ask", who=Identity("local", "me", "s1"))
                     await parked(run)
                     await run.approve()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harborage.app.replays import open_kept, recorded_agent
+from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
 from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
@@ -115,11 +115,11 @@ def interrupted_run() -> str:
     async def make() -> str:
         async with await open_storage(URL) as storage:
             with recorded_agent("pays.py", Path.cwd()) as agent:
-                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                async with open_kept_runtime(agent, storage, "pays.py#1") as runtime:
                     run = await runtime.start("pay", who=ME)
                     while not Path("calls").exists():  # noqa: ASYNC240 - a look, in a test
                         await settle()
-                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                async with open_kept_runtime(agent, storage, "pays.py#1") as runtime:
                     while not await (await runtime.run(run.id, who=ME)).waiting():
                         await settle()
             return run.id
@@ -147,7 +147,7 @@ def outcome(run_id: str) -> Any:
         Path("go").touch()  # noqa: ASYNC240 - a file of the test
         async with await open_storage(URL) as storage:
             with recorded_agent("pays.py", Path.cwd()) as agent:
-                async with open_kept(agent, storage, "pays.py#1") as runtime:
+                async with open_kept_runtime(agent, storage, "pays.py#1") as runtime:
                     return (await (await runtime.run(run_id, who=ME)).result()).payload["got"]
 
     return asyncio.run(carry())

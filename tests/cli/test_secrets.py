@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harborage.app.freezing import freeze
+from harborage.app.frozen_run import freeze
 from harborage.cli.main import main
 from harborage.runtime.history import read_run
 from harborage.state.storage import open_storage

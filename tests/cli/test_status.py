@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harborage.app.checkup import Finding
-from harborage.app.waiting import Party, Settled, Wait, WaitKind
+from harborage.app.doctor import Finding, Party, Settled, Wait, WaitKind
 from harborage.cli.status import (
     agent_of,
     describe_status,

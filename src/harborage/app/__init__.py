@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harborage.app.agent import Agent
+from harborage.app.agent import Agent, Change, Preview, file_preview
+from harborage.app.agent_runtime import open_runtime
 from harborage.app.assistant import assistant
 from harborage.app.attachments import (
     Attachment,
@@ -12,9 +13,7 @@ from harborage.app.attachments import (
     read_attachment,
     readable,
 )
-from harborage.app.build import open_runtime
-from harborage.app.choice import ChosenModel, choose_model, with_model
-from harborage.app.preview import Change, Preview, file_preview
+from harborage.app.model_choice import ChosenModel, choose_model, with_model
 from harborage.app.target import AgentNotReadyError, TargetError, is_target, load_agent, refuse_mistyped
 
 __all__ = [

@@ -1,13 +1,15 @@
-"""An agent as a program describes it: who decides, with which tools, and what needs a person's word."""
+"""An agent as a program describes it: its planner or model, its tools, their approvals and previews."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from harborage.app.preview import Preview
 from harborage.callables import require_async, require_sync
 from harborage.memory import Memory, MemoryStrategy
 from harborage.runtime.approval import ApprovalPolicy
@@ -16,18 +18,18 @@ from harborage.runtime.model import ModelChoice, PlannerChoice
 from harborage.runtime.options import RuntimeOptions
 from harborage.tools import ToolDescriptor
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Change", "Preview", "file_preview"]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """What `harborage run` runs: the parameters of a `Runtime`, as a value that a file can hold.
 
-    An agent that names neither a planner nor a model of its own runs on the one that `--model` names, or that this
-    machine has. `previews` show what a call would change to the person who is asked to allow it, by the tool's name.
+    An agent with neither a planner nor a model runs on the model that `--model` names, or that this machine has.
+    `previews` show the approver what a call would change, by the tool's name.
 
-    `context` are providers that add to what its planner is shown, `memory` is how a session remembers its earlier runs.
+    `context` are providers that add to what the planner is shown, `memory` is how a session remembers its earlier runs.
 
-    `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work where it stands.
+    `check` is called before the first run and raises `AgentNotReadyError` when the agent cannot work on this machine.
     """
 
     name: str
@@ -47,3 +49,46 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         require_sync(self.check, "check")
         for name, preview in self.previews.items():
             require_async(preview, f"previews[{name!r}]")
+
+
+_MOST_BYTES: Final = 256 * 1024
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A text before and after a call. `field` is the argument with the new text, `objection` why the call will fail."""
+
+    field: str
+    before: str
+    after: str
+    objection: str = ""
+
+
+Preview: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Change | None]]
+"""Returns what a call with these arguments would change; None when there is nothing to compare with. Never: acts."""
+
+
+def file_preview(root: Path) -> Preview:
+    """Return the preview of the standard tool `write_file` below `root`, for existing text files."""
+
+    async def preview(args: Mapping[str, Any]) -> Change | None:
+        path, after = args.get("path"), args.get("content")
+        if not isinstance(path, str) or not isinstance(after, str):
+            return None
+        before = await asyncio.to_thread(_text_of, root, path)
+        if before is None:
+            return None
+        objection = "" if args.get("overwrite") is True else "the file exists, and `overwrite` is not set"
+        return Change("content", before, after, objection)
+
+    return preview
+
+
+def _text_of(root: Path, path: str) -> str | None:
+    from harborage.tools.standard import StandardToolError
+    from harborage.tools.standard.root import Root
+
+    try:
+        with Root(root).file(path) as (handle, size):
+            return os.pread(handle, size, 0).decode() if size <= _MOST_BYTES else None
+    except (StandardToolError, UnicodeDecodeError):
+        return None

@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from harborage.app.agent import Agent
-from harborage.app.preview import file_preview
+from harborage.app.agent import Agent, file_preview
 from harborage.runtime.approval import AlwaysDeny, ApprovalRequest
 from harborage.runtime.options import RuntimeOptions
 

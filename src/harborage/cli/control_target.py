@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from rich.console import Console
 
-from harborage.app.own_sessions import is_own
+from harborage.app.project import is_command_session
 from harborage.cli.questions import (
     is_approval,
     is_held_by_control,
@@ -225,7 +225,7 @@ async def _run_and_tasks(storage: Storage, record: RunRow) -> set[str]:
     """The ids of the run and of its tasks: each `harborage run` has a session of its own."""
     who = record.who
     same_session = RunQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, agent=record.agent)
-    has_session = is_own(who.session_id)
+    has_session = is_command_session(who.session_id)
     return {one.run_id for one in await all_runs(storage.store, same_session)} if has_session else {record.run_id}
 
 

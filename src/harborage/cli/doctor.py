@@ -16,7 +16,7 @@ from harborage.cli.options import Debug, StorageUrl, absolute_url, database_file
 from harborage.cli.storage import open_kept_storage, release_expired_leases, require_database, run_command
 
 if TYPE_CHECKING:
-    from harborage.app.waiting import Settled, Wait
+    from harborage.app.doctor import Settled, Wait
 
 __all__ = ["doctor"]
 
@@ -57,7 +57,7 @@ def doctor(
 
 
 async def _doctor(options: _Options) -> int:
-    from harborage.app.checkup import check_storage
+    from harborage.app.doctor import check_storage
     from harborage.cli.status import needs_person, pending_json, render_findings
     from harborage.cli.text import wire_json
 
@@ -77,13 +77,13 @@ async def _doctor(options: _Options) -> int:
 
 async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
     """Return the pending work and what was ended; both are printed first, because a person decides on the list."""
-    from harborage.app.waiting import settle_orphans, waiting
+    from harborage.app.doctor import list_pending, settle_orphans
     from harborage.cli.status import render_pending, render_settled
     from harborage.clock import SYSTEM_CLOCK
 
     async with open_kept_storage(options.url, writes=options.settles) as storage:
         await release_expired_leases(storage)
-        waits = await waiting(storage)
+        waits = await list_pending(storage)
         if not options.is_json:
             _print(render_pending(waits, SYSTEM_CLOCK.now(), settles=options.settles))
         can_settle = [one for one in waits if one.is_orphan or one.is_overdue]
@@ -92,7 +92,7 @@ async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
         settled = await settle_orphans(storage)
         if not options.is_json:
             _print(render_settled(settled))
-        return await waiting(storage), settled
+        return await list_pending(storage), settled
 
 
 def _confirm(options: _Options, count: int) -> bool:

@@ -21,10 +21,8 @@ from rich.text import Text
 
 from harborage import codec
 from harborage.app import Agent, TargetError, assistant, is_target, load_agent, refuse_mistyped
-from harborage.app.keeping import FolderGoneError, Origin
-from harborage.app.own_sessions import own_session
-from harborage.app.replays import has_attachments, recorded_agent
-from harborage.app.started import remember_started
+from harborage.app.agent_runtime import has_attachments, recorded_agent
+from harborage.app.project import FolderGoneError, Origin, command_session, remember_started
 from harborage.cli.feed import JournalFollower, observe_storage
 from harborage.cli.journal_view import RecordedEntry
 from harborage.cli.open_session import SessionOptions
@@ -102,7 +100,7 @@ def execute_run(options: RunOptions, style: Style) -> int:
     mark = new_id()
     session = SessionOptions(
         goal=goal,
-        who=Identity("local", options.user or _signed_in_user(), own_session(mark)),
+        who=Identity("local", options.user or _signed_in_user(), command_session(mark)),
         storage=options.storage,
         artifacts=artifacts_folder(options.storage, Path.cwd()),
         origin=Origin(target=target, mark=mark, folder=str(Path.cwd())),

@@ -60,8 +60,8 @@ def replay(
 
 
 async def _replay(url: str, run: str, agent: str, *, is_json: bool) -> int:
-    from harborage.app.freezing import shown_json
-    from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
+    from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
+    from harborage.app.frozen_run import shown_json
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.cli.text import masked, printable, wire_json
@@ -116,9 +116,9 @@ _MASKED_DIFFER = (
 
 
 async def _freeze(url: str, run: str, agent: str, out: Path, *, force: bool) -> int:
-    from harborage.app.freezing import FrozenRun, attached_to, cleaner, write_frozen
-    from harborage.app.freezing import freeze as frozen_files
-    from harborage.app.replays import as_it_ran, recorded_agent, replay_agent
+    from harborage.app.agent_runtime import as_it_ran, recorded_agent, replay_agent
+    from harborage.app.frozen_run import FrozenRun, attached_to, cleaner, write_frozen
+    from harborage.app.frozen_run import freeze as frozen_files
     from harborage.artifacts import ArtifactConfig, open_artifacts
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
@@ -216,9 +216,8 @@ def fork(
 
 async def _fork(options: _ForkOptions) -> int:
     from harborage.app import with_model
-    from harborage.app.keeping import Origin
-    from harborage.app.own_sessions import bring_artifacts, close_own, is_own, own_session
-    from harborage.app.replays import as_it_ran, open_kept, recorded_agent
+    from harborage.app.agent_runtime import as_it_ran, open_kept_runtime, recorded_agent
+    from harborage.app.project import Origin, close_command_session, command_session, copy_artifacts, is_command_session
     from harborage.cli.status import agent_of
     from harborage.cli.storage import allow_agent
     from harborage.clock import SYSTEM_CLOCK
@@ -239,14 +238,16 @@ async def _fork(options: _ForkOptions) -> int:
             # Under a mark of its own, so that the worker of this run resumes no other runs of the agent.
             model = "" if chosen is None else chosen.model
             mark, who = new_id(), record.who
-            session = own_session(mark) if is_own(who.session_id) else who.session_id  # the run's own may be closed
+            session = (
+                command_session(mark) if is_command_session(who.session_id) else who.session_id
+            )  # the run's own may be closed
             mine = Identity(who.tenant_id, who.user_id, session)
             origin = Origin(target=target, mark=mark, folder=str(Path.cwd()), model=model)
             artifacts = artifacts_folder(options.url, Path.cwd())
             as_then = as_it_ran(agent, parent, artifacts=artifacts)
-            async with open_kept(as_then, storage, origin.text) as runtime:
+            async with open_kept_runtime(as_then, storage, origin.text) as runtime:
                 if mine != who:
-                    await bring_artifacts(runtime.artifacts, who, mine)
+                    await copy_artifacts(runtime.artifacts, who, mine)
                 run = await runtime.fork(
                     record.run_id,
                     at=options.at,
@@ -262,7 +263,7 @@ async def _fork(options: _ForkOptions) -> int:
                 sys.stderr.write(f"run {run.id}: fork of {record.run_id} at step {options.at}{by}\n")
                 ending = await _wait_for_end(run)
                 entries = await run.history()
-                await close_own(runtime, storage.store, mine)
+                await close_command_session(runtime, storage.store, mine)
     return _show_fork(options, parent, entries, ending)
 
 

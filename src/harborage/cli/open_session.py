@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harborage.app import Agent, ChosenModel, check_attachments, read_attachment, readable, with_model
+from harborage.app.agent_runtime import open_kept_runtime
 from harborage.app.attachments import Attachment
-from harborage.app.keeping import Origin
-from harborage.app.replays import open_kept
+from harborage.app.project import Origin
 from harborage.cli.feed import ObservedStore, OnEntries, observe_storage
 from harborage.cli.options import is_memory
 from harborage.cli.status import is_waiting_for_provider
@@ -91,7 +91,10 @@ async def open_session(agent: Agent, options: SessionOptions, on_entries: OnEntr
     if files or options.has_attachments:
         agent = readable(agent)
     storage, store = observe_storage(await open_storage(options.storage), on_entries)
-    async with storage, open_kept(agent, storage, _name(options, chosen), artifacts=options.artifacts) as runtime:
+    async with (
+        storage,
+        open_kept_runtime(agent, storage, _name(options, chosen), artifacts=options.artifacts) as runtime,
+    ):
         yield OpenSession(runtime=runtime, store=store, agent=agent, chosen=chosen, files=files)
 
 

@@ -83,7 +83,7 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
 
 
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
-    from harborage.app.freezing import shown_json
+    from harborage.app.frozen_run import shown_json
     from harborage.cli.status import agent_of, reason_of, status_of
     from harborage.cli.text import masked, printable, wire_json
     from harborage.runtime.history import find_run, history_of, read_run, told

@@ -18,7 +18,7 @@ import msgspec
 from rich.text import Text
 
 from harborage.app import Agent, attach
-from harborage.app.own_sessions import close_own
+from harborage.app.project import close_command_session
 from harborage.artifacts import ArtifactRef, ArtifactScope
 from harborage.cli.conversation import Conversation
 from harborage.cli.feed import Fact, Feed, JournalFollower, capture_logs
@@ -148,7 +148,7 @@ class Session:
             given = {ref.id for ref in attached}
             made = [ref for ref in await runtime.artifacts.list(ArtifactScope.of(run.who)) if ref.id not in given]
             if self._options.is_kept:
-                await close_own(runtime, parts.store, self._options.who)
+                await close_command_session(runtime, parts.store, self._options.who)
         seconds = (self._clock.now() - began).total_seconds()
         screen.show(render_summary(view, ending, seconds, made, is_kept=self._options.is_kept))
         return ending

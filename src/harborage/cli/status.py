@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from harborage import codec
-from harborage.app.keeping import Origin
-from harborage.app.waiting import Party, Settled, Wait, WaitKind
+from harborage.app.doctor import Party, Settled, Wait, WaitKind
+from harborage.app.project import Origin
 from harborage.cli.text import duration, one_line, plural, printable
 from harborage.planner import FinishReason
 from harborage.runtime.durable import PROVIDER_UNAVAILABLE, RunPhase
@@ -19,7 +19,7 @@ from harborage.store import Status
 from harborage.store.times import moment
 
 if TYPE_CHECKING:
-    from harborage.app.checkup import Finding
+    from harborage.app.doctor import Finding
     from harborage.store import RunRow
 
 __all__ = [

@@ -63,14 +63,14 @@ def prepare_storage(url: str) -> None:
         DataFolderError: it cannot be made or written.
     """
     if url == DEFAULT_STORAGE:
-        from harborage.app.keeping import DATA_FOLDER, make_data_folder
+        from harborage.app.project import DATA_FOLDER, make_data_folder
 
         make_data_folder(Path(DATA_FOLDER))
 
 
 def artifacts_folder(url: str, folder: Path) -> Path | None:
     """The folder for the artifacts of runs in the storage `url`; None for a storage in memory."""
-    from harborage.app.keeping import artifact_folder
+    from harborage.app.project import artifact_folder
 
     return None if is_memory(url) else artifact_folder(database_file(url), folder)
 
@@ -173,7 +173,7 @@ def allow_agent(target: str, folder: Path, *, run_id: str, command: str) -> None
     Raises:
         AgentNotAllowedError: the user declined, or there is no terminal to ask in; the text says what to do.
     """
-    from harborage.app.started import agent_place, is_started, remember_started
+    from harborage.app.project import agent_place, is_started, remember_started
     from harborage.cli.text import printable
 
     if is_started(target, folder):

@@ -9,8 +9,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harborage.app.freezing import FrozenRun, cleaner
-from harborage.app.replays import recorded_agent, replay_agent
+from harborage.app.agent_runtime import recorded_agent, replay_agent
+from harborage.app.frozen_run import FrozenRun, cleaner
 
 if TYPE_CHECKING:
     from harborage.runtime.history import Replayed

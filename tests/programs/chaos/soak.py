@@ -1,7 +1,7 @@
 """A soak: thousands of runs over one database, with random kills, controls of every kind, and clients that are lost.
 
 Some clients begin a run and go away, some die, some die while they await its result; some questions are never
-answered. In the end every run that has not ended must wait for somebody or something that `app.waiting` can name.
+answered. In the end every run that has not ended must be in the list of pending work (`app.doctor`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from harborage.app.waiting import Party, Wait, WaitKind, settle_orphans, waiting
+from harborage.app.doctor import Party, Wait, WaitKind, list_pending, settle_orphans
 from harborage.concurrency import Crew
 from harborage.runtime.waits import GRACE
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, Process, until
@@ -140,7 +140,7 @@ class _Soak:
         waits: list[Wait] = []
 
         async def is_calm() -> bool:
-            waits[:] = await waiting(self._cluster.storage, clock=_LATER)
+            waits[:] = await list_pending(self._cluster.storage, clock=_LATER)
             return not any(self._is_moving(wait) for wait in waits)
 
         try:
@@ -170,13 +170,13 @@ class _Soak:
         """No run may be an orphan; of what clients died over before there was a run, nothing may be left."""
         outcome, storage = self.outcome, self._cluster.storage
         # Now that nothing moves: a pause that was open when it was looked at may have been settled before its run was.
-        waits = await waiting(storage, clock=_LATER)
+        waits = await list_pending(storage, clock=_LATER)
         runs = [wait for wait in waits if wait.kind is WaitKind.RUN]
         outcome.held = Counter(str(wait.on) for wait in runs)
         outcome.broken += [repr(wait) for wait in waits if wait.is_orphan and wait.kind in _WITH_RUNS]
         outcome.broken += [repr(wait) for wait in runs if wait.on is Party.CODE]
         outcome.settled = len(await settle_orphans(storage, clock=_LATER))
-        left = await waiting(storage, clock=_LATER)
+        left = await list_pending(storage, clock=_LATER)
         outcome.broken += [f"left after it was settled: {wait}" for wait in left if wait.is_orphan]
 
     async def _keep_up(self, letter: str) -> None:

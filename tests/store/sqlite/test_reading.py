@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from harborage.app.checkup import check_storage
+from harborage.app.doctor import check_storage
 from harborage.cli.storage import open_kept_storage, release_expired_leases
 from harborage.clock import SYSTEM_CLOCK
 from harborage.state.errors import DatabaseReadOnlyError, MigrationError
@@ -107,7 +107,7 @@ async def test_doctor_reads_a_database_that_may_not_be_written(path: Path, monke
 
     await kept(path)
     before = contents(path)
-    monkeypatch.setattr("harborage.app.checkup.open_storage", refused)
+    monkeypatch.setattr("harborage.app.doctor.open_storage", refused)
     access, database, records = await check_storage(str(path), path)
     assert (access.what, access.is_well) == ("access", False)
     assert "give this process the right to write it" in access.told

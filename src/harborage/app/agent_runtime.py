@@ -1,6 +1,6 @@
-"""Recorded runs and the agents that made them: the agent found again, and its run replayed without its model.
+"""The runtime of an agent: in memory, over kept runs, or to replay a recorded run; and the agent of a recorded run.
 
-An agent's own check is not asked here, nor its key or its model: a replay needs none of what a run would.
+A replay asks neither for the agent's own check nor for its key or model: it needs none of them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,34 @@ if TYPE_CHECKING:
     from harborage.runtime.history import Replayed
     from harborage.state.storage import Storage
 
-__all__ = ["as_it_ran", "has_attachments", "open_kept", "recorded_agent", "replay_agent", "with_artifacts"]
+__all__ = [
+    "as_it_ran",
+    "has_attachments",
+    "open_kept_runtime",
+    "open_runtime",
+    "recorded_agent",
+    "replay_agent",
+    "with_artifacts",
+]
+
+
+def open_runtime(agent: Agent, *, logger: logging.Logger | None = None) -> Runtime:
+    """Return the runtime of an agent, with runs in memory: `async with open_runtime(agent) as runtime: …`.
+
+    Raises:
+        AgentNotReadyError: the agent's own check says that it cannot work here.
+        HarborageError: its tools or approvals do not fit together.
+    """
+    if agent.check is not None:
+        agent.check()
+    return _make_runtime(agent, logger=logger)
 
 
 class _NoModel:
-    """Stands in for the model of an agent whose runs are only replayed."""
+    """The model of an agent whose runs are only replayed; it answers no call."""
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        raise LLMError("there is no model here: this agent was opened to replay a run")
+        raise LLMError("this agent was opened to replay a run, so it has no model")
 
     async def close(self) -> None:
         pass
@@ -48,9 +68,9 @@ _NO_MODEL: Final = _NoModel()
 
 @contextmanager
 def recorded_agent(target: str, root: Path) -> Iterator[Agent]:
-    """The agent that `target` named when the command was given in the folder `root`; the standard one for "".
+    """Load the agent that `target` names in the folder `root`; the standard assistant for "".
 
-    Inside the block its neighbours can be imported, as they could then.
+    Inside the block the agent can import the files beside it.
 
     Raises:
         TargetError: no such agent.
@@ -72,18 +92,18 @@ async def replay_agent(
     clean: Callable[[Any], Any] | None = None,
     logger: logging.Logger | None = None,
 ) -> Replayed:
-    """Replay a run with the agent as it is now; the network is refused to the whole process meanwhile.
+    """Replay a run with the agent as it is now; meanwhile the whole process is refused the network.
 
     Raises:
         JournalCorruptError: the record cannot be read.
         HarborageError: the agent's tools or approvals do not fit together.
     """
     is_over_model = not is_own_planner(agent.planner)
-    runtime = _runtime(replace(agent, model=_NO_MODEL) if is_over_model else agent, logger=logger)
+    runtime = _make_runtime(replace(agent, model=_NO_MODEL) if is_over_model else agent, logger=logger)
     return await runtime.replay(record, artifacts=artifacts, everywhere=True, clean=clean)
 
 
-def open_kept(
+def open_kept_runtime(
     agent: Agent,
     storage: Storage,
     name: str,
@@ -91,9 +111,9 @@ def open_kept(
     artifacts: Path | None = None,
     logger: logging.Logger | None = None,
 ) -> Runtime:
-    """A runtime of the agent over runs that are kept, not yet entered; it carries those of `name`, and writes it.
+    """Return the runtime of an agent over kept runs, not yet entered; it claims and starts runs under the name `name`.
 
-    Artifacts that would live in memory are kept in the folder `artifacts`, where one is given.
+    Artifacts that would be in memory are stored in the folder `artifacts`, if one is given.
 
     Raises:
         AgentNotReadyError: the agent's own check says that it cannot work here.
@@ -102,12 +122,12 @@ def open_kept(
         agent.check()
     if artifacts is not None:
         agent = with_artifacts(agent, artifacts)
-    return _runtime(agent, storage=storage, name=name, logger=logger)
+    return _make_runtime(agent, storage=storage, name=name, logger=logger)
 
 
 def as_it_ran(agent: Agent, record: Sequence[bytes], *, artifacts: Path | None = None) -> Agent:
-    """The agent as it was opened for the run of this record: able to read what was attached, with its artifacts where
-    they were kept.
+    """Return the agent as it was for the recorded run: with a tool for attached files if there were some, and with its
+    artifacts in `artifacts`.
 
     Raises:
         JournalCorruptError: the record cannot be read.
@@ -118,7 +138,7 @@ def as_it_ran(agent: Agent, record: Sequence[bytes], *, artifacts: Path | None =
 
 
 def has_attachments(record: Sequence[bytes]) -> bool:
-    """Whether a person had handed files to the run of this record, which is whole."""
+    """Whether files were attached to the recorded run."""
     started = decode_entry(record[0], "", 0) if record else None
     if not isinstance(started, Started):
         return False
@@ -127,14 +147,14 @@ def has_attachments(record: Sequence[bytes]) -> bool:
 
 
 def with_artifacts(agent: Agent, folder: Path) -> Agent:
-    """The agent with its artifacts in `folder`, unless it says itself where they go."""
+    """Return the agent with its artifacts in `folder`, unless its options name another place."""
     if agent.options.artifact_driver != RuntimeOptions().artifact_driver:
         return agent
     options = replace(agent.options, artifact_driver="fs", artifact_root=str(folder))
     return replace(agent, options=options)
 
 
-def _runtime(
+def _make_runtime(
     agent: Agent, *, storage: Storage | None = None, name: str = "", logger: logging.Logger | None = None
 ) -> Runtime:
     return Runtime(

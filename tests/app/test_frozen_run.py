@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harborage import codec
-from harborage.app.freezing import FreezeError, Frozen, FrozenRun, attached_to, cleaner, freeze, write_frozen
+from harborage.app.frozen_run import FreezeError, Frozen, FrozenRun, attached_to, cleaner, freeze, write_frozen
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
 from harborage.identity import Identity
 from harborage.llm import ChatMessage, Content, Role

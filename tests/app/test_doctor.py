@@ -1,29 +1,50 @@
-"""Whether a storage is in order."""
+"""What `harborage doctor` does: checks, pending work, orphans."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from harborage import codec
-from harborage.app.checkup import check_storage
-from harborage.app.waiting import WaitKind, waiting
-from harborage.events import BusDroppedPayload, Event, EventType
+from harborage.app.doctor import Party, Wait, WaitKind, check_storage, list_pending, settle_orphans
+from harborage.events import BusDroppedPayload, DurableEventBus, Event, EventType
 from harborage.events.stored import encode_event
 from harborage.identity import Identity, Quadruple
-from harborage.planner import Decision, PauseReason, RequestPause, RunContext, SpawnSpec, SpawnTask
+from harborage.planner import (
+    AwaitTask,
+    CallTool,
+    Decision,
+    Finish,
+    FinishReason,
+    PauseReason,
+    RequestPause,
+    RunContext,
+    SpawnSpec,
+    SpawnTask,
+)
+from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunRequest
 from harborage.runtime.host import Runtime
 from harborage.runtime.journal import Patched, Started, encode_entry, raw
+from harborage.runtime.options import RuntimeOptions
+from harborage.runtime.pauses import Coordinator, PauseDecision, PauseRequest
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
-from harborage.state.storage import open_storage
-from harborage.store import Commit, NewEvent, SendControl
-from harborage.testing.clock import settle
-from tests.kit.stored_runs import keep
+from harborage.runtime.waits import GRACE
+from harborage.state.storage import Storage, open_storage
+from harborage.store import Change, Commit, NewEvent, Page, RunRow, SendControl, Status
+from harborage.store.times import micros
+from harborage.tasks import GroupRequest, GroupStatus, InProcessTaskRegistry, SpawnRequest, TaskKind, TaskStatus
+from harborage.testing.clock import FakeClock, settle
+from harborage.testing.planners import ScriptedPlanner
+from tests.kit.stored_runs import PARKED, keep
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +73,7 @@ async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 100)
     (found,) = await check_storage(str(path), path)
     assert not found.is_well
-    assert "bring back a copy that is whole" in found.told
+    assert "restore a copy that is whole" in found.told
 
 
 async def test_a_newer_database_is_told(database: Path) -> None:
@@ -111,7 +132,7 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
         assert named in found["records"].told, (what, found["records"].told)
         assert "run a" not in found["records"].told
         assert "run c" not in found["records"].told
-        assert "bring back a copy that is whole" in found["records"].told
+        assert "restore a copy that is whole" in found["records"].told
 
 
 GONE = {
@@ -156,7 +177,7 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
         assert named in told, (what, told)
         assert "run a" not in told, what
         assert "run c" not in told, what
-        assert "bring back a copy that is whole" in told, what
+        assert "restore a copy that is whole" in told, what
 
 
 async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path) -> None:
@@ -234,7 +255,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
         assert named in flawed.told, (kind, flawed.told)
         async with await open_storage(str(path)) as storage:
-            waits = await waiting(storage)
+            waits = await list_pending(storage)
         assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, kind
 
 
@@ -265,3 +286,221 @@ async def test_a_storage_without_a_file_answers() -> None:
     """Of a server nothing but that can be known."""
     (found,) = await check_storage("memory:", None)
     assert found.is_well
+
+
+ME = Identity("t", "u", "s")
+LEAVES_AT_ONCE = RuntimeOptions(linger=timedelta(0))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The time in which everything waits."""
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory:", "sqlite:"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Storage]:
+    """A storage that outlives the runtimes of a test."""
+    url = request.param if request.param == "memory:" else f"sqlite:{tmp_path / 'kept.db'}"
+    async with await open_storage(url, clock=clock) as opened:
+        yield opened
+
+
+async def until(storage: Storage, clock: FakeClock, enough: Callable[[list[Wait]], object]) -> list[Wait]:
+    """What waits, once that is enough."""
+    async with asyncio.timeout(30):
+        while not enough(found := await list_pending(storage, clock=clock)):
+            await clock.run_for(0.05)
+    return found
+
+
+def by_kind(waits: list[Wait], kind: WaitKind) -> list[Wait]:
+    """Those of one kind."""
+    return [wait for wait in waits if wait.kind is kind]
+
+
+async def kept(storage: Storage, run_id: str, change: Change | None = None) -> None:
+    """A run that is ready for any worker, or as one left it with this change."""
+    await keep(storage.store, ME.with_run(run_id), [b"started"], goal="go", change=change)
+
+
+ENDED = Change(status=Status.COMPLETE)
+
+
+def registry(storage: Storage, clock: FakeClock) -> tuple[InProcessTaskRegistry, Callable[[], Awaitable[Any]]]:
+    """Tasks in the storage, as a process has them that has no runtime; and what closes them."""
+    bus = DurableEventBus(storage.store, clock=clock)
+    tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
+
+    async def close() -> None:
+        await tasks.aclose()
+        await bus.aclose()
+
+    return tasks, close
+
+
+async def test_nothing_waits_in_an_empty_storage(storage: Storage, clock: FakeClock) -> None:
+    """The list is empty, and there is nothing to settle."""
+    assert await list_pending(storage, clock=clock) == []
+    assert await settle_orphans(storage, clock=clock) == []
+
+
+async def test_everything_that_waits_names_who_ends_it_and_when(storage: Storage, clock: FakeClock) -> None:
+    """A parked run and its approval, a run that awaits another, and that other one, while no process is up."""
+    script = ScriptedPlanner(
+        [],
+        by_query={
+            "pay": [CallTool("pay", b"{}"), Finish(FinishReason.GOAL, "paid")],
+            "boss": [
+                SpawnTask(spec=SpawnSpec(query="work")),
+                lambda run: AwaitTask(run.trajectory.steps[0].observation["task_id"]),
+                Finish(FinishReason.GOAL, "all done"),
+            ],
+            "work": [RequestPause(PauseReason.AWAIT_INPUT), Finish(FinishReason.GOAL, "worked")],
+        },
+    )
+
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    gates = {"pay": AlwaysDeny("look first")}
+    runtime = Runtime(
+        planner=script, tools=[pay], approvals=gates, storage=storage, options=LEAVES_AT_ONCE, clock=clock, agent="a"
+    )
+    async with runtime:
+        payer = await runtime.start("pay", who=ME)
+        boss = await runtime.start("boss", who=ME)
+        await until(
+            storage,
+            clock,
+            lambda waits: (
+                {wait.on for wait in by_kind(waits, WaitKind.RUN)} == {Party.PERSON, Party.RUN}
+                and len(by_kind(waits, WaitKind.RUN)) == 3
+            ),
+        )
+    waits = await list_pending(storage, clock=clock)
+    (session,) = by_kind(waits, WaitKind.SESSION)
+    assert (session.on, session.id) == (Party.CLOCK, ME.session_id)
+    assert not [wait for wait in waits if wait.is_orphan or not (wait.name or wait is session)]
+    timed = {WaitKind.RUN, WaitKind.PAUSE, WaitKind.APPROVAL, WaitKind.SESSION}
+    assert not [wait for wait in waits if wait.kind in timed and wait.until is None]
+    (approval,) = by_kind(waits, WaitKind.APPROVAL)
+    (pause,) = by_kind(waits, WaitKind.PAUSE)
+    assert (approval.who.run_id, approval.detail) == (payer.id, "approval_required: pay")
+    runs = {wait.id: wait for wait in by_kind(waits, WaitKind.RUN)}
+    assert (runs[payer.id].on, runs[payer.id].name) == (Party.PERSON, approval.id)
+    assert (runs[boss.id].on, runs[boss.id].name) == (Party.RUN, pause.who.run_id)
+    assert [wait.id for wait in by_kind(waits, WaitKind.TASK)] == [pause.who.run_id]
+    assert await settle_orphans(storage, clock=clock) == []
+
+
+class Counted:
+    """Runs, and how many of them were read."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.read = 0
+
+    async def runs(self, *wanted: Any) -> Page[RunRow]:
+        found: Page[RunRow] = await self.store.runs(*wanted)
+        self.read += len(found.rows)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+async def test_what_is_over_is_not_read_again_and_again(storage: Storage, clock: FakeClock) -> None:
+    """However many runs have ended: only those are read that go on, and those that something which waits names."""
+    for index in range(30):
+        await kept(storage, f"over-{index}", ENDED)
+    await kept(storage, "other")
+    await kept(storage, "going", replace(PARKED, awaits="other"))
+
+    store: Any = Counted(storage.store)
+    looked_at = Storage(state=storage.state, store=store)
+    assert {wait.id: wait.name for wait in await list_pending(looked_at, clock=clock)} == {
+        "other": "",
+        "going": "other",
+    }
+    assert store.read == 2
+
+
+async def test_a_pause_whose_run_has_ended_is_rejected(storage: Storage, clock: FakeClock) -> None:
+    """Nobody answers in vain."""
+    await kept(storage, "r", Change(status=Status.FAILED))
+    pauses = Coordinator(store=storage.store, clock=clock)
+    pause = await pauses.request(PauseRequest(identity=ME.with_run("r"), reason=PauseReason.AWAIT_INPUT))
+    (settled,) = await settle_orphans(storage, clock=clock)
+    assert (settled.wait.id, settled.done) == (pause.token, "rejected")
+    assert (await Coordinator(store=storage.store).status(pause.token, who=ME)).decision is PauseDecision.REJECT
+    assert await settle_orphans(storage, clock=clock) == []
+
+
+async def test_a_pause_takes_its_default_at_its_deadline_and_wakes_its_run(storage: Storage, clock: FakeClock) -> None:
+    """Although nobody was there at that moment, and the run looks at nothing before a day has passed."""
+    await kept(storage, "r", replace(PARKED, wake_at=micros(clock.now() + timedelta(days=1))))
+    request = PauseRequest(
+        identity=ME.with_run("r"),
+        reason=PauseReason.AWAIT_INPUT,
+        deadline=clock.now() + timedelta(minutes=1),
+        default=PauseDecision.APPROVE,
+    )
+    pause = await Coordinator(store=storage.store, clock=clock).request(request)
+    assert await settle_orphans(storage, clock=clock) == []
+    clock.advance(60)
+    (overdue,) = [wait for wait in await list_pending(storage, clock=clock) if wait.kind is WaitKind.PAUSE]
+    assert overdue.is_overdue
+    (settled,) = await settle_orphans(storage, clock=clock)
+    assert settled.wait.id == pause.token
+    assert "approve" in settled.done
+    assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
+
+
+async def test_a_run_that_nothing_wakes_is_looked_at_again(storage: Storage, clock: FakeClock) -> None:
+    """It is found, woken once, and ready for the next worker."""
+    await kept(storage, "r", PARKED)
+    (settled,) = await settle_orphans(storage, clock=clock)
+    assert (settled.wait.id, settled.wait.on) == ("r", Party.NOBODY)
+    assert [claimed.row.run_id for claimed in await storage.store.claim("w")] == ["r"]
+    assert await settle_orphans(storage, clock=clock) == []
+
+
+async def test_a_task_ends_as_its_run_did(storage: Storage, clock: FakeClock) -> None:
+    """A run that failed without a word takes its task along; one that was never begun is cancelled."""
+    tasks, close = registry(storage, clock)
+    spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.FOREGROUND, query="go")
+    begun, never = (await tasks.spawn(spawn)).id, (await tasks.spawn(spawn)).id
+    await tasks.mark_running(begun, who=ME)
+    await kept(storage, begun, Change(status=Status.FAILED, reason="its code is gone"))
+    assert not [wait for wait in await list_pending(storage, clock=clock) if wait.id == never and wait.is_orphan]
+    clock.advance(GRACE.total_seconds())
+    done = {one.wait.id: one.done for one in await settle_orphans(storage, clock=clock)}
+    assert done == {begun: "failed", never: "cancelled"}
+    task = await tasks.get(begun, who=ME)
+    assert task.error is not None
+    assert task.error.message == "its code is gone"
+    assert (await tasks.get(never, who=ME)).status is TaskStatus.CANCELLED
+    await close()
+
+
+async def test_a_group_that_nobody_can_seal_is_cancelled(storage: Storage, clock: FakeClock) -> None:
+    """Its members go on; whoever watches it learns of its end."""
+    tasks, close = registry(storage, clock)
+    await kept(storage, "boss", ENDED)
+    await kept(storage, "lone")
+    group = await tasks.resolve_or_create_group(GroupRequest(session=ME, owner_task_id="boss"), who=ME)
+    spawn = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="go", group_id=group.id)
+    member = (await tasks.spawn(spawn)).id
+    await kept(storage, member)
+    watch = await tasks.watch_group(ME, group.id)
+    clock.advance(GRACE.total_seconds())
+    (settled,) = await settle_orphans(storage, clock=clock)
+    assert (settled.wait.kind, settled.wait.id, settled.done) == (WaitKind.GROUP, group.id, "cancelled")
+    await tasks.recheck()
+    completion = watch.peek()
+    assert completion is not None
+    assert completion.final_status is GroupStatus.CANCELLED
+    assert (await tasks.get(member, who=ME)).status is TaskStatus.PENDING
+    await close()

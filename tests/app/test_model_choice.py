@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from harborage.app import Agent, AgentNotReadyError, ChosenModel, choose_model, with_model
-from harborage.app.choice import ask_ollama, ollama_address
+from harborage.app.model_choice import ask_ollama, ollama_address
 from harborage.planner import PlannerConfig
 from harborage.planner.finish import FinishPlanner
 from tests.kit.tables import each_row
@@ -56,7 +56,7 @@ async def test_a_key_chooses_its_provider(variable: str, provider: str) -> None:
 
 async def test_every_model_that_a_key_chooses_can_be_configured() -> None:
     """The models of the table are ones that the edge knows how to open."""
-    from harborage.app.choice import _BY_KEY
+    from harborage.app.model_choice import _BY_KEY
     from harborage.llm.providers import config_for, parse_model
 
     for variable, model, _ in _BY_KEY:

@@ -1,13 +1,15 @@
-"""Whether a storage is in order: can it be opened and written, is what is in it whole, is there room for more.
+"""What `harborage doctor` does: check a storage, list its pending work, and end orphans.
 
-It changes nothing but what opening a database changes: missing migrations are applied.
+A check changes nothing but what opening a database changes: missing migrations are applied. Any number of workers may
+work on the storage meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,26 +17,32 @@ import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
-from harborage.clock import SYSTEM_CLOCK
+from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError, error_text
+from harborage.events import DurableEventBus
 from harborage.events.stored import decode_event
 from harborage.runtime.durable import ControlUnreadableError, RunRequest
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import JournalCorruptError, Started, decode_entry
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
+from harborage.runtime.survey import Places, Settled, settle, survey
+from harborage.runtime.waits import Party, Wait, WaitKind
+from harborage.sessions import SessionPolicy, SessionRegistry
 from harborage.sessions.rows import Rows
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
 from harborage.store import ControlRow, EventQuery, RunQuery
 from harborage.store.errors import StoreError
+from harborage.tasks import InProcessTaskRegistry
 from harborage.tasks.shelf import Shelf
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.state.storage import Storage
     from harborage.store.sqlite import Database
 
-__all__ = ["Finding", "check_storage"]
+__all__ = ["Finding", "Party", "Settled", "Wait", "WaitKind", "check_storage", "list_pending", "settle_orphans"]
 
 T = TypeVar("T")
 _MOST_FLAWS: Final = 5
@@ -43,7 +51,7 @@ _LITTLE_ROOM: Final = 100 * 1024 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at: `what` is its name, `told` what was found, `is_well` whether that is in order."""
+    """One result of a check: `what` was checked, `told` is what was found, `is_well` whether that is in order."""
 
     what: str
     told: str
@@ -51,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_storage(url: str, path: Path | None) -> list[Finding]:
-    """What is found of the storage that `url` names, a file at `path` if it is one; what is wrong says what to do."""
+    """Check the storage that `url` names, a file at `path` if it is one; a finding that is not well says what to do."""
     found = [] if path is None else _lost_log(path)
     try:
         storage = await open_storage(url)  # which checks place, file system, right to write, and migrations
@@ -78,17 +86,17 @@ async def check_storage(url: str, path: Path | None) -> list[Finding]:
 
 
 def _lost_log(path: Path) -> list[Finding]:
-    """Whether the file's log is gone though processes shared it: what was written last went with it."""
+    """Find a write-ahead log that is gone while its shared memory is there: the last commits went with it."""
     real = path.resolve()
     log, shared = real.with_name(f"{real.name}-wal"), real.with_name(f"{real.name}-shm")
     if log.exists() or not shared.exists():
         return []
-    told = f"{log} is gone while {shared.name} is there: what was written last is lost; bring both back, or a copy"
+    told = f"{log} is gone while {shared.name} is there: the last commits are lost; restore both, or a copy"
     return [Finding(what="log", told=told, is_well=False)]
 
 
 async def _records(storage: Storage) -> list[Finding]:
-    """What of the runs cannot be read: rows, entries with their checksums and counts, bodies, events."""
+    """Find what of the runs cannot be read: rows, entries with checksums and counts, bodies, events, tasks, pauses."""
     reader = RunReader(storage.store)
     flaws: list[str] = []
     sessions: set[Identity] = set()
@@ -112,11 +120,11 @@ def _flawed(flaws: Sequence[str]) -> list[Finding]:
         return []
     shown = "; ".join(flaws[:_MOST_FLAWS])
     more = f"; {len(flaws) - _MOST_FLAWS} more" if len(flaws) > _MOST_FLAWS else ""
-    return [Finding(what="records", told=f"{shown}{more}; bring back a copy that is whole", is_well=False)]
+    return [Finding(what="records", told=f"{shown}{more}; restore a copy that is whole", is_well=False)]
 
 
 async def _event_flaws(storage: Storage, who: Identity) -> list[str]:
-    """What of a session's events cannot be read, or is not there."""
+    """Find the events of a session that cannot be read or are gone."""
     flaws: list[str] = []
     place = 0
     query = EventQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, limit=_PAGE)
@@ -127,14 +135,14 @@ async def _event_flaws(storage: Storage, who: Identity) -> list[str]:
             place = one.place
             try:
                 decode_event(one)
-            except Exception as error:  # noqa: BLE001 - whatever stands there, the others are looked at
+            except Exception as error:  # noqa: BLE001 - one damaged event does not hide the others
                 flaws.append(f"session {who.session_id}, event {one.place}: {error}")
         query = replace(query, after=kept[-1].sequence)
     return flaws
 
 
 async def _task_flaws(storage: Storage) -> list[str]:
-    """What of the tasks cannot be read: lists, and the record of each task."""
+    """Find the lists of tasks and the tasks that cannot be read."""
     shelf = Shelf(storage.state)
     flaws: list[str] = []
     for session in await _tried(flaws, "the list of sessions that have tasks", shelf.sessions()) or []:
@@ -145,7 +153,7 @@ async def _task_flaws(storage: Storage) -> list[str]:
 
 
 async def _session_flaws(storage: Storage) -> list[str]:
-    """What of the sessions cannot be read: lists, and the row of each session."""
+    """Find the lists of sessions and the rows of sessions that cannot be read."""
     rows = Rows(storage.state)
     flaws: list[str] = []
     for owner in await _tried(flaws, "the list of owners of sessions", rows.owners()) or []:
@@ -156,7 +164,7 @@ async def _session_flaws(storage: Storage) -> list[str]:
 
 
 async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None:
-    """What is read, or None with one more flaw."""
+    """Return what is read; None, and one more flaw, if that fails."""
     try:
         return await reading
     except HarborageError as error:
@@ -165,7 +173,7 @@ async def _tried(flaws: list[str], what: str, reading: Awaitable[T]) -> T | None
 
 
 async def _rows(database: Database) -> list[str]:
-    """What of a file's rows is gone while others speak of it, and what was sent to runs and cannot be read."""
+    """Find rows of a file that are gone while others refer to them, and controls that cannot be read."""
     from harborage.store.sqlite import audit
 
     flaws: list[str] = []
@@ -196,7 +204,7 @@ def _control_flaw(sent: ControlRow) -> str:
 
 
 def _run_of(first_entry: bytes) -> str:
-    """The id of the run whose first entry this is; empty where it does not say."""
+    """Return the id of the run with this first entry; empty if that cannot be read."""
     try:
         entry = decode_entry(first_entry, "", 0)
         return codec.decode(bytes(entry.request), RunRequest).who.run_id if isinstance(entry, Started) else ""
@@ -205,7 +213,7 @@ def _run_of(first_entry: bytes) -> str:
 
 
 async def _integrity(path: Path, *, is_read_only: bool) -> list[Finding]:
-    """Whether what SQLite keeps is whole: by its own check of every page and index, and by what rows say of others."""
+    """Check that an SQLite file is whole: every page and index, and the references between rows."""
     from harborage.store.sqlite import Database
 
     database = await Database.open(path, is_read_only=is_read_only)
@@ -221,7 +229,7 @@ async def _integrity(path: Path, *, is_read_only: bool) -> list[Finding]:
     if said == ["ok"]:
         return [Finding(what="database", told=f"{path}: whole, its tables are those of this version"), *lost]
     shown = "; ".join(said[:_MOST_FLAWS])
-    advice = "keep the file, and bring back a copy that is whole"
+    advice = "keep the file, and restore a copy that is whole"
     return [Finding(what="database", told=f"{path}: damaged: {shown}; {advice}", is_well=False)]
 
 
@@ -233,6 +241,56 @@ def _place(path: Path) -> list[Finding]:
         told = f"{room:,} bytes are left on the disk of {folder}; free some space"
         found.append(Finding(what="disk", told=told, is_well=False))
     if not os.access(folder, os.W_OK):
-        told = f"{folder} may not be written, and SQLite needs that beside its file; give this user the right to"
+        told = f"{folder} may not be written, and SQLite writes beside its file; let this user write there"
         found.append(Finding(what="folder", told=told, is_well=False))
     return found
+
+
+async def list_pending(
+    storage: Storage,
+    *,
+    clock: Timers = SYSTEM_CLOCK,
+    sessions: SessionPolicy = SessionPolicy(),  # noqa: B008 - a frozen value
+) -> list[Wait]:
+    """List the pending work of all users: runs, pauses, approvals, tasks, groups and open sessions.
+
+    Each item says for whom it waits and until when; those with `orphan` set will never end. `sessions` says when an
+    idle session is closed.
+
+    Raises:
+        StateError: the storage cannot be read.
+    """
+    async with _open_places(storage, clock, sessions) as places:
+        return await survey(places)
+
+
+async def settle_orphans(storage: Storage, *, clock: Timers = SYSTEM_CLOCK) -> list[Settled]:
+    """End the orphans, and apply the default answer of overdue pauses; returns each with what was done.
+
+    Safe while workers run: an item that a worker has taken meanwhile is left alone.
+
+    Raises:
+        StateError: the storage cannot be read or written.
+    """
+    async with _open_places(storage, clock, SessionPolicy()) as places:
+        return await settle(places)
+
+
+@asynccontextmanager
+async def _open_places(storage: Storage, clock: Timers, policy: SessionPolicy) -> AsyncIterator[Places]:
+    """Open the parts that read a storage."""
+    bus = DurableEventBus(storage.store, clock=clock)
+    tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
+    sessions = SessionRegistry(storage.state, bus, policy=policy, clock=clock)
+    try:
+        yield Places(
+            store=storage.store,
+            pauses=Coordinator(bus=bus, store=storage.store, clock=clock),
+            tasks=tasks,
+            sessions=sessions,
+            clock=clock,
+        )
+    finally:
+        await sessions.aclose()
+        await tasks.aclose()
+        await bus.aclose()
