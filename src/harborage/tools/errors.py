@@ -15,8 +15,8 @@
     ├── ToolPolicyExhaustedError     every attempt failed; chained to the last failure
     └── ToolRejectedError            a person or a policy rejected the call
 
-An error of any package, or of a tool itself, may carry `error_class` (an `ErrorClass`) to say how it is to be treated,
-and `had_no_effect = True` to promise that the call changed nothing, so that repeating it is safe.
+An error of any package, or of a tool itself, may have an `error_class` (an `ErrorClass`) that decides about another
+attempt, and `had_no_effect = True` to promise that the call changed nothing, so that repeating it is safe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON Schemas of tools: of a Python type, as the model sees it, and validation against a schema of a foreign tool.
 
 msgspec says how a type is read (`msgspec.inspect`), this file says how it is written down, so the schema and the
-decoder come from one description. Types that JSON cannot carry are refused when a tool is registered. Foreign schemas
+decoder come from one description. Types without a JSON form are refused when a tool is registered. Foreign schemas
 (of MCP servers, HTTP manifests, remote agents) are compiled once and never fetched from anywhere; error texts name the
 place and the rule but hide the value.
 """
@@ -106,7 +106,7 @@ class SchemaBuilder:
         """Return the schema of `info`; `path` names the place in errors.
 
         Raises:
-            UnsupportedTypeError: JSON cannot carry the type, it contains itself, or it nests deeper than 32.
+            UnsupportedTypeError: the type has no JSON form, it contains itself, or it nests deeper than 32.
         """
         if depth > MAX_DEPTH:
             raise UnsupportedTypeError(path, f"types nest deeper than {MAX_DEPTH}; flatten them")

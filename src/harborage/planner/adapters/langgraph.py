@@ -168,7 +168,7 @@ def _read_usage(message: Any) -> TurnUsage:
 
 
 def to_langchain(messages: Sequence[ChatMessage]) -> list[Any]:
-    """Return one langchain message for each chat message, under ids that tell them from those that the graph adds."""
+    """Return one langchain message for each chat message, under ids that differ from those that the graph adds."""
     kinds = import_framework("langchain_core.messages", "langgraph")
     return [_as_message(message, f"{_HISTORY_IDS}{index}", kinds) for index, message in enumerate(messages)]
 

@@ -1,7 +1,7 @@
 """A run's history as a framework's agent needs it: neutral chat messages, and the results of its calls by tool.
 
 Every call is followed by its answer, and each control comes where it arrived. The messages of finished steps are built
-once and kept beside the trajectory; nothing is kept on a planner.
+once and memoized on the trajectory; no planner holds state of a run.
 """
 
 from __future__ import annotations

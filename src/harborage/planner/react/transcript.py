@@ -1,6 +1,6 @@
 """A history as chat messages: each call with its answer, and each control at its place.
 
-The messages of a finished step are built once and kept beside the trajectory. Every call is answered exactly once,
+The messages of a finished step are built once and memoized on the trajectory. Every call is answered exactly once,
 directly after the message that made it, under an id that no other call of the request has.
 """
 

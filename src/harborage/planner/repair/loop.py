@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ActionValidator", "RepairLoop", "RunResult"]
 
 ActionValidator: TypeAlias = Callable[[ToolAction], None]
-"""Raises when an action cannot be carried out; the message is what the model is told."""
+"""Raises when an action cannot be applied; the message goes to the model."""
 
 _CONTRACT: Final = (
     'Answer with one JSON object and nothing else: {"tool": "<name>", "args": {…}}. '

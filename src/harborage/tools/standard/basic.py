@@ -221,7 +221,7 @@ class LocalTime(TypedDict):
 def clock() -> ToolDescriptor:
     """Make the tool that returns the time of the call's clock."""
 
-    async def tell(call: CallContext, timezone: str = "UTC") -> LocalTime:
+    async def read_clock(call: CallContext, timezone: str = "UTC") -> LocalTime:
         """Tell the current date, time and day of the week.
 
         Args:
@@ -236,7 +236,7 @@ def clock() -> ToolDescriptor:
             utc_offset=f"{offset[:3]}:{offset[3:5]}",
         )
 
-    return tool(tell, name="clock", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
+    return tool(read_clock, name="clock", side_effects=SideEffect.PURE, tags=("standard",), source="standard")
 
 
 def _find_zone(name: str) -> tzinfo:
