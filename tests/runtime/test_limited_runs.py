@@ -39,7 +39,7 @@ from harborage.llm import (
     Usage,
 )
 from harborage.llm.config import Deps
-from harborage.llm.opening import counted
+from harborage.llm.opening import count_calls
 from harborage.planner import Budget
 from harborage.runtime.limits import Limits, LimitsInvalidError
 from harborage.runtime.pauses import Coordinator
@@ -170,7 +170,7 @@ async def test_the_model_is_told_near_the_limit_and_only_there() -> None:
 async def test_tokens_are_counted_for_a_planner_that_calls_a_client_of_its_own() -> None:
     """The account is bound to the work, so whatever client of Harborage's the planner holds draws on it."""
     model = Paid()
-    planner = Watching(counted(model, DEPS))
+    planner = Watching(count_calls(model, DEPS))
     async with opened(planner) as rt:
         finish = await finish_of(rt, Limits(tokens=30))
     assert (limit_of(finish), model.calls) == ("tokens", 3)
@@ -212,7 +212,7 @@ async def test_a_run_lasts_as_long_as_its_limit_says() -> None:
 
 async def test_a_run_without_limits_sees_its_own_cost_and_asks_no_store() -> None:
     """What it took is shown, nothing ends it, and no ledger is kept."""
-    planner = Watching(counted(Paid(), DEPS))
+    planner = Watching(count_calls(Paid(), DEPS))
     async with opened(planner, options=RuntimeOptions(max_steps=3)) as rt:
         run = await rt.start("go", who=WHO)
         with pytest.raises(Exception, match="3 steps without a finish"):
@@ -269,7 +269,7 @@ async def test_a_cost_limit_for_a_model_without_a_price_is_refused_before_anythi
 async def test_a_planner_s_own_client_without_a_price_cannot_spend_under_a_cost_limit() -> None:
     """No call is made, and the run says why it ended."""
     model = Unpriced()
-    async with opened(Watching(counted(model, DEPS))) as rt:
+    async with opened(Watching(count_calls(model, DEPS))) as rt:
         finish = await finish_of(rt, Limits(cost=1))
     assert (limit_of(finish), model.calls) == ("cost", 0)
     assert "none is known" in (finish.metadata or {})["detail"]
@@ -303,7 +303,7 @@ class Tree:
 async def test_children_draw_on_the_limits_of_the_run_that_started_them() -> None:
     """Together they make as many calls as one run alone could, and each ends by the same limit."""
     model = Paid()
-    async with opened(Tree(counted(model, DEPS), 3)) as rt:
+    async with opened(Tree(count_calls(model, DEPS), 3)) as rt:
         run = await rt.start("root", who=WHO, limits=Limits(cost=5.0))
         assert limit_of(await asyncio.wait_for(run.result(), 20)) == "cost"
         for one in await rt.runs(who=WHO):
@@ -314,7 +314,7 @@ async def test_children_draw_on_the_limits_of_the_run_that_started_them() -> Non
 
 async def test_the_steps_of_a_tree_are_one_sum() -> None:
     """The planner of all of them is called no more often than the limit says."""
-    planner = Tree(counted(Paid(), DEPS), 2)
+    planner = Tree(count_calls(Paid(), DEPS), 2)
     model = planner._client
     async with opened(planner) as rt:
         run = await rt.start("root", who=WHO, limits=Limits(steps=9))
@@ -381,7 +381,7 @@ async def test_a_run_loop_enforces_the_budget_of_its_base_context() -> None:
     assert limit_of(await looped(planner, Budget(hop_budget=0))) == "steps"
     assert limit_of(await looped(planner, Budget(cost_cap=1, cost_spent=5))) == "cost"
     assert len(planner.seen) == 2
-    planner = Watching(counted(Paid(), DEPS))
+    planner = Watching(count_calls(Paid(), DEPS))
     assert limit_of(await looped(planner, Budget(cost_cap=1_000_000, cost_spent=400_000))) == "cost"
     assert [one.cost_spent for one in planner.seen] == [400_000, 650_000, 900_000]
 

@@ -25,7 +25,7 @@ class FetchHint(msgspec.Struct, frozen=True):
 
 
 class ArtifactStub(msgspec.Struct, frozen=True, omit_defaults=True, rename={"ref": "artifact_ref"}):
-    """What a model sees instead of heavy bytes: where they are, what they are and how to read them."""
+    """The text that a model gets in the place of heavy bytes: where and what they are, and how to read them."""
 
     ref: str
     mime: str

@@ -80,7 +80,7 @@ _NATIVE: Final = frozenset(
 
 
 def profile_for(model: str, provider: str = "") -> ModelProfile:
-    """What is known of a model, as `provider` serves it; of an unknown family nothing but a small window."""
+    """Return the profile of a model, as `provider` serves it; that of an unknown family has a small window."""
     return known_profile(model, provider) or _served(
         ModelProfile(context_window_tokens=UNKNOWN_WINDOW_TOKENS), model, provider
     )

@@ -56,7 +56,7 @@ async def open_llm(cfg: ConfigSnapshot, deps: Deps, *, drivers: DriverTable[Driv
     return client
 
 
-def counted(client: LLMClient, deps: Deps) -> LLMClient:
+def count_calls(client: LLMClient, deps: Deps) -> LLMClient:
     """Return `client` with its calls counted on the ambient account; those of a client of `open_llm` are already.
 
     The cost of another client's calls is known where it has a method `price_of(model, usage)`.

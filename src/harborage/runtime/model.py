@@ -224,11 +224,11 @@ async def _opened(
 ) -> tuple[LLMClient, ModelProfile | None]:
     """The open client, and what is known of its model."""
     from harborage.llm.configure import configure
-    from harborage.llm.opening import counted, open_llm
+    from harborage.llm.opening import count_calls, open_llm
 
     config = configure(model, environ=os.environ) if isinstance(model, str) else model
     if not isinstance(config, ConfigSnapshot):
-        return counted(config, deps), None
+        return count_calls(config, deps), None
     profile = config.profiles.get(config.model)
     if has_tools and profile is not None and not profile.supports_tools:
         raise ToolsUnsupportedError.of(config.provider, config.model)

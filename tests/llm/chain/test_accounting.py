@@ -30,7 +30,7 @@ from harborage.llm import (
 from harborage.llm.chain.accounting import Accounted, Governed
 from harborage.llm.client import reported_usage, sum_of_counts
 from harborage.llm.errors import BadRequestError, IncompleteAnswerError, ProviderUnavailableError
-from harborage.llm.opening import counted
+from harborage.llm.opening import count_calls
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_a_call_through_two_layers_is_counted_once() -> None:
         await layer(inside).complete(ASK)  # type: ignore[arg-type]
     assert len(book.events) == 2
     assert model.accounts == [None]
-    assert counted(inside, DEPS) is inside
+    assert count_calls(inside, DEPS) is inside
 
 
 async def test_usage_that_says_nothing_counts_as_it_was_reserved() -> None:

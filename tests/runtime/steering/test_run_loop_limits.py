@@ -12,7 +12,7 @@ from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.events.bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, Usage
 from harborage.llm.config import Deps
-from harborage.llm.opening import counted
+from harborage.llm.opening import count_calls
 from harborage.planner import Budget, CallParallel, Decision
 from harborage.runtime.dispatch import CatalogToolExecutor
 from harborage.runtime.pauses import Coordinator
@@ -89,14 +89,14 @@ async def limit_of(planner: Asks, budget: Budget, executor: ToolExecutor) -> str
 
 async def test_tokens_count_up_to_the_cap_and_end_the_run() -> None:
     """Of 50 tokens, 20 of them taken before, three calls of 10 are made; the planner is told what was taken."""
-    planner = Asks(client=counted(TenTokens(), DEPS))
+    planner = Asks(client=count_calls(TenTokens(), DEPS))
     assert await limit_of(planner, Budget(token_cap=50, tokens_spent=20), OwnExecutor()) == "tokens"
     assert [(one.token_cap, one.tokens_spent) for one in planner.seen] == [(50, 20), (50, 30), (50, 40)]
 
 
 async def test_tokens_that_a_tool_takes_count_as_well() -> None:
     """A model that an embedder's executor asks draws on the run's budget like the planner's own."""
-    executor = OwnExecutor(counted(TenTokens(), DEPS))
+    executor = OwnExecutor(count_calls(TenTokens(), DEPS))
     assert await limit_of(Asks(), Budget(token_cap=30), executor) == "tokens"
     assert len(executor.decisions) == 3
 

@@ -86,7 +86,7 @@ class _Delta(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    """The whole answer, or what is known of it when it begins."""
+    """The whole answer, or its beginning."""
 
     type: str = ""
     content: list[_Block] = []
@@ -139,7 +139,7 @@ class ResponseReader:
         """Read one event of a stream; return whether the answer is whole.
 
         Raises:
-            ProviderError: the provider reports a failure, or sends what is none of its events.
+            ProviderError: the provider reports a failure, or sends an event that cannot be read.
         """
         try:
             event = _event.decode(data)

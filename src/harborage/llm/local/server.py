@@ -144,7 +144,7 @@ class _Slot(msgspec.Struct):
 
 
 class _Meta(msgspec.Struct):
-    """What is known of a model's file."""
+    """The facts of a model's file."""
 
     n_params: int
 
