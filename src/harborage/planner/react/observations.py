@@ -121,7 +121,7 @@ def render_observation(step: Step, *, can_fetch: bool = True) -> str:
     if step.error:
         return _render_error(step.error)
     for seen in (step.llm_observation, step.observation):
-        heavy = render_heavy_result(seen, can_fetch=can_fetch)
+        heavy = None if seen is None else render_heavy_result(seen, can_fetch=can_fetch)
         if heavy is not None:
             return _or_placeholder(heavy)
     return _render_value(step.observation if step.llm_observation is None else step.llm_observation)

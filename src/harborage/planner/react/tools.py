@@ -199,7 +199,7 @@ class Toolbox:
 
 def are_same(these: Sequence[object], those: Sequence[object]) -> bool:
     """Whether both sequences hold the very same objects."""
-    return len(these) == len(those) and all(map(is_, these, those))
+    return these is those or (len(these) == len(those) and all(map(is_, these, those)))
 
 
 def _render_entry(tool: Tool, max_examples: int) -> str:
