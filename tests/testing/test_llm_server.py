@@ -130,7 +130,7 @@ async def test_a_silent_server_waits_for_the_caller_to_hang_up(server, client, l
     """A caller that gives up is counted, and the server is free again."""
     server.script(line)
     with pytest.raises(httpx2.ReadTimeout):
-        await client.post("/chat/completions", json=body(stream=stream), timeout=0.05)
+        await client.post("/chat/completions", json=body(stream=stream), timeout=httpx2.Timeout(None, read=0.05))
     await server.until(lambda server: server.given_up == 1 and not server.busy)
 
 
