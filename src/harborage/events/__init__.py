@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from harborage.events.buckets import aggregate as aggregate
     from harborage.events.buckets import count_buckets as count_buckets
     from harborage.events.bus import BusConfig as BusConfig
+    from harborage.events.bus import CarriedRun as CarriedRun
     from harborage.events.bus import EventBus as EventBus
     from harborage.events.bus import MemoryEventBus as MemoryEventBus
+    from harborage.events.bus import RecordBus as RecordBus
     from harborage.events.drivers import BUS_DRIVERS as BUS_DRIVERS
     from harborage.events.drivers import REDACTOR_DRIVERS as REDACTOR_DRIVERS
     from harborage.events.durable import DurableEventBus as DurableEventBus
@@ -209,7 +211,7 @@ else:
         {
             "harborage.events.announced": "ANNOUNCED is_announced",
             "harborage.events.buckets": "EventBucket aggregate count_buckets",
-            "harborage.events.bus": "BusConfig EventBus MemoryEventBus",
+            "harborage.events.bus": "BusConfig CarriedRun EventBus MemoryEventBus RecordBus",
             "harborage.events.drivers": "BUS_DRIVERS REDACTOR_DRIVERS",
             "harborage.events.durable": "DurableEventBus",
             "harborage.events.errors": (

@@ -5,6 +5,7 @@ Publishing is synchronous inside and never waits for a reader. No background tas
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from harborage.clock import SYSTEM_CLOCK, Timers
@@ -19,8 +20,9 @@ from harborage.events.ring import Ring
 if TYPE_CHECKING:
     from harborage.events.subscription import Subscription
     from harborage.identity import Identity, Quadruple
+    from harborage.store import Committed, NewEvent, Store
 
-__all__ = ["BusConfig", "EventBus", "MemoryEventBus"]
+__all__ = ["BusConfig", "CarriedRun", "EventBus", "MemoryEventBus", "RecordBus"]
 
 
 @runtime_checkable
@@ -74,6 +76,43 @@ class EventBus(Protocol):
 
     async def aclose(self) -> None:
         """End every stream. Closing twice does nothing."""
+        ...
+
+
+class CarriedRun(Protocol):
+    """A run that this process carries, as a bus over the same store knows it."""
+
+    def take(self, event: Event, data: NewEvent) -> None:
+        """Take what the run published, to be kept with what it records next. Never: waits or raises."""
+        ...
+
+    def hurry(self) -> None:
+        """Keep what was taken now: something that others publish about the run is to come behind it."""
+        ...
+
+
+@runtime_checkable
+class RecordBus(EventBus, Protocol):
+    """A bus over a store of record, which keeps what a run publishes together with what the run records."""
+
+    @property
+    def store(self) -> Store:
+        """The store in which it keeps events."""
+        ...
+
+    def carry(self, who: Quadruple, run: CarriedRun) -> Callable[[], None]:
+        """Hand what the run `who` publishes itself to `run` from now on; returns what ends that.
+
+        Then `publish` returns at once, with the number still 0. What others publish about the run is kept as ever.
+        """
+        ...
+
+    def keep(self, events: Iterable[tuple[Event, NewEvent]]) -> None:
+        """Keep what a run published that is carried no more, as if it was published now."""
+        ...
+
+    def kept(self, events: Sequence[Event], done: Committed) -> None:
+        """Tell the readers events of one session that were kept, in this order, by a commit that was answered so."""
         ...
 
 

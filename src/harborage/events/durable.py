@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -27,12 +27,13 @@ from harborage.events.keeper import Keeper
 from harborage.events.redaction import Redactor, default_redactor
 from harborage.events.stored import decode_event, encode_event
 from harborage.events.types import EventType
-from harborage.identity import Identity, Quadruple
+from harborage.identity import Identity, Quadruple, effective_quadruple
 from harborage.store import EventQuery
 
 if TYPE_CHECKING:
+    from harborage.events.bus import CarriedRun
     from harborage.events.subscription import Subscription
-    from harborage.store import EventRow, Store
+    from harborage.store import Committed, EventRow, NewEvent, Store
 
 __all__ = ["UNKEPT", "DurableEventBus", "make"]
 
@@ -53,7 +54,8 @@ class DurableEventBus(EventBus):
     that is cancelled meanwhile has told its event all the same. `publish_nowait` returns before that, with the number
     still 0. An event of its that the store refuses is logged and offered again, every second and with each `publish` of
     its session; until the store takes it, `publish_nowait` raises for that session. At most `max_backlog` events may
-    wait for the store, those beyond it `publish_nowait` refuses.
+    wait for the store, those beyond it `publish_nowait` refuses. What a run publishes while an engine of this process
+    carries it is kept, and told, with what the run records next: both return at once, and who stops waiting has no say.
 
     Readers hear of what other processes keep within `recheck_s` seconds, or when `catch_up` is called. The store stays
     its owner's to close, after the bus, unless `owns_store`. `aclose` waits for the store for `close_within_s` seconds
@@ -87,22 +89,45 @@ class DurableEventBus(EventBus):
         self._timer: Timer | None = None
         # Whoever tells something learns that the store refuses; that readers wait on is no news to anybody.
         self._crew = Crew(lambda name, error: _log.debug("%s: %s", name, error_reason(error)))
+        self._carried: dict[Quadruple, CarriedRun] = {}
         self._is_closed = False
+
+    @property
+    def store(self) -> Store:
+        return self._store
 
     async def publish(self, event: Event) -> Event:
         event = self._admitted(event)
         if event.type in UNKEPT:
             self._keeper.pass_by(event)
             return event
-        return await self._keeper.add_waiting(event, encode_event(event))
+        data = encode_event(event)
+        return event if self._rides(event, data) else await self._keeper.add_waiting(event, data)
 
     def publish_nowait(self, event: Event) -> Event:
         event = self._admitted(event)
         if event.type in UNKEPT:
             self._keeper.pass_by(event)
-        else:
-            self._keeper.add(event, encode_event(event))
+        elif not self._rides(event, data := encode_event(event)):
+            self._keeper.add(event, data)
         return event
+
+    def carry(self, who: Quadruple, run: CarriedRun) -> Callable[[], None]:
+        self._carried[who] = run
+
+        def end() -> None:
+            if self._carried.get(who) is run:
+                del self._carried[who]
+
+        return end
+
+    def keep(self, events: Iterable[tuple[Event, NewEvent]]) -> None:
+        for event, data in events:
+            self._keeper.add(event, data)
+
+    def kept(self, events: Sequence[Event], done: Committed) -> None:
+        if not self._is_closed:
+            self._keeper.kept(events, done)
 
     def subscribe(self, filter: Filter) -> Subscription:
         if self._is_closed:
@@ -179,6 +204,22 @@ class DurableEventBus(EventBus):
             return event
         at = event.occurred_at or self._clock.now()
         return Event(event.type, event.identity, event.payload, at, extra=event.extra)
+
+    def _rides(self, event: Event, data: NewEvent) -> bool:
+        """Whether an event goes with what its run records: the run published it of itself, and is carried here."""
+        if not self._carried:
+            return False
+        session, by = event.identity.identity, effective_quadruple()
+        # What is told of a run's task names the run in its payload alone.
+        for run_id in dict.fromkeys((event.identity.run_id, getattr(event.payload, "task_id", ""))):
+            who = session.with_run(str(run_id))
+            run = self._carried.get(who)
+            if run is not None and who == by:
+                run.take(event, data)
+                return True
+            if run is not None:
+                run.hurry()
+        return False
 
     def _tell(self, event: Event) -> None:
         """Tell what the bus itself has to say. It is not kept, and a number that is not kept would be given twice."""

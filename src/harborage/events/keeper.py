@@ -126,6 +126,15 @@ class Keeper:
         self._put(self._line(event.identity), _Item(event, data, waiter))
         return waiter
 
+    def kept(self, events: Sequence[Event], done: Committed) -> None:
+        """Tell events of one session that a commit kept; where it does not say under which numbers, they are read."""
+        tail = self._line(events[0].identity).tail
+        if done.first:
+            self._tell(tail, [numbered(event, done.place, done.first, index) for index, event in enumerate(events)])
+            return
+        for one in (tail, self._all):
+            self._crew.start(self._fill(one), "events.look")
+
     def pass_by(self, event: Event) -> None:
         """Tell an event that is not kept, behind those of its session that are on their way."""
         line = self._lines.get(_key(event.identity))

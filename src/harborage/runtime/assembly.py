@@ -15,7 +15,7 @@ import msgspec
 
 from harborage.artifacts import ArtifactConfig, ArtifactStore, open_artifacts
 from harborage.clock import SYSTEM_CLOCK, Timers
-from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, Redactor
+from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, RecordBus, Redactor
 from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
 from harborage.memory import Memory, MemoryStrategy, SessionMemory
@@ -171,7 +171,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     services = _services(setup, pauses, history, bus, tasks, executor, gates=gates, hearing=hearing, desk=desk)
     effects = AgentEffects(services)
     refused = partial(refuse, services)
-    engine = _engine(setup, store, pauses, refused)
+    engine = _engine(setup, store, pauses, refused, bus)
     closers.append(engine.aclose)
     sessions = _sessions(setup, store, kept, bus, history, closers)
     return Assembly(
@@ -360,7 +360,9 @@ def _store(setup: Setup, storage: Storage | None) -> Store:
     return MemoryStore(clock=setup.clock, keep_ended=setup.options.keep_finished)
 
 
-def _engine(setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None]) -> StoredEngine:
+def _engine(
+    setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[ControlEvent], None], bus: EventBus
+) -> StoredEngine:
     return StoredEngine(
         store,
         pauses,
@@ -369,6 +371,7 @@ def _engine(setup: Setup, store: Store, pauses: Coordinator, refused: Callable[[
         linger=setup.options.linger,
         refused=refused,
         max_unread=setup.options.max_unread_controls,
+        bus=bus if isinstance(bus, RecordBus) else None,
         logger=setup.logger,
     )
 
@@ -405,12 +408,20 @@ def _services(
         folds=True,
         keys_pauses=True,
         is_recorded=True,
+        tells_with_record=_tells_with_record(setup.storage, bus),
         patience=patience_of(setup.options.provider_patience, is_kept=setup.storage is not None),
         hearing=hearing,
         redactor=desk.redactor,
         desk=desk,
         logger=setup.logger,
     )
+
+
+def _tells_with_record(storage: Storage | str | None, bus: EventBus) -> bool:
+    """Whether the bus keeps its events where runs are recorded."""
+    if not isinstance(bus, RecordBus) or storage is None:
+        return False
+    return isinstance(storage, str) or bus.store is storage.store
 
 
 def _executor(

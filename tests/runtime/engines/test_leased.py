@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harborage import codec
+from harborage.concurrency import Crew
 from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import Durable, RecordRefusedError, RunRequest
@@ -53,7 +54,7 @@ async def test_what_was_taken_without_an_entry_is_there_for_the_next_worker() ->
     run = Carried(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
     await run.fetch(store)
     assert [control.event_id for control in inbox.drain()] == ["event"]
-    ledger = Ledger(store, run)
+    ledger = Ledger(store, run, Crew(lambda *_: None))
     store.is_refusing = True
     with pytest.raises(RecordRefusedError):
         await ledger.append("r", [b"arrived"])

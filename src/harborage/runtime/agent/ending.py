@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 from harborage import codec
 from harborage.errors import error_reason
 from harborage.events import EventType
-from harborage.events.payloads import ControlRejectedPayload
+from harborage.events.payloads import (
+    ControlRejectedPayload,
+    TaskCompletedPayload,
+    TaskFailedPayload,
+    TaskStartedPayload,
+)
 from harborage.planner import (
     AnswerEnvelope,
     Finish,
@@ -33,6 +38,7 @@ from harborage.tasks import (
     NotFoundError,
     TaskFailure,
     TaskID,
+    TaskStatus,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +70,9 @@ async def begin(services: AgentServices, who: Quadruple) -> bool:
         pending(services, who, error)
     except InvalidTransitionError:
         task = await services.tasks.get(who.run_id, who=who)
+        if task.status is TaskStatus.RUNNING and services.tells_with_record:
+            # By a process that died before this was on record, and so before it was told.
+            services.emit(EventType.TASK_STARTED, who, TaskStartedPayload(task.id, TaskStatus.PENDING))
         return not task.status.is_terminal
     return True
 
@@ -85,7 +94,8 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[Ta
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
+        wanted = TaskStatus.COMPLETE if finish.reason is FinishReason.GOAL else TaskStatus.FAILED
+        await _had_ended(services, who, wanted, error)
     return going_on
 
 
@@ -107,7 +117,25 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
+        await _had_ended(services, who, TaskStatus.FAILED, error)
+
+
+async def _had_ended(services: AgentServices, who: Quadruple, wanted: TaskStatus, error: Exception) -> None:
+    """The run's task ended before: by somebody else, or by a process of this run that died before that was on record.
+
+    What is not on record was not told, where both are kept together: then it is told now.
+    """
+    services.logger.info("run %s: its task had ended already: %s", who.run_id, error_reason(error))
+    if services.tasks is None or not services.tells_with_record or isinstance(error, NotFoundError):
+        return
+    task = await services.tasks.get(who.run_id, who=who)
+    if task.status is not wanted:
+        return
+    if wanted is TaskStatus.COMPLETE:
+        services.emit(EventType.TASK_COMPLETED, who, TaskCompletedPayload(task.id))
+    else:
+        code = "" if task.error is None else task.error.code
+        services.emit(EventType.TASK_FAILED, who, TaskFailedPayload(task.id, code))
 
 
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:

@@ -49,7 +49,8 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     on, so that what they observe is what a record can hold, and a database that refuses is asked again. `begin_child`
     starts the run of a spawned task, unless it was started before; `admit` refuses that a run spawns another. `desk`
     asks context providers, and has the memory of sessions. `stragglers` owns decisions that ignore their cancellation,
-    of executors that belong to an embedder.
+    of executors that belong to an embedder. `tells_with_record` says that what a run publishes is kept with what it
+    records: what is not on record was not told.
     """
 
     pauses: PauseCoordinator
@@ -76,6 +77,7 @@ class AgentServices(msgspec.Struct, frozen=True, kw_only=True):
     begin_child: Callable[[str, Quadruple], Awaitable[None]] | None = None
     desk: ContextDesk | None = None
     admit: Callable[[Quadruple], Awaitable[None]] | None = None
+    tells_with_record: bool = False
     logger: logging.Logger = logging.getLogger("harborage.runtime")
 
     def answer_by(self, ttl: timedelta | None, deadline: datetime | None) -> datetime | None:

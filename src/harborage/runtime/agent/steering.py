@@ -14,7 +14,8 @@ from harborage import codec
 from harborage.clock import sleep
 from harborage.errors import error_reason
 from harborage.events import EventType
-from harborage.events.payloads import ControlLifecyclePayload
+from harborage.events.payloads import ControlLifecyclePayload, PauseResumedPayload
+from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
 from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
@@ -243,6 +244,10 @@ async def _resume(services: AgentServices, who: Quadruple, control: ControlEvent
         settled = await services.pauses.status(pause.token, who=who)
         if not _has_settled(control, settled):
             raise
+        if services.tells_with_record:  # that process told nobody, since it did not record what it did
+            decision = str(settled.decision or "")
+            told = PauseResumedPayload(token=settled.token, reason=settled.reason, decision=decision)
+            services.emit(EventType.PAUSE_RESUMED, who, told)
     return Steered(
         control=control,
         settled=settled.decision,
@@ -285,7 +290,10 @@ async def _answered_late(
 
 def _has_settled(control: ControlEvent, settled: Pause) -> bool:
     """Whether this very control settled the pause, in a process that died before it could be told so."""
-    is_its_own = bool(settled.answering) and settled.answering == control.event_id
+    if settled.answering:
+        is_its_own = settled.answering == control.event_id
+    else:  # one that names no pause answers the one that was open, for the run's own user
+        is_its_own = not answered_pause(control) and settled.settled_by == control.identity.user_id
     return is_its_own and settled.decision == RESUMES[control.type]
 
 
@@ -314,6 +322,13 @@ async def hand_over(
     services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
 ) -> None:
     """Apply a control in mid step: `settle` does it, a database that refuses is asked again, and it is told of."""
+    with bound(who):  # the run does it, whoever sent the control
+        await _handed_over(services, who, control, settle)
+
+
+async def _handed_over(
+    services: AgentServices, who: Quadruple, control: ControlEvent, settle: Callable[[], Awaitable[None]]
+) -> None:
     _emit(services, who, EventType.CONTROL_RECEIVED, control, "received")
     try:
         while True:

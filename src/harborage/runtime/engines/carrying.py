@@ -131,6 +131,8 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
             raise
         finally:
             run.mailbox = None
+            if mailbox.outbox is not None:
+                mailbox.outbox.close()
             mailbox.close()
 
 

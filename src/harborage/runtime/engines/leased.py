@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from harborage import codec
 from harborage.errors import HarborageError, error_text
+from harborage.identity import bound
 from harborage.runtime.durable import (
     ControlUnreadableError,
     RecordRefusedError,
@@ -22,20 +24,26 @@ from harborage.runtime.durable import (
 )
 from harborage.runtime.engines.bodies import taken_out
 from harborage.runtime.engines.mailbox import Mailbox, earliest
+from harborage.runtime.engines.news import News, Told
 from harborage.runtime.engines.reader import Ending
 from harborage.runtime.journal import is_outcome
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.inbox import Inbox
-from harborage.store import Change, Commit, Guard, Lease, RunQuery, Status
+from harborage.store import Change, Commit, Committed, Guard, Lease, RunQuery, Status
 from harborage.store.errors import ControlsLeftError, LeaseLostError, WaitCycleError
 from harborage.store.port import commit_now_of
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
+    from harborage.concurrency import Crew
+    from harborage.events import RecordBus
     from harborage.runtime.effects import Waiting
     from harborage.store import ControlRow, Records, RunRow, Store
 
 __all__ = ["Carried", "Ledger", "claimed", "parked", "put_off"]
+
+Refuse: TypeAlias = Callable[[ControlEvent], None]
+"""Says of a control that it came too late."""
 
 _LONGEST_WAIT = timedelta(days=1)
 _PROGRESS = Change(progress=True)
@@ -110,13 +118,22 @@ class Carried(msgspec.Struct, kw_only=True):
 
 
 class Ledger:
-    """The record of one run as it is written while it is carried: under the lease of its worker, or not at all."""
+    """The record of one run as it is written while it is carried: under the lease of its worker, or not at all.
 
-    def __init__(self, store: Store, run: Carried) -> None:
+    Over the store of its bus it keeps what the run publishes as well, from `opened` to `close`. `crew` sees to the end
+    of what must not be cut short.
+    """
+
+    def __init__(self, store: Store, run: Carried, crew: Crew, bus: RecordBus | None = None) -> None:
         self._store = store
         self._run = run
+        self._crew = crew
+        self._bus = bus
+        self._news: News | None = None
         self._taken: tuple[int, ...] = ()
-        self._unsure = 0
+        self._unsure = self._unsure_news = 0
+        self._telling: asyncio.Task[None] | None = None
+        self._is_torn = False
         self._commit_now = commit_now_of(store)
 
     @property
@@ -124,12 +141,60 @@ class Ledger:
         """`append` without an await, where the store is in memory; None for every other."""
         return None if self._commit_now is None else self._append_now
 
+    @property
+    def news(self) -> News | None:
+        """What the run published and what is not kept yet; None where its bus keeps that."""
+        return self._news
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Take what the run publishes from now on; what happens in the block is done by the run."""
+        who = self._run.request.who
+        if self._bus is not None and self._bus.store is self._store:
+            self._news = News(self._bus, who)
+        with bound(who):
+            yield
+
+    def close(self) -> None:
+        """Take no more of it. Of entries that were refused what they announced is dropped, as it did not happen."""
+        self._forget_torn()
+        news, self._news = self._news, None
+        if news is not None:
+            if self._run.is_lost:
+                news.forget()
+            news.forget_held()
+            news.close()
+
+    def _forget_torn(self) -> None:
+        """Drop what was published with entries that were refused; what may be kept all the same is looked for."""
+        if self._is_torn and self._news is not None:
+            self._look_for_unsure()
+            self._news.forget()
+
+    def tell(self) -> asyncio.Task[None]:
+        """Begin to keep what the run published by itself, which is done to its end though the run is cut short."""
+        if self._telling is None:
+            self._telling = self._crew.start(self._tell(), f"events of {self._run.lease.run_id}")
+        return self._telling
+
+    async def _tell(self) -> None:
+        try:
+            await self._write((), {}, None)
+        finally:
+            self._telling = None
+
+    async def _told(self) -> None:
+        """Wait until what is on its way by itself is kept, or refused."""
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
+
     async def append(self, run_id: str, entries: Sequence[bytes]) -> None:
         """Add entries to the run's journal.
 
         Raises:
             RunTakenError, RecordRefusedError: nothing was written.
         """
+        await self._told()
         slim, bodies = taken_out(entries, run_id)
         # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
         self._taken += self._run.taken()
@@ -143,35 +208,46 @@ class Ledger:
         assert self._commit_now is not None
         run = self._run
         progress = self._has_progress(entries)
-        change = self._change(entries, {}, _PROGRESS if progress else None, run.taken())
+        told = () if self._news is None else self._news.leave()
+        change = self._change(entries, {}, _PROGRESS if progress else None, run.taken(), told)
         try:
-            self._commit_now(change)
+            done = self._commit_now(change)
         except LeaseLostError as error:
             run.is_lost = True
             raise RunTakenError(run_id) from error
         except HarborageError as error:
+            self._come_back(told)
+            self._is_torn = True
             raise RecordRefusedError(run_id, error_text(error)) from error
         run.position += len(entries)
         if progress:
             run.attempts = 1
+        if self._news is not None:
+            self._news.kept(told, done)
 
     def _has_progress(self, entries: Sequence[bytes]) -> bool:
         """Whether these entries end a row of attempts that came to nothing."""
         return self._run.attempts > 1 and any(map(is_outcome, entries))
 
-    async def end(self, entry: bytes, status: Status, reason: str) -> list[ControlEvent]:
-        """End the run; returns the controls that it never took, which are consumed with it.
+    async def end(self, entry: bytes, status: Status, reason: str, refuse: Refuse | None) -> None:
+        """End the run. Of the controls that it never took, which are consumed with it, `refuse` says that each came too
+        late: with the end where that can be kept together, else after it.
 
         Raises:
             RunTakenError, RecordRefusedError: nothing was written.
         """
+        await self._told()
         slim, bodies = taken_out([entry], self._run.lease.run_id)
         change = Change(status=status, reason=reason)
         late: tuple[int, ...] = ()
         self._taken += self._run.taken()
         taken = self._taken
+        refused = 0
         while True:
             self._taken = (*taken, *(number for number, _ in self._run.sent), *late)
+            if self._news is not None:
+                refused = self._refuse(refused, refuse)
+                self._news.let_go()
             try:
                 await self._write(slim, bodies, change)
             except ControlsLeftError as error:
@@ -179,7 +255,17 @@ class Ledger:
                     self._run.admit(control)
                 late = tuple(control.number for control in error.controls)  # one that cannot be read ends with its run
             else:
-                return self._run.left()
+                self.close()
+                self._refuse(refused, refuse)
+                return
+
+    def _refuse(self, since: int, refuse: Refuse | None) -> int:
+        """Refuse the controls that were left, but for those that were refused; how many they are now."""
+        left = self._run.left()
+        if refuse is not None:
+            for control in left[since:]:
+                refuse(control)
+        return len(left)
 
     async def release(self, change: Change, *, late: int) -> None:
         """Give the run back; a lease that was lost is nothing to give back.
@@ -189,6 +275,10 @@ class Ledger:
         Raises:
             HarborageError: the store refused.
         """
+        await self._told()
+        self._forget_torn()
+        if self._news is not None:
+            self._news.forget_held()
         if change.awaits and not await self._is_kept(change.awaits):
             change = replace(change, awaits="", wake_at=min(change.wake_at or late, late))
         try:
@@ -208,34 +298,76 @@ class Ledger:
             raise RunTakenError(self._run.lease.run_id) from error
         except ControlsLeftError:
             raise
-        except HarborageError as error:
-            raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
+        except BaseException as error:
+            self._is_torn |= bool(entries)
+            if isinstance(error, HarborageError):
+                raise RecordRefusedError(self._run.lease.run_id, error_text(error)) from error
+            raise
+        if entries:
+            self._is_torn = False
 
     async def _commit(
         self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None, taken: tuple[int, ...]
     ) -> None:
-        run = self._run
+        run, news = self._run, self._news
+        told = () if news is None else news.leave()
         try:
-            await self._store.commit(self._change(entries, bodies, change, taken))
+            done = await self._store.commit(self._change(entries, bodies, change, taken, told))
         except asyncio.CancelledError:
-            self._unsure = len(entries)
+            self._unsure, self._unsure_news = len(entries), len(told)
+            self._come_back(told)
             raise
         except LeaseLostError:
-            if not self._unsure or not await self._was_kept():
+            if not self._unsure:
+                raise  # what was published did not happen, either
+            self._come_back(told)
+            if not await self._was_kept():
                 raise
-            # The append that was cut short was kept, and these entries begin with it.
-            entries = entries[self._unsure :]
-            run.position += self._unsure
-            await self._store.commit(self._change(entries, bodies, change, taken))
-        self._unsure = 0
+            # The append that was cut short was kept, and what is to be kept now begins with it.
+            kept, self._unsure = self._unsure, 0
+            run.position += kept
+            self._look_for_unsure()
+            await self._commit(entries[kept:], bodies, change, taken)
+            return
+        except Exception:
+            self._come_back(told)
+            raise
+        self._unsure = self._unsure_news = 0
         run.position += len(entries)
         self._taken = self._taken[len(taken) :]
+        if news is not None:
+            news.kept(told, done)
+
+    def _look_for_unsure(self) -> None:
+        """Let readers be told what an append that was cut short has kept; it is not kept again."""
+        unsure, self._unsure_news = self._unsure_news, 0
+        if self._news is not None:
+            told = self._news.leave()
+            self._news.kept(told[:unsure], Committed())
+            self._news.come_back(told[unsure:])
+
+    def _come_back(self, told: tuple[Told, ...]) -> None:
+        if self._news is not None:
+            self._news.come_back(told)
 
     def _change(
-        self, entries: Sequence[bytes], bodies: Mapping[str, bytes], change: Change | None, taken: tuple[int, ...]
+        self,
+        entries: Sequence[bytes],
+        bodies: Mapping[str, bytes],
+        change: Change | None,
+        taken: tuple[int, ...],
+        told: tuple[Told, ...],
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
-        return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=taken)
+        return Commit(
+            guard=guard,
+            entries=tuple(entries),
+            bodies=bodies,
+            change=change,
+            consumed=taken,
+            who=self._run.request.who.identity if told else None,
+            events=tuple(one.data for one in told),
+        )
 
     async def _is_kept(self, run_id: str) -> bool:
         return bool((await self._store.runs(RunQuery(run_ids=(run_id,), limit=1))).rows)

@@ -120,6 +120,11 @@ class Mailbox:
         return self._held is not None
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the run is parked, or a step is in flight that may take long."""
+        return self._held is not None or bool(self._flights)
+
+    @property
     def waiting(self) -> Waiting | None:
         """What the whole run waits for, with nothing else in flight and nothing arrived; None when it is at work."""
         if self._inbox or self._background or self._is_past_deadline:
@@ -301,7 +306,9 @@ class Mailbox:
             self._parked = None
 
     def offer(self) -> None:
-        """Hand over the approvals that came before the call they are for waited here: this run was not carried then."""
+        """A call waits for an answer: hand over those that came before it did, when the run was not carried here."""
+        if self.outbox is not None:
+            self.outbox.hurry()
         for control in self._inbox.peek():
             if control.type in ANSWERS and self._is_mine(control):
                 self._hand_over(control)

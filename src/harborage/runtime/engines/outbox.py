@@ -1,7 +1,8 @@
 """What a run, branches included, has to say to its record and has not said yet.
 
 Entries reach the record in the order they were noted, and one batch at a time. An entry is kept once `flush` returns;
-`flush_soon` lets the run go on meanwhile.
+`flush_soon` lets the run go on meanwhile. What the run publishes goes with the next batch. Where none follows soon,
+because a step takes its time, it is kept with what else there is.
 """
 
 from __future__ import annotations
@@ -9,41 +10,71 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from harborage.clock import SYSTEM_CLOCK
 from harborage.runtime.durable import RunLeftError
+from harborage.runtime.engines.news import TellingRecord
 from harborage.runtime.journal import Entry, Record, encode_entry
 
 if TYPE_CHECKING:
+    from harborage.clock import Timer, Timers
     from harborage.concurrency import Crew
+    from harborage.runtime.engines.news import News
 
 __all__ = ["Outbox"]
+
+SOON_S: Final = 0.02
+"""How long something that was published waits for an entry to go with."""
+
+RETRY_S: Final = 1.0
+"""How long it waits after the record refused it."""
 
 
 class Outbox:
     """The entries of one run on their way to `record`; without a record it takes none.
 
     `is_instant` says that the record takes entries without an await, so that there is no soon and no later.
+    `is_waiting` says whether a step is under way that may take long: only then what was published is kept without the
+    step's outcome.
     """
 
     __slots__ = (
         "_append_now",
+        "_batches",
         "_callers",
+        "_clock",
         "_crew",
         "_is_due",
         "_is_unsure",
+        "_is_waiting",
         "_is_writing",
         "_record",
         "_run_id",
+        "_seen",
+        "_teller",
+        "_timer",
         "_trails",
         "_unsaved",
         "_waiters",
         "is_instant",
     )
 
-    def __init__(self, run_id: str, record: Record | None, crew: Crew) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        record: Record | None,
+        crew: Crew,
+        clock: Timers = SYSTEM_CLOCK,
+        is_waiting: Callable[[], bool] = bool,
+    ) -> None:
         self._run_id = run_id
         self._record = record
+        self._clock = clock
+        self._is_waiting = is_waiting
+        self._teller = record if isinstance(record, TellingRecord) else None
+        self._timer: Timer | None = None
+        self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
         self.is_instant = self._append_now is not None
         self._crew = crew
@@ -54,6 +85,14 @@ class Outbox:
         self._is_unsure = False
         self._trails = False
         self._callers = 0
+        if (news := self.news) is not None:
+            news.listener, news.hastener = self._published, self.hurry
+            self._arm()
+
+    @property
+    def news(self) -> News | None:
+        """What the run published and what is not kept yet; None where that is kept elsewhere."""
+        return None if self._teller is None else self._teller.news
 
     @property
     def is_busy(self) -> bool:
@@ -75,6 +114,10 @@ class Outbox:
             return b""
         stored = encode_entry(entry)
         self._unsaved.append(stored)
+        if (news := self.news) is not None:
+            news.let_go()
+            if news:
+                self._arm()
         return stored
 
     def withdraw(self, stored: bytes) -> None:
@@ -111,6 +154,7 @@ class Outbox:
         batch, self._unsaved = self._unsaved, []
         trailed, self._trails = self._trails, False
         self._is_writing = True
+        self._batches += 1
         try:
             await self._record.append(self._run_id, batch)
             self._is_unsure = False
@@ -151,6 +195,73 @@ class Outbox:
         if not self._is_unsure:
             with suppress(RunLeftError):
                 await self.flush()
+
+    async def tell(self) -> None:
+        """Keep what was noted and published so far.
+
+        Raises:
+            Exception: what the record raised; what was noted waits for the next flush.
+        """
+        await self.flush()
+        while self._is_writing:
+            await self._turn()
+        if self._teller is None or not self.news:
+            return
+        if self._unsaved:
+            await self._flush()
+        else:
+            await asyncio.shield(self._begin_to_tell(self._teller))
+
+    def hurry(self) -> None:
+        """Begin to keep what was noted and published so far; what is begun afterwards comes behind it."""
+        if self._teller is None or not self.news or self._crew.is_closed:
+            return
+        telling = None if self._is_writing or self._unsaved else self._begin_to_tell(self._teller)
+        self._crew.start(self._told(telling), "record")
+
+    def _begin_to_tell(self, teller: TellingRecord) -> asyncio.Task[None]:
+        self._is_writing = True
+        self._batches += 1
+        telling = teller.tell()
+        telling.add_done_callback(self._written)
+        return telling
+
+    def _written(self, _: asyncio.Task[None]) -> None:
+        self._is_writing = False
+        self._tell()
+
+    def close(self) -> None:
+        """Keep nothing more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if (news := self.news) is not None:
+            news.listener = news.hastener = None
+
+    async def _told(self, telling: asyncio.Task[None] | None) -> None:
+        try:
+            await (self.tell() if telling is None else asyncio.shield(telling))
+        except RunLeftError:  # the run learns of it with its next entries
+            if self.news:
+                self._arm(RETRY_S)
+
+    def _published(self) -> None:
+        """What is told in a step that is done in a moment is true with its outcome, and kept no sooner."""
+        assert self.news is not None
+        self.news.hold(not self._is_waiting())
+        self._arm()
+
+    def _arm(self, after_s: float = SOON_S) -> None:
+        """Look in a while whether what was published has gone with an entry."""
+        if self._timer is None and not self._crew.is_closed:
+            self._seen = self._batches
+            self._timer = self._clock.call_later(after_s, self._ripen)
+
+    def _ripen(self) -> None:
+        self._timer = None
+        if self.news and self._batches == self._seen:
+            self.hurry()
+        elif self.news:
+            self._arm()  # it is younger than the last batch
 
     def _begin(self) -> None:
         self._is_due = False

@@ -124,7 +124,7 @@ class Recorder:
         self._is_stopping = is_stopping
         self._refusals = refusals
         self._effects = effects
-        self._outbox = mailbox.outbox = Outbox(run_id, journal, crew)
+        self._outbox = mailbox.outbox = Outbox(run_id, journal, crew, clock, lambda: mailbox.is_waiting)
         self.mailbox = mailbox
         self._clock = clock
         self.crew = crew
@@ -236,7 +236,7 @@ class Recorder:
         if entry is not None:
             recorded: Woken = self._read(position, "waited", entry.woken, Woken)
             return recorded
-        await self._outbox.flush()
+        await self._outbox.tell()
         try:
             woken = await self.mailbox.park(hold)
         except self._refusals as error:

@@ -48,6 +48,7 @@ from harborage.store.port import keep_alive
 from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
+    from harborage.events import RecordBus
     from harborage.planner import Finish
     from harborage.runtime.effects import EffectTable
     from harborage.runtime.pauses import PauseCoordinator
@@ -70,7 +71,8 @@ class StoredEngine:
 
     `agent` is written into the runs that are started here and names those that are carried here. A run that only waits
     leaves memory after `linger`. `refused` hears of every control that its run, being over, never took. `max_unread`
-    controls may wait for a run, besides a CANCEL.
+    controls may wait for a run, besides a CANCEL. What runs publish on a `bus` over the same store is kept with what
+    they record.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class StoredEngine:
         recheck: timedelta = _RECHECK,
         refused: Callable[[ControlEvent], None] | None = None,
         max_unread: int = MAX_UNREAD,
+        bus: RecordBus | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._desk = Desk(store, clock, most=max_unread)
@@ -99,6 +102,7 @@ class StoredEngine:
         self._linger_s = linger.total_seconds()
         self._recheck_s = recheck.total_seconds()
         self._refused = refused
+        self._bus = bus
         self._logger = logging.getLogger(__name__) if logger is None else logger
         self._carried: dict[str, Carried] = {}
         self._changed = asyncio.Event()
@@ -323,11 +327,12 @@ class StoredEngine:
         self, run: Carried, carriage: Carriage, entries: Sequence[bytes], controls: Sequence[ControlRow]
     ) -> None:
         """Carry one run to its end, to where it waits, or to where this host stops."""
-        ledger = Ledger(self._store, run)
+        ledger = Ledger(self._store, run, self._ends, self._bus)
         try:
             if not await self._supersede(run):
                 return
-            released = await contained(self._outcome(run, carriage, ledger, entries, controls))
+            with ledger.opened():
+                released = await contained(self._outcome(run, carriage, ledger, entries, controls))
         except RunTakenError as error:
             self._logger.warning("%s", error_reason(error))
             self._let_go(run)
@@ -345,6 +350,8 @@ class StoredEngine:
             self._let_go(run)
             if released is not None:
                 await self._release(run, ledger, released)
+        finally:
+            ledger.close()
 
     async def _outcome(
         self,
@@ -381,7 +388,7 @@ class StoredEngine:
             run.ending = failed = self._reader.failed(run_id, error)
             entry = encode_entry(Ended(at=self._clock.now(), error=failed.error, message=failed.message))
             status, reason = Status.FAILED, f"{failed.error}: {failed.message}"
-        ending = self._ended(ledger, entry, status, reason)
+        ending = ledger.end(entry, status, reason, self._refused)
         if ledger.append_now is None:
             # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
             await asyncio.shield(self._ends.start(ending, f"end of {run_id}"))
@@ -390,12 +397,6 @@ class StoredEngine:
         if status is Status.COMPLETE and run_id in self._waiters:
             run.ending = finish_of(decode_entry(entry, run_id, -1), run_id)
         return None
-
-    async def _ended(self, ledger: Ledger, entry: bytes, status: Status, reason: str) -> None:
-        """Keep a run's end, and say of the controls that it never took that they came too late."""
-        for late in await ledger.end(entry, status, reason):
-            if self._refused is not None:
-                self._refused(late)
 
     def _blocked(self, error: Exception) -> Change:
         """How a run is given back that other code, or a repair, must come to."""

@@ -1,0 +1,122 @@
+"""What a run publishes while it is carried: kept by the commits that keep its entries, and told to readers after them.
+
+So nothing is told that did not happen, and nothing happens untold. What a refused commit would have kept is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from harborage.errors import HarborageError, error_reason
+from harborage.runtime.journal import Record
+
+if TYPE_CHECKING:
+    from harborage.events import Event, RecordBus
+    from harborage.identity import Quadruple
+    from harborage.store import Committed, NewEvent
+
+__all__ = ["News", "TellingRecord", "Told"]
+
+_log = logging.getLogger(__name__)
+
+
+class Told(NamedTuple):
+    """An event that was published, and what is kept of it."""
+
+    event: Event
+    data: NewEvent
+
+
+class News:
+    """The events of one carried run that are not kept yet, in the order in which they were published.
+
+    `listener` hears of each that comes, `hastener` of those that are to be kept now. Those that belong to a step whose
+    outcome is still to be noted can be held back until it is.
+    """
+
+    __slots__ = ("_bus", "_end", "_held", "_waiting", "hastener", "listener")
+
+    def __init__(self, bus: RecordBus, who: Quadruple) -> None:
+        self._bus = bus
+        self._waiting: list[Told] = []
+        self._held = 0
+        self.listener: Callable[[], None] | None = None
+        self.hastener: Callable[[], None] | None = None
+        self._end = bus.carry(who, self)
+
+    def __len__(self) -> int:
+        """How many may be kept now."""
+        return len(self._waiting) - self._held
+
+    def take(self, event: Event, data: NewEvent) -> None:
+        self._waiting.append(Told(event, data))
+        if self.listener is not None:
+            self.listener()
+
+    def hurry(self) -> None:
+        if self._waiting and self.hastener is not None:
+            self.hastener()
+
+    def hold(self, is_due: bool) -> None:
+        """Hold the last one back if that `is_due`, or if one before it is held."""
+        if is_due or self._held:
+            self._held += 1
+
+    def let_go(self) -> None:
+        """The outcome is noted that those held back belong to."""
+        self._held = 0
+
+    def leave(self) -> tuple[Told, ...]:
+        """Hand over those that may be kept now, to be kept by one commit."""
+        count = len(self)
+        left = tuple(self._waiting[:count])
+        del self._waiting[:count]
+        return left
+
+    def come_back(self, told: tuple[Told, ...]) -> None:
+        """Take back what was not kept, before what came since."""
+        self._waiting[:0] = told
+
+    def forget(self) -> None:
+        """Drop all that wait: they belong to something that did not happen."""
+        self._waiting.clear()
+        self._held = 0
+
+    def forget_held(self) -> None:
+        """Drop those that are held back: their step has no outcome, and is taken again."""
+        del self._waiting[len(self) :]
+        self._held = 0
+
+    def kept(self, told: tuple[Told, ...], done: Committed) -> None:
+        """A commit kept these: its readers are told."""
+        if told:
+            self._bus.kept([one.event for one in told], done)
+
+    def close(self) -> None:
+        """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing."""
+        self._end()
+        self.listener = self.hastener = None
+        try:
+            self._bus.keep(self.leave())
+        except HarborageError as error:
+            _log.warning("events: what a run published last is not kept: %s", error_reason(error))
+
+
+@runtime_checkable
+class TellingRecord(Record, Protocol):
+    """A record that keeps what the run publishes together with its entries."""
+
+    @property
+    def news(self) -> News | None:
+        """What waits to be kept; None where it is kept elsewhere."""
+        ...
+
+    def tell(self) -> asyncio.Task[None]:
+        """Begin to keep what was published by itself, which is done to its end though the run is cut short.
+
+        The task raises RunTakenError or RecordRefusedError where it is not kept.
+        """
+        ...
