@@ -73,7 +73,7 @@ async def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 100)
     (found,) = await check_storage(str(path), path)
     assert not found.is_well
-    assert "restore a copy that is whole" in found.told
+    assert "bring back a copy that is whole" in found.told
 
 
 async def test_a_newer_database_is_told(database: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from harborage.app.agent_runtime import open_kept_runtime, recorded_agent
 from harborage.app.project import remember_started
 from harborage.cli.main import main
+from harborage.cli.runs import _table
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason, PauseReason, RequestPause
 from harborage.runtime.history import history_of, read_run
@@ -125,6 +126,18 @@ def test_runs_are_listed_newest_first(run_ids: list[str], typed: Typed) -> None:
     assert code == 0
     assert [line.split()[0] for line in lines] == run_ids[::-1]
     assert lines[1].endswith("  complete  agent.py  Look around")
+
+
+def test_a_narrow_terminal_gets_two_lines_a_run() -> None:
+    """Id, time and status are never cut; agent and goal are on a line of their own, and cut to it."""
+    rows = [("r1", "2026-11-23 13:48", "interrupted", "agent.py", "Count the ships " * 5)]
+    assert _table(rows, 80)[0].startswith("r1  2026-11-23 13:48  interrupted  agent.py  Count the ships Count ")
+    first, second = _table(rows, 50)
+    assert (first, second[:34], len(second)) == (
+        "r1  2026-11-23 13:48  interrupted",
+        "    agent.py Count the ships Count",
+        50,
+    )
 
 
 def test_the_list_can_be_narrowed(run_ids: list[str], typed: Typed) -> None:

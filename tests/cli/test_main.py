@@ -92,6 +92,22 @@ def test_help_keeps_its_lines_at_eighty_columns(
         assert [line for line in written.splitlines() if line not in shown] == [], name
 
 
+def test_help_is_wrapped_by_words_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 60 columns no line of help is longer, and no word of it is cut in two or left out."""
+    wide: dict[str, list[str]] = {}
+    for columns in (200, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main([]) == 0
+        shown = capsys.readouterr().out
+        assert main(["approve", "--help"]) == 0
+        shown += capsys.readouterr().out.partition("╭")[0]
+        assert max(map(len, shown.splitlines())) <= columns
+        wide[str(columns)] = shown.split()
+    assert wide["60"] == wide["200"]
+
+
 @each_row("name", COMMANDS)
 def test_a_command_is_a_function_of_its_name(name: str) -> None:
     """Each command of the table names a function that is called like the command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import msgspec
@@ -12,6 +13,8 @@ from harborage.cli.text import (
     arguments,
     compact,
     duration,
+    fit_line,
+    fit_terminal,
     masked,
     masked_places,
     one_line,
@@ -20,6 +23,7 @@ from harborage.cli.text import (
     printable,
     shortened,
     size,
+    terminal_width,
     wire_json,
 )
 from tests.kit.tables import each_row
@@ -180,3 +184,22 @@ def test_json_for_machines_has_one_spelling_of_identities_and_times() -> None:
         "steps": [{"ended_at": "2026-01-02T03:04:05.500000000Z", "observation": theirs}],
         "goal": "at_at",
     }
+
+
+@each_row(
+    "line, width, rows",
+    [
+        ("short", 10, ["short"]),
+        ("  one two three four", 12, ["  one two ", "    three", "    four"]),
+        ("one two three", 9, ["one two", "  three"]),
+    ],
+)
+def test_a_line_is_wrapped_by_words(line: str, width: int, rows: list[str]) -> None:
+    """Rows after the first are indented by two columns more; a line that fits is left as it is."""
+    assert fit_line(line, width) == [row.rstrip() for row in rows]
+
+
+def test_only_a_terminal_has_a_width() -> None:
+    """Lines for a pipe or a file are left as they are."""
+    assert terminal_width(io.StringIO()) is None
+    assert fit_terminal(["x" * 500], io.StringIO()) == ["x" * 500]

@@ -50,7 +50,7 @@ from harborage.cli.questions import (
     render_with_keys,
     shown_args,
 )
-from harborage.cli.text import compact, one_line, plural, pretty
+from harborage.cli.text import compact, one_line, plural, pretty, wrapped
 from harborage.cli.view import current_activity
 from harborage.cli.view_state import View, run_of
 from harborage.errors import HarborageError
@@ -381,7 +381,10 @@ class Conversation:
 
     def _help(self) -> None:
         width = max(len(what) for what, _ in HELP)
-        self._show(*(Text.assemble("  ", (f"{what:{width}}", "cyan"), f"  {does}") for what, does in HELP))
+        for what, does in HELP:
+            first, *more = wrapped(does, max(16, self._screen.width - width - 4))
+            self._show(Text.assemble("  ", (f"{what:{width}}", "cyan"), f"  {first}"))
+            self._show(*(Text(f"{'':{width + 4}}{row}") for row in more))
 
     def _say(self, text: str, style: str = "blue") -> None:
         self._show(Text.assemble(("» ", style), one_line(text, 1000)))

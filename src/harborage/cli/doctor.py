@@ -105,5 +105,8 @@ def _confirm(options: _Options, count: int) -> bool:
 
 
 def _print(lines: Iterable[str]) -> None:
+    from harborage.cli.text import fit_terminal
+
+    lines = fit_terminal(lines, sys.stdout)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

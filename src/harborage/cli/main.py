@@ -6,14 +6,19 @@ is imported when that command is used. This file must not import the runtime.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cyclopts import App
+    from cyclopts.help import DefaultFormatter
+    from rich.console import Console, ConsoleOptions
 
-__all__ = ["COMMANDS", "main", "version"]
+__all__ = ["COMMANDS", "fit", "main", "version"]
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("harborage.cli.run:run", "[AGENT] GOAL [OPTIONS]", "Run an agent towards a goal, in this terminal."),
@@ -93,7 +98,43 @@ def _help() -> str:
     groups = []
     for title, names in _GROUPS.items():
         groups += [title, *(f"  {name:{width}}  {COMMANDS[name][2]}" for name in names)]
-    return _USAGE.format(commands="\n".join(groups))
+    return fit(_USAGE.format(commands="\n".join(groups)), _columns())
+
+
+def _columns() -> int:
+    """The width of the terminal that standard output is; 80 when it is none."""
+    try:
+        return int(os.environ.get("COLUMNS", "")) or 80
+    except ValueError:
+        pass  # it is not set, as usual
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def fit(text: str, width: int) -> str:
+    """Return `text` as it is if its lines fit into `width` columns, else wrapped by words.
+
+    Paragraphs are joined before; an indented line is wrapped by itself, under its second column.
+    """
+    if all(len(line) <= width for line in text.splitlines()):
+        return text
+    rows: list[str] = []
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        if line and not line.startswith(" "):
+            paragraph.append(line)
+            continue
+        rows += wrap(" ".join(paragraph), width, break_on_hyphens=False)
+        paragraph.clear()
+        rows += wrap(line, width, subsequent_indent=" " * _second_column(line), break_on_hyphens=False) or [""]
+    return "\n".join(rows[:-1]) + ("\n" if text.endswith("\n") else "")
+
+
+def _second_column(line: str) -> int:
+    found = re.match(r" *(?:\S+|\S+, \S+) {2,}", line)
+    return len(line) - len(line.lstrip()) + 2 if found is None else found.end()
 
 
 def _call(words: list[str]) -> int:
@@ -117,10 +158,24 @@ def app() -> App:
 
     from harborage import __version__
 
-    commands = App(name="harborage", version=__version__, help_format="plaintext")
+    commands = App(name="harborage", version=__version__, help_format="plaintext", help_formatter=_help_formatter())
     for name, (target, takes, _) in COMMANDS.items():
         commands.command(target, name=name, usage=f"Usage: harborage {name} {takes}".rstrip())
     return commands
+
+
+def _help_formatter() -> DefaultFormatter:
+    """The help of cyclopts, with descriptions that are wrapped by words on narrow terminals."""
+    from cyclopts.help import DefaultFormatter
+
+    class FittingHelp(DefaultFormatter):
+        def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+            text = getattr(description, "primary_renderable", None)
+            if text is not None and hasattr(text, "plain"):
+                text.plain = fit(text.plain, console.width)
+            super().render_description(console, options, description)
+
+    return FittingHelp()
 
 
 def _one_line(text: str) -> str:

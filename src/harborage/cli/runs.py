@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["runs"]
 
+_GOAL = 60
+_LEAST_GOAL = 12
+
 _ACTION = "`list` shows the latest runs, `show` one run with every step."
 _JSON = "Print JSON: one run a line, or the history of the one."
 
@@ -61,6 +64,7 @@ def runs(
 
 async def _list(url: str, user: str, session: str, *, status: str, agent: str, limit: int, is_json: bool) -> int:
     from harborage.cli.status import agent_of, status_of
+    from harborage.cli.text import terminal_width
     from harborage.runtime.history import all_runs
     from harborage.store import RunQuery
 
@@ -73,7 +77,7 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
     if is_json:
         _print_lines(_row_json(one) for one in shown)
     elif shown:
-        _print_lines(_table([_row(one) for one in shown]))
+        _print_lines(_table([_row(one) for one in shown], terminal_width(sys.stdout)))
     else:
         is_narrowed = bool(status or agent or user or session)
         sys.stderr.write(f"no run{' with these options' if is_narrowed else ''} in {url}\n")
@@ -85,7 +89,7 @@ async def _list(url: str, user: str, session: str, *, status: str, agent: str, l
 async def _show(url: str, wanted: str, *, is_json: bool) -> int:
     from harborage.app.frozen_run import shown_json
     from harborage.cli.status import agent_of, reason_of, status_of
-    from harborage.cli.text import masked, printable, wire_json
+    from harborage.cli.text import fit_terminal, masked, printable, wire_json
     from harborage.runtime.history import find_run, history_of, read_run, told
 
     async with open_kept_storage(url) as storage:
@@ -101,7 +105,7 @@ async def _show(url: str, wanted: str, *, is_json: bool) -> int:
         reason = str(masked(reason_of(record))).removeprefix(f"{status}: ")
         lines.insert(1, f"  {status}{f': {reason}' if reason else ''}")
     lines += [f"  agent {agent_of(record) or '(the standard assistant)'}, user {record.who.user_id}"]
-    _print_lines(printable(line) for line in lines)
+    _print_lines(fit_terminal((printable(line) for line in lines), sys.stdout))
     return 0
 
 
@@ -126,7 +130,7 @@ def _row(record: RunRow) -> tuple[str, ...]:
     from harborage.store.times import moment
 
     when = moment(record.created_at).astimezone().strftime("%Y-%m-%d %H:%M")
-    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.about), 60)
+    return record.run_id, when, status_of(record), agent_of(record) or "-", one_line(masked(record.about), _GOAL)
 
 
 def _row_json(record: RunRow) -> str:
@@ -152,11 +156,27 @@ def _row_json(record: RunRow) -> str:
     return wire_json(codec.encode(row))
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: list[tuple[str, ...]], width: int | None = None) -> list[str]:
+    """Align the rows in columns, cut to `width`; where that leaves the goal too little room, two lines a run."""
+    from harborage.cli.text import one_line
+
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    room = _GOAL if width is None else width - sum(widths) - 2 * len(widths)
+    if width is not None and room < _LEAST_GOAL:
+        return [line for row in rows for line in _record(row, widths, width)]
     return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), one_line(row[-1], room)])
+        for row in rows
     ]
+
+
+def _record(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
+    """One run in two lines: id, time and status; agent and goal."""
+    from harborage.cli.text import one_line
+
+    *facts, agent, goal = row
+    first = "  ".join(cell.ljust(width) for cell, width in zip(facts, widths, strict=False)).rstrip()
+    return [first, f"    {one_line(f'{agent}  {goal}', max(8, width - 4))}"]
 
 
 def _print_lines(lines: Any) -> None:

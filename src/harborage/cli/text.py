@@ -6,11 +6,12 @@ are spelled out, so that no result can move the cursor or imitate a question.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 from rich.cells import cell_len, chop_cells
@@ -23,6 +24,8 @@ __all__ = [
     "arguments",
     "compact",
     "duration",
+    "fit_line",
+    "fit_terminal",
     "masked",
     "masked_places",
     "one_line",
@@ -31,6 +34,7 @@ __all__ = [
     "printable",
     "shortened",
     "size",
+    "terminal_width",
     "wire_json",
     "wrapped",
 ]
@@ -84,6 +88,30 @@ def wrapped(text: str, width: int) -> list[str]:
         rows.append(rest[:cut])
         rest = rest[cut:]
     return [*rows, rest]
+
+
+def fit_terminal(lines: Iterable[str], stream: TextIO) -> list[str]:
+    """Return the lines wrapped by words to the width of the terminal `stream`; as they are when it is no terminal."""
+    width = terminal_width(stream)
+    return list(lines) if width is None else [row for line in lines for row in fit_line(line, width)]
+
+
+def fit_line(line: str, width: int) -> list[str]:
+    """Return `line` in rows of at most `width` columns; rows after the first are indented by two columns more."""
+    if cell_len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    first = wrapped(line, width)[0]
+    rest = wrapped(line[len(first) :].lstrip(), max(8, width - len(indent)))
+    return [first.rstrip(), *(f"{indent}{row.rstrip()}" for row in rest)]
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the width of the terminal `stream` in columns; None when it is no terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def masked(value: Any) -> Any:
