@@ -101,6 +101,8 @@ SESSIONS = (
     SessionQuery(tenant=ME.tenant_id, seen_since=1, seen_until=2_000_000_000_000_000),
     SessionQuery(tenant=ME.tenant_id, user=ME.user_id, include_closed=True),
     SessionQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id),
+    SessionQuery(only_opened=True),
+    SessionQuery(only_opened=True, seen_before=1_000_000, opened_before=1_000_000),
 )
 
 
@@ -156,6 +158,7 @@ async def _write(store: Store) -> None:
     opened = NewGroup(group_id="new", who=ME)
     await store.commit(Commit(groups=(opened,), starts=(start,), who=ME, events=(event,)))
     await _may_be_refused(store.commit(Commit(starts=(replace(start, run_id="other"),))))
+    await store.commit(Commit(starts=(NewRun(run_id="root", who=ME),)))
     asks = NewPause(token="new", run_id="new", who=ME, reason="await_input")
     sends = SendControl(run_id="new", event_id="e", type="PAUSE", data=b"{}", limit=5)
     await store.commit(
@@ -205,6 +208,9 @@ async def _keep_up(store: Store) -> None:
     await store.look("one")
     await store.leave("one")
     await store.unblock(["r1", "r2"])
+    await store.open_session(ME, context=b"{}")
+    await store.touch_session(ME, before=2_000_000_000_000_000)
+    await store.close_session(ME, "done", seen_at=1)
     await store.close_session(ME, "done")
     assert await store.delete(["new", "r1", "r2", "r3"]) > 0
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from harborage.store.port import Claimed as Claimed
     from harborage.store.port import Queue as Queue
     from harborage.store.port import Records as Records
+    from harborage.store.port import SessionChange as SessionChange
+    from harborage.store.port import Sessions as Sessions
     from harborage.store.port import Store as Store
     from harborage.store.port import Upkeep as Upkeep
     from harborage.store.port import Views as Views
@@ -60,7 +62,7 @@ else:
                 "Change ChangeGroup Commit Committed DecidePatch DropAnswer Guard Move NewEvent NewGroup NewPause "
                 "NewRun SendControl SettlePause"
             ),
-            "harborage.store.port": "Claimed Queue Records Store Upkeep Views",
+            "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
             "harborage.store.queries": "EventQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
             "harborage.store.rows": (
                 "EVENT_STEP LIVE ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "

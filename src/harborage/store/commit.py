@@ -51,7 +51,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run to start, with the first entries of its journal.
+    """A run to start, with the first entries of its journal; without a parent not in a session that was closed.
 
     With `worker` it is claimed by that worker in the same commit; otherwise it is ready for any. `parent` is the run
     that starts it, `root` the top of the tree; `max_children` and `max_tree` are how many runs the parent may have

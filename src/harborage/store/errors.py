@@ -12,6 +12,7 @@ StoreError
 │   ├── PauseAnsweredError            another answer to the pause is on its way
 │   ├── GroupClosedError              the group takes no more members
 │   ├── RunLimitError                 the parent, or the tree, has as many runs as it may
+│   ├── SessionOverError              the session was closed, so no run starts in it
 │   └── WaitCycleError                what the run would wait for waits for the run
 ├── RowNotFoundError                  no such run, group, pause or patch
 ├── CommitInvalidError                a commit that no driver accepts: a mistake of the caller
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 from harborage.errors import HarborageError
 
 if TYPE_CHECKING:
-    from harborage.store.rows import ControlRow, PauseRow, RunRow
+    from harborage.store.rows import ControlRow, PauseRow, RunRow, SessionRow
 
 __all__ = [
     "CommitInvalidError",
@@ -44,6 +45,7 @@ __all__ = [
     "RunKnownError",
     "RunLimitError",
     "RunOverError",
+    "SessionOverError",
     "StatusConflictError",
     "StoreClosedError",
     "StoreError",
@@ -151,6 +153,14 @@ class RunLimitError(CommitRefusedError):
         self.what = what
         self.limit = limit
         super().__init__(f"{what} has {limit} runs, which is the limit" if what else "")
+
+
+class SessionOverError(CommitRefusedError):
+    """The session was closed, so no run starts in it; `row` is that session. Runs that go on in it may start others."""
+
+    def __init__(self, row: SessionRow) -> None:
+        self.row = row
+        super().__init__(f"session {row.who.session_id!r} was closed; start in another one")
 
 
 class WaitCycleError(CommitRefusedError):

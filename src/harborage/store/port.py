@@ -1,8 +1,9 @@
-"""The port of the store of record: four small faces of one store.
+"""The port of the store of record: five small faces of one store.
 
-`Records` writes and reads runs, `Queue` says who executes which run, `Views` answers lists and counts, `Upkeep` finds
-what is wrong and deletes. A call whose caller is cancelled happened whole or not at all. A closed store refuses every
-call with `StoreClosedError`; a database that refuses raises `DatabaseError`, and nothing was changed.
+`Records` writes and reads runs, `Queue` says who executes which run, `Sessions` opens and closes what runs belong to,
+`Views` answers lists and counts, `Upkeep` finds what is wrong and deletes. A call whose caller is cancelled happened
+whole or not at all. A closed store refuses every call with `StoreClosedError`; a database that refuses raises
+`DatabaseError`, and nothing was changed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ if TYPE_CHECKING:
     from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
-__all__ = ["MAX_ATTEMPTS", "Claimed", "Queue", "Records", "Store", "Upkeep", "Views", "commit_now_of", "keep_alive"]
+__all__ = [
+    "MAX_ATTEMPTS",
+    "Claimed",
+    "Queue",
+    "Records",
+    "SessionChange",
+    "Sessions",
+    "Store",
+    "Upkeep",
+    "Views",
+    "commit_now_of",
+    "keep_alive",
+]
 
 _LOOK_S: Final = 0.1
 _BEAT_S: Final = 10.0
@@ -40,6 +53,13 @@ class Claimed(NamedTuple):
     row: RunRow
     entries: list[bytes]
     controls: list[ControlRow]
+
+
+class SessionChange(NamedTuple):
+    """A session as it is now, None where nobody opened it, and whether this call changed it."""
+
+    row: SessionRow | None
+    is_changed: bool
 
 
 class Records(Protocol):
@@ -130,6 +150,22 @@ class Queue(Protocol):
         ...
 
 
+class Sessions(Protocol):
+    """Opens, sees and closes sessions: each call is one change, made under its condition or not at all."""
+
+    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+        """Open a session, unless somebody did; `context` is what it is opened with. One that was closed stays so."""
+        ...
+
+    async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
+        """Note that a session is seen now, if it is open; with `before` only if it was last seen before that time."""
+        ...
+
+    async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
+        """Close an open session for good; with `seen_at` only if that is still when it was last seen."""
+        ...
+
+
 class Views(Protocol):
     """Answers lists and counts, each by an index."""
 
@@ -167,14 +203,10 @@ class Views(Protocol):
 
 
 class Upkeep(Protocol):
-    """Finds what is wrong, closes and deletes."""
+    """Finds what is wrong, and deletes."""
 
     async def orphans(self, *, limit: int = 100) -> list[Orphan]:
         """Work that nothing would ever move."""
-        ...
-
-    async def close_session(self, who: Identity, reason: str) -> bool:
-        """Close a session for good; False when it was closed, or never opened."""
         ...
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
@@ -190,7 +222,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(Records, Queue, Views, Upkeep, Protocol):
+class Store(Records, Queue, Sessions, Views, Upkeep, Protocol):
     """A store of record, whole."""
 
     async def aclose(self) -> None:

@@ -102,13 +102,20 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which sessions, last opened first. `seen_since` and `seen_until` bound when something last happened in them."""
+    """Which sessions, last opened first. `seen_since` and `seen_until` bound when something last happened in them.
+
+    With `seen_before` or `opened_before` those that were last seen, or opened, before then; with both, either counts.
+    `only_opened` leaves out those that nobody opened, which are known by their runs or events alone.
+    """
 
     tenant: str = ""
     user: str = ""
     session: str = ""
     seen_since: int | None = None
     seen_until: int | None = None
+    seen_before: int | None = None
+    opened_before: int | None = None
+    only_opened: bool = False
     include_closed: bool = False
     after: tuple[int, int] | None = None
     limit: int = 100

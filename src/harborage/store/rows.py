@@ -227,7 +227,12 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation of one user of one tenant; `events` counts all events that it ever had."""
+    """A conversation of one user of one tenant; `events` counts all events that it ever had.
+
+    Runs and events have a row made for theirs, too; `is_opened` says that somebody opened it, with `context`, at
+    `opened_at`. `seen_at` is when a run started in it, an event happened, or it was touched. A row that cannot be read
+    is shown as far as it can, as one that `is_damaged`.
+    """
 
     number: int
     who: Identity
@@ -236,6 +241,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     closed_at: int | None = None
     close_reason: str = ""
     events: int = 0
+    is_opened: bool = False
+    context: bytes = b""
+    is_damaged: bool = False
 
 
 class PatchRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.state.errors import DatabaseCorruptError
-from harborage.store import Commit, Move, NewPause, PauseQuery, PauseRow, RunQuery, Status
+from harborage.store import Commit, Move, NewPause, PauseQuery, PauseRow, RunQuery, SessionQuery, Status
 from harborage.store.sqlite import Database, SQLiteStore
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.store_bench import ME, claim, row, send, start, step
@@ -93,6 +94,33 @@ async def test_a_session_that_cannot_be_read_is_named_with_its_runs(open_databas
     (found,) = (await store.runs(RunQuery())).rows
     assert (found.run_id, found.who.tenant_id, found.who.session_id) == ("a", ME.tenant_id, "?")
     assert "row 1 in harborage_sessions" in found.blocked
+
+
+async def test_a_list_of_sessions_shows_a_damaged_row_and_all_others(open_database: OpenDatabase) -> None:
+    """Pages of every size hold each session once; one whose row cannot be read says so, and can still be closed."""
+    database, clock = await open_database(), FakeClock()
+    store = SQLiteStore(database, clock=clock)
+    for name in "abcd":
+        await store.open_session(replace(ME, session_id=name))
+        clock.advance(1)
+    await store.close_session(replace(ME, session_id="b"), "done")
+    await damage(database, f"UPDATE harborage_sessions SET close_reason = {NO_TEXT} WHERE session = 'b'")
+    await damage(database, "UPDATE harborage_sessions SET seen_at = 9223372036854775807 WHERE session = 'c'")
+    for limit in (1, 2, 100):
+        query, found = SessionQuery(tenant=ME.tenant_id, include_closed=True, limit=limit), []
+        while True:
+            page = await store.sessions(query)
+            found += page.rows
+            if page.cursor is None:
+                break
+            query = replace(query, after=page.cursor)
+        assert [one.who.session_id for one in found] == ["d", "c", "b", "a"]
+        assert [one.who.session_id for one in found if one.is_damaged] == ["c", "b"]
+        assert [one.closed_at is None for one in found] == [True, True, False, True]
+    closed = await store.close_session(replace(ME, session_id="c"), "left")
+    assert closed.is_changed
+    assert closed.row is not None
+    assert (closed.row.is_damaged, closed.row.closed_at is None) == (True, False)
 
 
 async def test_a_status_of_a_newer_version_is_not_taken_for_another(open_database: OpenDatabase) -> None:

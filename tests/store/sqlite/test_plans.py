@@ -26,6 +26,8 @@ OF_DAMAGE = frozenset(
         "run_keys",
         "salvage",
         "salvaged_pause",
+        "salvaged_session",
+        "session_keys",
         "unread_raw",
     }
 )

@@ -15,6 +15,7 @@ from harborage.store.errors import (
     RunKnownError,
     RunLimitError,
     RunOverError,
+    SessionOverError,
     StatusConflictError,
     WaitCycleError,
 )
@@ -89,6 +90,9 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
         known = tables.runs[run_id]
     if known is not None:
         raise RunKnownError(known.row)
+    session = tables.sessions.get(start.who)
+    if not start.parent and session is not None and session.closed_at is not None:
+        raise SessionOverError(session)
     parent, root = tables.runs.get(start.parent), tables.runs.get(start.root)
     if start.max_children and parent is not None and parent.row.children >= start.max_children:
         raise RunLimitError(f"run {start.parent}", start.max_children)

@@ -16,7 +16,7 @@ from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClo
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.memory.views import find_events, find_pauses, find_runs, find_sessions, has_pause, has_run
-from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
 from harborage.store.times import micros
@@ -158,6 +158,20 @@ class MemoryStore:
 
         return stop
 
+    # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+        self._check_open()
+        return self._tables.sessions.open(who, context, self._now())
+
+    async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
+        self._check_open()
+        return self._tables.sessions.touch(who, before, self._now())
+
+    async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
+        self._check_open()
+        return self._tables.sessions.close(who, reason, seen_at, self._now())
+
     # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
@@ -188,7 +202,7 @@ class MemoryStore:
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         self._check_open()
-        return find_sessions(self._tables.sessions.values(), query)
+        return find_sessions(self._tables.sessions.likely(query), query)
 
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         self._check_open()
@@ -213,14 +227,6 @@ class MemoryStore:
             if not row.status.is_final and parent is not None and parent.row.status.is_final and row.is_cascading:
                 found.append(Orphan(kind="parent_ended", subject=row.run_id, run_id=row.run_id))
         return found[:limit]
-
-    async def close_session(self, who: Identity, reason: str) -> bool:
-        self._check_open()
-        row = self._tables.sessions.get(who)
-        if row is None or row.closed_at is not None:
-            return False
-        self._tables.sessions[who] = replace(row, closed_at=self._now(), close_reason=reason)
-        return True
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         self._check_open()

@@ -29,6 +29,7 @@ from harborage.store.commit import (
 )
 from harborage.store.errors import RowNotFoundError
 from harborage.store.memory.pauses import Pauses
+from harborage.store.memory.sessions import Sessions
 from harborage.store.rows import (
     EVENT_STEP,
     ControlRow,
@@ -38,7 +39,6 @@ from harborage.store.rows import (
     Lease,
     PatchRow,
     RunRow,
-    SessionRow,
 )
 from harborage.store.times import micros
 
@@ -99,7 +99,7 @@ class Tables:
         self.due: dict[str, int] = {}
         self.waiting: dict[str, dict[str, None]] = {}
         self.keys: dict[tuple[Identity, str], str] = {}
-        self.sessions: dict[Identity, SessionRow] = {}
+        self.sessions = Sessions()
         self.groups: dict[GroupKey, GroupRow] = {}
         self.members: dict[GroupKey, list[str]] = {}
         self.pauses = Pauses(keep_strays)
@@ -167,7 +167,7 @@ class Tables:
 
     def _start(self, start: NewRun, now: int) -> None:
         self._numbers += 1
-        self._session(start.who, now)
+        self.sessions.see(start.who, now)
         row = RunRow(
             number=self._numbers,
             run_id=start.run_id,
@@ -233,7 +233,7 @@ class Tables:
         if isinstance(group, NewGroup):
             if key not in self.groups:
                 self._numbers += 1
-                self._session(group.who, now)
+                self.sessions.see(group.who, now)
                 self.groups[key] = GroupRow(
                     number=self._numbers,
                     group_id=group.group_id,
@@ -259,7 +259,7 @@ class Tables:
     def _patch(self, patch: DecidePatch, now: int) -> None:
         key = (patch.who, patch.patch_id)
         if key not in self.patches:
-            self._session(patch.who, now)
+            self.sessions.see(patch.who, now)
             self.patches[key] = PatchRow(patch_id=patch.patch_id, who=patch.who, created_at=now)
         if patch.decision:
             self.patches[key] = replace(self.patches[key], decision=patch.decision, decided_at=now)
@@ -362,21 +362,12 @@ class Tables:
         if row.awaits:
             self.waiting.setdefault(row.awaits, {})[row.run_id] = None
 
-    def _session(self, who: Identity, now: int) -> SessionRow:
-        row = self.sessions.get(who)
-        if row is None:
-            row = SessionRow(number=len(self.sessions) + 1, who=who, opened_at=now, seen_at=now)
-        else:
-            row = replace(row, seen_at=now)
-        self.sessions[who] = row
-        return row
-
     def _publish(self, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
         """Number the events of a session; the first number, and the first place."""
         if who is None or not events:
             return 0, 0
-        session = self._session(who, now)
-        first, place = self.sequence + EVENT_STEP, session.events + 1
+        place = self.sessions.see(who, now, events=len(events)).events - len(events) + 1
+        first = self.sequence + EVENT_STEP
         log = self.events.setdefault(who, [])
         for offset, event in enumerate(events):
             self.sequence += EVENT_STEP
@@ -391,7 +382,6 @@ class Tables:
                     data=event.data,
                 )
             )
-        self.sessions[who] = replace(session, events=session.events + len(events))
         return first, place
 
     def _take(self, commit: Commit) -> Iterator[Lease]:

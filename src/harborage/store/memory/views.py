@@ -90,8 +90,16 @@ def _has_session(query: SessionQuery, row: SessionRow) -> bool:
     return (
         _is_of(query.tenant, query.user, query.session, row.who)
         and (query.include_closed or row.closed_at is None)
+        and (row.is_opened or not query.only_opened)
         and _is_between(row.seen_at, query.seen_since, query.seen_until)
+        and _is_left(query, row)
     )
+
+
+def _is_left(query: SessionQuery, row: SessionRow) -> bool:
+    bounds = [(row.seen_at, query.seen_before), (row.opened_at, query.opened_before)]
+    given = [at < before for at, before in bounds if before is not None]
+    return not given or any(given)
 
 
 def _is_of(tenant: str, user: str, session: str, who: Identity) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.postgres.asking import SQL, fetch, fetchrow, fetchval
 from harborage.store.postgres.rows import controls_of, event_of, group_of, pause_of, run_of, session_of
@@ -66,6 +68,12 @@ class Reading:
             return None
         decision, created_at, decided_at = row
         return PatchRow(patch_id=patch_id, who=who, decision=decision, created_at=created_at, decided_at=decided_at)
+
+    async def session(self, who: Identity) -> SessionRow | None:
+        """The session of this identity, if it is known."""
+        whose = SessionQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id)
+        page = await self.sessions(replace(whose, include_closed=True, limit=1))
+        return page.rows[0] if page.rows else None
 
     async def group(self, group_id: str, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         """A group of this session and its members in the order they joined.
@@ -172,17 +180,18 @@ class Reading:
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         """The sessions of a query."""
         asked = {
-            "session_has_user": query.user,
+            "session_has_user": query.user and not query.tenant,
             "session_has_session": query.session,
             "session_has_since": query.seen_since is not None,
             "session_has_until": query.seen_until is not None,
             "session_is_open": not query.include_closed,
+            "session_is_opened": query.only_opened,
+            "session_is_left": query.seen_before is not None or query.opened_before is not None,
         }
-        way = "session_by_tenant" if query.tenant else "session_by_age"
-        if query.tenant and query.user and query.session:
-            way = "session_by_name"
-        text = _list("session_rows", [way, *(name for name, is_asked in asked.items() if is_asked)], "newest_session")
-        values = _values(query, "tenant user session") | {"since": query.seen_since, "until": query.seen_until}
+        conditions = [_way_of_sessions(query), *(name for name, is_asked in asked.items() if is_asked)]
+        text = _list("session_rows", conditions, "newest_session")
+        values = _values(query, "tenant user session seen_before opened_before")
+        values |= {"since": query.seen_since, "until": query.seen_until}
         found = [session_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
         rows = found[: query.limit]
         return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
@@ -280,6 +289,14 @@ def _way_of_pauses(query: PauseQuery) -> str:
     if query.statuses == (PauseStatus.OPEN,):
         return "pause_by_open" if query.tenant else "pause_open_anywhere"
     return "pause_by_tenant" if query.tenant else "pause_by_age"
+
+
+def _way_of_sessions(query: SessionQuery) -> str:
+    if query.tenant and query.user:
+        return "session_by_name" if query.session else "session_by_user"
+    if query.tenant:
+        return "session_by_tenant"
+    return "session_by_open" if query.only_opened and not query.include_closed else "session_by_age"
 
 
 def _values(query: object, names: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from harborage.store.errors import (
     RunKnownError,
     RunLimitError,
     RunOverError,
+    SessionOverError,
     StatusConflictError,
     StoreError,
     WaitCycleError,
@@ -37,6 +38,10 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
     match answer.refused:
         case "known":
             return RunKnownError(await reading.run(found))
+        case "session":
+            row = await reading.session(commit.starts[at].who)
+            assert row is not None, "a session that was closed is never deleted"
+            return SessionOverError(row)
         case "settled":
             return PauseSettledError(await reading.pause(found))
         case "answered":

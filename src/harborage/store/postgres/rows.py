@@ -119,7 +119,7 @@ def event_of(row: Any) -> EventRow:
 
 def session_of(row: Any) -> SessionRow:
     """A session from its columns."""
-    number, tenant, user, session, opened_at, seen_at, closed_at, close_reason, events = row
+    number, tenant, user, session, opened_at, seen_at, closed_at, close_reason, events, context = row
     return SessionRow(
         number=number,
         who=Identity(tenant, user, session),
@@ -128,6 +128,8 @@ def session_of(row: Any) -> SessionRow:
         closed_at=closed_at,
         close_reason=read_text(close_reason),
         events=events,
+        is_opened=context is not None,
+        context=context or b"",
     )
 
 

@@ -15,7 +15,7 @@ from harborage.state.postgres.notices import Notices
 from harborage.state.postgres.rows import kept_text
 from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError, StoreClosedError
-from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.postgres.asking import SQL, fetch, fetchval
 from harborage.store.postgres.claiming import Claiming
 from harborage.store.postgres.lane import Lane
@@ -143,6 +143,23 @@ class PostgresStore:
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._notices.on_change(listener)
 
+    # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+        return await self._changed(who, "open_session", context=context)
+
+    async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
+        return await self._changed(who, "touch_session", before=before)
+
+    async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
+        return await self._changed(who, "close_session", reason=kept_text(reason), seen_at=seen_at)
+
+    async def _changed(self, who: Identity, name: str, **values: Any) -> SessionChange:
+        names = {"tenant": who.tenant_id, "user": who.user_id, "session": who.session_id}
+        done = await self._asked(fetchval(self._database, SQL[name], now=self._now(), **names, **values))
+        row = await self._asked(self._reading.session(who))
+        return SessionChange(row if row is not None and row.is_opened else None, done is not None)
+
     # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
@@ -176,11 +193,6 @@ class PostgresStore:
         rows = await self._asked(fetch(self._database, SQL["pause_of_ended"], limit=limit))
         found += [Orphan(kind="pause_of_ended", subject=row["token"], run_id=row["run"]) for row in rows]
         return found[:limit]
-
-    async def close_session(self, who: Identity, reason: str) -> bool:
-        names = {"tenant": who.tenant_id, "user": who.user_id, "session": who.session_id}
-        closing = fetchval(self._database, SQL["close_session"], now=self._now(), reason=kept_text(reason), **names)
-        return await self._asked(closing) is not None
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         found = len(await self._asked(fetch(self._database, SQL["unblock"], run_ids=[*run_ids])))

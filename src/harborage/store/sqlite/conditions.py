@@ -16,6 +16,7 @@ from harborage.store.errors import (
     RunKnownError,
     RunLimitError,
     RunOverError,
+    SessionOverError,
     StatusConflictError,
     WaitCycleError,
 )
@@ -86,6 +87,8 @@ class Conditions:
             known = execute(sql["by_key"], (session, start.key)).get
         if known:
             raise RunKnownError(self._reading.run(tx, known))
+        if not start.parent and session is not None and execute(sql["is_closed"], (session,)).get:
+            raise SessionOverError(self._reading.sessions.row(tx, session))
         for run_id, most, at, what in (
             (start.parent, start.max_children, 0, "run {}"),
             (start.root, start.max_tree, 1, "the tree of run {}"),

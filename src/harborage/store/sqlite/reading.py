@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.identity import Identity
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.queries import EventQuery, Page, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import EventQuery, Page, RunCounts, RunQuery
 from harborage.store.rows import (
     ControlRow,
     EventRow,
@@ -19,7 +19,6 @@ from harborage.store.rows import (
     GroupStatus,
     PatchRow,
     RunRow,
-    SessionRow,
     Status,
 )
 from harborage.store.sqlite.failures import UnreadableError
@@ -32,6 +31,7 @@ from harborage.store.sqlite.salvage import (
     shown_status,
     status_of,
 )
+from harborage.store.sqlite.sessions import Sessions
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.stations import Transaction
@@ -44,11 +44,12 @@ _BEGINNING: Final = (-_LAST, -1)
 
 
 class Reading:
-    """Finds runs, events and sessions, and by `pauses` what they wait for."""
+    """Finds runs and events, by `pauses` what they wait for, and by `sessions` what they belong to."""
 
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
         self.pauses = Pauses(sql)
+        self.sessions = Sessions(sql)
 
     # ── One row ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,27 +229,6 @@ class Reading:
         except UnicodeDecodeError:
             return [_salvaged_event(row) for row in tx.execute(f"{sql['event_rows_raw']}\n{which}", values)]
 
-    def sessions(self, tx: Transaction, query: SessionQuery) -> Page[SessionRow]:
-        """The sessions of a query."""
-        at, num = query.after or _END
-        values = {
-            "tenant": query.tenant,
-            "user": query.user,
-            "session": query.session,
-            "include_closed": query.include_closed,
-            "since": query.seen_since,
-            "until": query.seen_until,
-            "at": at,
-            "num": num,
-            "limit": query.limit + 1,
-        }
-        sql = self._sql
-        way = "session_by_tenant" if query.tenant else "session_by_age"
-        text = f"{sql['session_rows']}\n{sql[way]}\n{sql['session_filter']}\n{sql['newest_session']}"
-        found = [_session(row) for row in tx.execute(text, values)]
-        rows = found[: query.limit]
-        return Page(rows, (rows[-1].opened_at, rows[-1].number) if len(found) > query.limit else None)
-
     def group(self, tx: Transaction, group_id: str, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         """A group of this session and its members in the order they joined.
 
@@ -379,19 +359,6 @@ def _salvaged_event(row: Any) -> EventRow:
     run, named = salvaged_text(run_id), salvaged_text(kind)
     event = _event((sequence, tenant, user, session, place, run, named, at, crc, data))
     return event if (run.encode(), named.encode()) == (run_id, kind) else replace(event, is_damaged=True)
-
-
-def _session(row: Any) -> SessionRow:
-    number, tenant, user, session, opened_at, seen_at, closed_at, close_reason, events = row
-    return SessionRow(
-        number=number,
-        who=Identity(tenant, user, session),
-        opened_at=opened_at,
-        seen_at=seen_at,
-        closed_at=closed_at,
-        close_reason=close_reason,
-        events=events,
-    )
 
 
 def _group(group_id: str, who: Identity, row: Any) -> GroupRow:

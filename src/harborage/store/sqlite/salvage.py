@@ -8,11 +8,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harborage.identity import Identity
-from harborage.store.rows import PauseRow, PauseStatus, RunRow, Status
+from harborage.store.rows import PauseRow, PauseStatus, RunRow, SessionRow, Status
 from harborage.store.sqlite.failures import UnreadableError
 from harborage.store.times import LATEST
 
-__all__ = ["UNREADABLE", "check_times", "salvaged_pause", "salvaged_run", "salvaged_text", "shown_status", "status_of"]
+__all__ = [
+    "UNREADABLE",
+    "check_times",
+    "salvaged_pause",
+    "salvaged_run",
+    "salvaged_session",
+    "salvaged_text",
+    "shown_status",
+    "status_of",
+]
 
 UNREADABLE: Final = (UnicodeDecodeError, UnreadableError)
 """What reading a damaged row raises."""
@@ -89,6 +98,22 @@ def salvaged_pause(row: Any) -> PauseRow:
         reason=reason,
         status=PauseStatus(status) if status in frozenset(PauseStatus) else PauseStatus.OPEN,
         opened_at=0,
+        is_damaged=True,
+    )
+
+
+def salvaged_session(row: Any) -> SessionRow:
+    """What can be read of a damaged session, from its row of `salvaged_session`; times are 0, unless it was closed."""
+    number, *texts, closed_at, events, is_opened = row
+    tenant, user, session = (salvaged_text(text, "") for text in texts)
+    return SessionRow(
+        number=number,
+        who=Identity(tenant or "?", user or "?", session or "?"),
+        opened_at=0,
+        seen_at=0,
+        closed_at=None if closed_at is None else 0,
+        events=events,
+        is_opened=bool(is_opened),
         is_damaged=True,
     )
 

@@ -12,7 +12,7 @@ from harborage.state.errors import DatabaseCorruptError
 from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
 from harborage.store.errors import StoreClosedError, WorkerKnownError
-from harborage.store.port import MAX_ATTEMPTS, Claimed
+from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
@@ -132,6 +132,20 @@ class SQLiteStore:
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._database.on_change(listener)
 
+    # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+        now = self._now()
+        return await self._write(lambda tx: self._reading.sessions.open(tx, who, context, now))
+
+    async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
+        now = self._now()
+        return await self._write(lambda tx: self._reading.sessions.touch(tx, who, before, now))
+
+    async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
+        now = self._now()
+        return await self._write(lambda tx: self._reading.sessions.close(tx, who, reason, seen_at, now))
+
     # ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
@@ -150,7 +164,7 @@ class SQLiteStore:
         return await self._read(lambda tx: self._reading.events(tx, query))
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
-        return await self._read(lambda tx: self._reading.sessions(tx, query))
+        return await self._read(lambda tx: self._reading.sessions.find(tx, query))
 
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         return await self._read(lambda tx: self._reading.group(tx, group_id, who))
@@ -169,10 +183,6 @@ class SQLiteStore:
             return found[:limit]
 
         return await self._read(find)
-
-    async def close_session(self, who: Identity, reason: str) -> bool:
-        values = (self._now(), reason, who.tenant_id, who.user_id, who.session_id)
-        return await self._write(lambda tx: tx.execute(self._sql["close_session"], values).get is not None)
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         def unblock(tx: Transaction) -> int:

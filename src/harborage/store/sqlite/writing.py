@@ -195,6 +195,7 @@ class Writing:
     def _start(self, tx: Transaction, start: NewRun, now: int) -> int:
         who = start.who
         session = self._opened_session(tx, who, now)
+        tx.execute(self._sql["see_session"], (now, session))
         values = (
             start.run_id,
             session,

@@ -12,6 +12,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from harborage.errors import HarborageError
 
+E = TypeVar("E", bound=BaseException)
+
 __all__ = [
     "Closable",
     "ConformanceError",
@@ -62,16 +64,16 @@ def expect_equal(got: object, wanted: object, what: str) -> None:
         raise ConformanceError(f"{what}: got {_short(got)}, wanted {_short(wanted)}")
 
 
-async def expect_raises(kind: type[BaseException], work: Awaitable[object], what: str) -> None:
-    """Accept work that ends in exactly this kind of error, or one derived from it.
+async def expect_raises(kind: type[E], work: Awaitable[object], what: str) -> E:
+    """The error of work that ends in exactly this kind of error, or one derived from it.
 
     Raises:
         ConformanceError: it ended well or in another error, which is the cause.
     """
     try:
         result = await work
-    except kind:
-        return
+    except kind as error:
+        return error
     except Exception as error:
         raise ConformanceError(f"{what}: raised {type(error).__name__}, wanted {kind.__name__}") from error
     raise ConformanceError(f"{what}: gave {_short(result)}, wanted {kind.__name__}")

@@ -14,7 +14,6 @@ from harborage.store import (
     NewPause,
     Orphan,
     RunQuery,
-    SessionQuery,
     Status,
     Store,
 )
@@ -128,24 +127,6 @@ async def events_are_found_by_whose_they_are(bench: StoreBench) -> None:
     expect_equal(await runs(EventQuery(since=101, until=201)), ["ar1", "br1", "ar2", "br2"], "of a time")
 
 
-async def sessions_are_listed_and_closed(bench: StoreBench) -> None:
-    """Sessions of a tenant, last opened first; a closed one is listed only on request, and closes once."""
-    store = bench.store
-    for who in (ME, *OTHERS):
-        await store.commit(Commit(who=who, events=(NewEvent(type="e", data=b"{}"),)))
-        bench.later(1)
-    mine = SessionQuery(tenant=ME.tenant_id)
-    expect_equal([one.who for one in (await store.sessions(mine)).rows], [OTHERS[2], OTHERS[1], ME], "of a tenant")
-    expect_equal([await store.close_session(ME, "done") for _ in range(2)], [True, False], "closing")
-    expect_equal(await store.close_session(replace(ME, session_id="unknown"), ""), False, "one that is not there")
-    expect_equal([one.who for one in (await store.sessions(mine)).rows], [OTHERS[2], OTHERS[1]], "the open ones")
-    (closed,) = (await store.sessions(replace(mine, user=ME.user_id, session="session", include_closed=True))).rows
-    expect_equal((closed.close_reason, closed.events, closed.closed_at is not None), ("done", 1, True), "a closed one")
-    page = await store.sessions(replace(mine, limit=1))
-    rest = await store.sessions(replace(mine, after=page.cursor))
-    expect_equal([one.who for one in rest.rows], [OTHERS[1]], "the page behind the first")
-
-
 async def orphans_are_what_nothing_would_move(bench: StoreBench) -> None:
     """A paused run that waits for nothing, and a live child of a run that has ended, are found; others are not."""
     store = bench.store
@@ -171,6 +152,5 @@ SCENARIOS = (
     filters_narrow_a_list,
     pages_go_through_a_list_once,
     events_are_found_by_whose_they_are,
-    sessions_are_listed_and_closed,
     orphans_are_what_nothing_would_move,
 )

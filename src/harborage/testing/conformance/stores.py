@@ -12,7 +12,14 @@ from typing import TypeAlias
 
 from harborage.store import Commit, EventQuery, PauseQuery, RunQuery, SessionQuery, Store
 from harborage.store.errors import StoreClosedError
-from harborage.testing.conformance import store_commits, store_pauses, store_queue, store_records, store_views
+from harborage.testing.conformance import (
+    store_commits,
+    store_pauses,
+    store_queue,
+    store_records,
+    store_sessions,
+    store_views,
+)
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
 from harborage.testing.conformance.store_bench import ME, OpenStoreBench, StoreBench
 
@@ -41,6 +48,8 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "sessions", store.sessions(SessionQuery())
     yield "group", store.group("g", who=ME)
     yield "orphans", store.orphans()
+    yield "open_session", store.open_session(ME)
+    yield "touch_session", store.touch_session(ME)
     yield "close_session", store.close_session(ME, "")
     yield "unblock", store.unblock(["r"])
     yield "delete", store.delete(["r"])
@@ -60,6 +69,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *store_pauses.SCENARIOS,
     *store_queue.SCENARIOS,
     *store_records.SCENARIOS,
+    *store_sessions.SCENARIOS,
     *store_views.SCENARIOS,
     a_closed_store_says_so,
 )

@@ -2,7 +2,7 @@
 -- stores may share a database. Times are microseconds since 1970 in UTC; `num` is the small number by which other
 -- tables know a row, and is never given twice.
 
--- `events` counts the events of a session, and so gives each its place.
+-- `events` counts the events of a session, and so gives each its place. `context` is there once somebody opened it.
 create table harborage_sessions (
   num bigint generated always as identity primary key,
   tenant text collate "C" not null,
@@ -13,11 +13,14 @@ create table harborage_sessions (
   closed_at bigint,
   close_reason text not null default '',
   events bigint not null default 0,
+  context bytea,
   unique (tenant, "user", session)
 ) with (fillfactor = 80); -- room for the next version of a row on its own page, so that it touches no index
 
 create index harborage_sessions_opened on harborage_sessions (tenant, opened_at, num);
 create index harborage_sessions_all on harborage_sessions (opened_at, num);
+create index harborage_sessions_open on harborage_sessions (opened_at, num)
+  where closed_at is null and context is not null;
 
 -- A run, which is its task. `status` is a number whose order has a meaning: 0 pending, 1 running, 2 paused, 3 complete,
 -- 4 failed, 5 cancelled. The indexes of what is live, ready, due, owned or blocked hold few rows however many there are.

@@ -2,7 +2,8 @@
 -- lock while it thinks, and each of the statements in here sees what others have committed before it.
 --
 -- Locks are taken in one order, so that no two changes wait for each other: the writer's own row, new sessions, runs by
--- their number, groups by theirs, and last the lock under which events are numbered.
+-- their number, groups by theirs, and last the lock under which events are numbered. That a session is not closed while
+-- a run starts in it is a lock that only its closing waits for; who notes that it was seen waits for nobody.
 --
 -- Every statement looks for its rows by their keys, whatever the values: a plan is made once for a connection, and
 -- never reads a whole table, however small that is just then.
@@ -52,6 +53,7 @@ declare
   answers jsonb[] := '{}';
   accepted integer[] := '{}';
   events integer := 0;
+  starts boolean := false;
   numbered record;
 begin
   if known is not null then
@@ -69,6 +71,7 @@ begin
     if not answer ?| '{refused,again}' then
       accepted := accepted || cardinality(answers);
       events := events + coalesce(jsonb_array_length(one -> 'events'), 0);
+      starts := starts or one ? 'starts';
     end if;
   end loop;
   if opened is not null then
@@ -87,6 +90,9 @@ begin
       answers[numbered.nth] := answers[numbered.nth]
         || jsonb_build_object('first', numbered.first, 'place', numbered.place);
     end loop;
+  end if;
+  if starts then
+    perform harborage_see_sessions(commits, nums, accepted, at_time);
   end if;
   return harborage_keep(by_writer, as_batch, to_jsonb(answers));
 end
@@ -115,6 +121,24 @@ create function harborage_open_sessions(
     returning num
   )
   select coalesce(array_agg(num), '{}') from made
+$$;
+
+-- Note that the sessions are seen in which the accepted commits start runs. Somebody else who writes a session just now
+-- sees it, too.
+create function harborage_see_sessions(commits jsonb, nums bigint[], accepted integer[], at_time bigint)
+returns void language plpgsql as $$
+begin
+  update harborage_sessions set seen_at = at_time where num = any(array(
+    select num from harborage_sessions
+    where closed_at is null and seen_at < at_time and num = any(array(
+      select nums[(started ->> 'who')::integer]
+      from jsonb_array_elements(commits) with ordinality as kept (body, nth)
+      cross join jsonb_array_elements(kept.body -> 'starts') as started
+      where kept.nth = any(accepted)
+    ))
+    for no key update skip locked
+  ));
+end
 $$;
 
 create function harborage_lock(nums bigint[], runs text[], ends text[], pause_tokens text[], groups text[])

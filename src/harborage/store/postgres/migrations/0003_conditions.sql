@@ -110,6 +110,12 @@ begin
   if known is not null then
     return jsonb_build_object('refused', 'known', 'found', known);
   end if;
+  if not part ? 'parent' then
+    perform from harborage_sessions where num = session_num for key share;
+    if exists (select from harborage_sessions where num = session_num and closed_at is not null) then
+      return jsonb_build_object('refused', 'session', 'at', place);
+    end if;
+  end if;
   if part ? 'max_children' and exists (
     select from harborage_runs where run_id = part ->> 'parent' and children >= (part ->> 'max_children')::integer
   ) then

@@ -20,7 +20,9 @@ begin
     where kept.nth = any(accepted)
   ),
   counted as (
-    update harborage_sessions as session set events = session.events + more.events, seen_at = at_time
+    update harborage_sessions as session set
+      events = session.events + more.events,
+      seen_at = case when session.closed_at is null then greatest(session.seen_at, at_time) else session.seen_at end
     from (select published.session, count(*) as events from published group by published.session) as more
     where session.num = more.session and session.num = any(nums)
     returning session.num, session.events - more.events as before

@@ -51,3 +51,29 @@ cross join lateral (
   order by one.num limit :limit
 ) as control
 order by control.num;
+
+-- name: open_session
+insert into harborage_sessions as known (tenant, "user", session, opened_at, seen_at, context)
+values (:tenant, :user, :session, :now::bigint, :now::bigint, :context)
+on conflict (tenant, "user", session) do update set
+  opened_at = excluded.opened_at, seen_at = greatest(known.seen_at, excluded.seen_at), context = excluded.context
+where known.context is null
+returning num;
+
+-- name: touch_session
+update harborage_sessions set seen_at = greatest(seen_at, :now::bigint)
+where tenant = :tenant and "user" = :user and session = :session and context is not null and closed_at is null
+  and (:before::bigint is null or seen_at < :before::bigint)
+returning num;
+
+-- name: close_session
+-- Under the one lock for which the start of a run in it has to wait.
+with held as materialized (
+  select num from harborage_sessions
+  where tenant = :tenant and "user" = :user and session = :session and context is not null for update
+)
+update harborage_sessions as session set closed_at = :now, close_reason = :reason
+from held
+where session.num = held.num and session.closed_at is null
+  and (:seen_at::bigint is null or session.seen_at = :seen_at::bigint)
+returning session.num;

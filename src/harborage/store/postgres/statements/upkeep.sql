@@ -20,11 +20,6 @@ select pause.token, pause.run from harborage_pauses as pause
 where pause.status = 'open' and (select run.status >= 3 from harborage_runs as run where run.run_id = pause.run)
 limit :limit;
 
--- name: close_session
-update harborage_sessions set closed_at = :now, close_reason = :reason
-where tenant = :tenant and "user" = :user and session = :session and closed_at is null
-returning num;
-
 -- name: delete
 -- Ended runs with all that only they have; the reference from a name to its body keeps a body that others name.
 with ended as materialized (

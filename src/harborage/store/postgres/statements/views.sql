@@ -223,12 +223,18 @@ and event.sequence < :after order by event.sequence desc limit :limit
 -- name: session_rows
 select
   session.num, session.tenant, session."user", session.session, session.opened_at, session.seen_at, session.closed_at,
-  session.close_reason, session.events
+  session.close_reason, session.events, session.context
 from harborage_sessions as session
 where
 
 -- name: session_by_name
 session.tenant = :tenant and session."user" = :user and session.session = :session
+
+-- name: session_by_user
+session.tenant = :tenant and session."user" = :user
+
+-- name: session_by_open
+session.closed_at is null and session.context is not null and session.opened_at > -1
 
 -- name: session_by_tenant
 session.tenant = :tenant
@@ -250,6 +256,12 @@ session.seen_at <= :until
 
 -- name: session_is_open
 session.closed_at is null
+
+-- name: session_is_opened
+session.context is not null
+
+-- name: session_is_left
+(session.seen_at < :seen_before::bigint or session.opened_at < :opened_before::bigint)
 
 -- name: newest_session
 and (session.opened_at, session.num) < (:at::bigint, :num::bigint)

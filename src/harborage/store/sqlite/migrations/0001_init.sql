@@ -9,7 +9,7 @@ CREATE TABLE harborage_counters (
 
 INSERT INTO harborage_counters (name, last) VALUES ('changes', 0);
 
--- `events` counts the events of a session, and so gives each its place.
+-- `events` counts the events of a session, and so gives each its place. `context` is there once somebody opened it.
 CREATE TABLE harborage_sessions (
   num INTEGER PRIMARY KEY,
   tenant TEXT NOT NULL,
@@ -20,11 +20,14 @@ CREATE TABLE harborage_sessions (
   closed_at INTEGER,
   close_reason TEXT NOT NULL DEFAULT '',
   events INTEGER NOT NULL DEFAULT 0,
+  context BLOB,
   UNIQUE (tenant, user, session)
 ) STRICT;
 
 CREATE INDEX harborage_sessions_all ON harborage_sessions (opened_at);
 CREATE INDEX harborage_sessions_opened ON harborage_sessions (tenant, opened_at);
+CREATE INDEX harborage_sessions_open ON harborage_sessions (opened_at)
+  WHERE closed_at IS NULL AND context IS NOT NULL;
 
 -- A run, which is its task. `status` is a number whose order has a meaning: 0 pending, 1 running, 2 paused, 3 complete,
 -- 4 failed, 5 cancelled. The indexes of what is live, ready, due, owned or blocked hold few rows however many there are.

@@ -39,7 +39,38 @@ INSERT INTO harborage_sessions (tenant, user, session, opened_at, seen_at) VALUE
 RETURNING num;
 
 -- name: count_events
-UPDATE harborage_sessions SET events = events + :count, seen_at = :now WHERE num = :num RETURNING events;
+UPDATE harborage_sessions SET
+  events = events + :count, seen_at = CASE WHEN closed_at IS NULL THEN max(seen_at, :now) ELSE seen_at END
+WHERE num = :num
+RETURNING events;
+
+-- name: see_session
+UPDATE harborage_sessions SET seen_at = :now WHERE num = :num AND closed_at IS NULL AND seen_at < :now;
+
+-- name: is_closed
+SELECT 1 FROM harborage_sessions WHERE num = :num AND closed_at IS NOT NULL;
+
+-- name: open_session
+INSERT INTO harborage_sessions (tenant, user, session, opened_at, seen_at, context)
+VALUES (:tenant, :user, :session, :now, :now, :context)
+ON CONFLICT (tenant, user, session) DO UPDATE SET
+  opened_at = excluded.opened_at, seen_at = max(seen_at, excluded.seen_at), context = excluded.context
+WHERE harborage_sessions.context IS NULL
+RETURNING num;
+
+-- name: touch_session
+UPDATE harborage_sessions SET seen_at = max(seen_at, :now)
+WHERE num = :num AND closed_at IS NULL AND (:before IS NULL OR seen_at < :before)
+RETURNING num;
+
+-- name: close_session
+UPDATE harborage_sessions SET closed_at = :now, close_reason = :reason
+WHERE num = :num AND closed_at IS NULL AND (:seen_at IS NULL OR seen_at = :seen_at)
+RETURNING num;
+
+-- name: opened_session
+SELECT num FROM harborage_sessions
+WHERE tenant = :tenant AND user = :user AND session = :session AND context IS NOT NULL;
 
 -- name: last_sequence
 SELECT seq FROM sqlite_sequence WHERE name = 'harborage_events';

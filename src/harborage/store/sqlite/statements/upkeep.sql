@@ -18,11 +18,6 @@ CROSS JOIN harborage_runs AS run ON run.run_id = pause.run
 WHERE pause.status = 'open' AND run.status >= 3
 LIMIT :limit;
 
--- name: close_session
-UPDATE harborage_sessions SET closed_at = :now, close_reason = :reason
-WHERE tenant = :tenant AND user = :user AND session = :session AND closed_at IS NULL
-RETURNING num;
-
 -- name: delete_run
 DELETE FROM harborage_runs WHERE run_id = :run_id AND status >= 3 RETURNING num;
 

@@ -187,14 +187,40 @@ AND event.sequence < :after ORDER BY event.sequence DESC LIMIT :limit
 -- name: session_rows
 SELECT
   session.num, session.tenant, session.user, session.session, session.opened_at, session.seen_at, session.closed_at,
-  session.close_reason, session.events
+  session.close_reason, session.events, session.context
 FROM harborage_sessions AS session
 WHERE
 
+-- name: session_keys
+SELECT session.opened_at, session.num FROM harborage_sessions AS session
+WHERE
+
+-- name: session_by_num
+session.num = :num
+
+-- name: salvaged_session
+SELECT session.num, CAST(session.tenant AS BLOB), CAST(session.user AS BLOB), CAST(session.session AS BLOB),
+  session.closed_at, session.events, session.context IS NOT NULL
+FROM harborage_sessions AS session
+WHERE session.num = :num;
+
 -- name: session_filter
 AND (:user = '' OR session.user = :user) AND (:session = '' OR session.session = :session)
-AND (:include_closed OR session.closed_at IS NULL)
+AND (:include_closed OR session.closed_at IS NULL) AND (NOT :only_opened OR session.context IS NOT NULL)
 AND (:since IS NULL OR session.seen_at >= :since) AND (:until IS NULL OR session.seen_at <= :until)
+AND (
+  (:seen_before IS NULL AND :opened_before IS NULL)
+  OR session.seen_at < :seen_before OR session.opened_at < :opened_before
+)
+
+-- name: session_by_name
+session.tenant = :tenant AND session.user = :user AND session.session = :session
+
+-- name: session_by_user
+session.tenant = :tenant AND session.user = :user
+
+-- name: session_by_open
+session.closed_at IS NULL AND session.context IS NOT NULL AND session.opened_at > -1
 
 -- name: session_by_tenant
 session.tenant = :tenant

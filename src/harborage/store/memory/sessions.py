@@ -1,0 +1,71 @@
+"""The sessions of a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from harborage.identity import Identity
+from harborage.store.port import SessionChange
+from harborage.store.rows import SessionRow
+
+if TYPE_CHECKING:
+    from harborage.store.queries import SessionQuery
+
+__all__ = ["Sessions"]
+
+
+class Sessions:
+    """Every session, by whose it is."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Identity, SessionRow] = {}
+
+    def get(self, who: Identity) -> SessionRow | None:
+        """The session, if it is known."""
+        return self._rows.get(who)
+
+    def likely(self, query: SessionQuery) -> Iterable[SessionRow]:
+        """The sessions that a query may find: at most one, where it names a whole identity."""
+        if query.tenant and query.user and query.session:
+            row = self._rows.get(Identity(query.tenant, query.user, query.session))
+            return () if row is None else (row,)
+        return self._rows.values()
+
+    def see(self, who: Identity, now: int, *, events: int = 0) -> SessionRow:
+        """The session, seen now and with so many events more; a new row where it was not known."""
+        row = self._rows.get(who)
+        if row is None:
+            row = SessionRow(number=len(self._rows) + 1, who=who, opened_at=now, seen_at=now)
+        seen_at = row.seen_at if row.closed_at is not None else max(row.seen_at, now)
+        row = self._rows[who] = replace(row, seen_at=seen_at, events=row.events + events)
+        return row
+
+    def open(self, who: Identity, context: bytes, now: int) -> SessionChange:
+        """Open a session, unless somebody did."""
+        known = self._rows.get(who)
+        if known is not None and known.is_opened:
+            return SessionChange(known, False)
+        row = self._rows[who] = replace(self.see(who, now), opened_at=now, is_opened=True, context=context)
+        return SessionChange(row, True)
+
+    def touch(self, who: Identity, before: int | None, now: int) -> SessionChange:
+        """See a session now, if it is open and was not seen since `before`."""
+        row = self._opened(who)
+        if row is None or row.closed_at is not None or (before is not None and row.seen_at >= before):
+            return SessionChange(row, False)
+        return SessionChange(self.see(who, now), True)
+
+    def close(self, who: Identity, reason: str, seen_at: int | None, now: int) -> SessionChange:
+        """Close a session, if it is open and nobody has seen it since `seen_at`."""
+        row = self._opened(who)
+        if row is None or row.closed_at is not None or seen_at not in (None, row.seen_at):
+            return SessionChange(row, False)
+        row = self._rows[who] = replace(row, closed_at=now, close_reason=reason)
+        return SessionChange(row, True)
+
+    def _opened(self, who: Identity) -> SessionRow | None:
+        row = self._rows.get(who)
+        return row if row is not None and row.is_opened else None
