@@ -212,6 +212,7 @@ async def _keep_up(store: Store) -> None:
     await store.touch_session(ME, before=2_000_000_000_000_000)
     await store.close_session(ME, "done", seen_at=1)
     await store.close_session(ME, "done")
+    await store.drop_pauses(5)
     assert await store.delete(["new", "r1", "r2", "r3"]) > 0
 
 

@@ -217,6 +217,13 @@ class Upkeep(Protocol):
         """Delete ended runs with all that only they have; how many there were. Events of their sessions stay."""
         ...
 
+    async def drop_pauses(self, before: int) -> int:
+        """Delete pauses that belong to no run and were settled before then, up to a thousand; how many there were.
+
+        Those of a run are deleted with it.
+        """
+        ...
+
     async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
         """A patch of this session, if there is one."""
         ...

@@ -29,6 +29,7 @@ from harborage.runtime.pauses import (
     ToolContextLostError,
     UnsupportedFormatVersionError,
 )
+from harborage.runtime.pauses.coordinator import SETTLED_FOR
 from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock
@@ -79,6 +80,23 @@ async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owne
     with pytest.raises(PauseNotFoundError):
         await coordinator.status(pauses["r1"].token)
     assert await coordinator.status(pauses["r2"].token) == pauses["r2"]
+
+
+async def test_a_settled_pause_of_no_run_is_dropped_in_the_end(
+    durable: Starting, asking: Asking, owner: Quadruple, clock: FakeClock
+) -> None:
+    """It stays for whoever comes for its answer, and goes long afterwards; asked again it is opened anew."""
+    alone = asking(identity=owner.identity, key="k")
+    pause = await durable().request(alone)
+    await durable().resume(pause.token, PauseDecision.RESUME, who=owner)
+    clock.advance(SETTLED_FOR.total_seconds())
+    await durable().expire_due()
+    assert (await durable().request(alone)).state is PauseState.RESUMED
+    clock.advance(1)
+    await durable().expire_due()
+    with pytest.raises(PauseNotFoundError):
+        await durable().status(pause.token)
+    assert (await durable().request(alone)).is_paused
 
 
 async def test_the_end_of_a_run_cancels_what_it_asked(durable: Starting, asking: Asking, owner: Quadruple) -> None:

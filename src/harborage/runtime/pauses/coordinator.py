@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from harborage.clock import SYSTEM_CLOCK, Clock
@@ -63,7 +63,10 @@ if TYPE_CHECKING:
     from harborage.planner.views import HandleRegistry
     from harborage.store import PauseRow, Store
 
-__all__ = ["Coordinator"]
+__all__ = ["SETTLED_FOR", "Coordinator"]
+
+SETTLED_FOR = timedelta(days=30)
+"""How long a settled pause of no run is kept at least, for whoever comes for its answer."""
 
 _UNREADABLE = (CheckpointCorruptError, UnsupportedFormatVersionError)
 _STATUSES = {
@@ -80,7 +83,7 @@ class Coordinator:
     """Pauses of a store of record; of one in memory, of its own, when none is given.
 
     Safe for many callers on one event loop, and for many processes over one store. `handles` are the live objects that
-    trajectories name.
+    trajectories name. A settled pause stays as long as its run; one that belongs to none for `settled_for`, at least.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class Coordinator:
         store: Store | None = None,
         handles: HandleRegistry | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        settled_for: timedelta = SETTLED_FOR,
     ) -> None:
+        self._settled_for = settled_for
         self._bus = bus
         self._store: Store = MemoryStore(clock=clock) if store is None else store
         self._handles = handles
@@ -259,7 +264,8 @@ class Coordinator:
     async def expire_due(self) -> tuple[Pause, ...]:
         """Settle every pause whose deadline has passed, whoever's it is; returns those it settled.
 
-        One that cannot be settled is logged and does not keep the others waiting. Call it when a process starts.
+        One that cannot be settled is logged and does not keep the others waiting. Pauses of no run that were settled
+        long enough ago are dropped. Call it when a process starts.
         """
         settled: list[Pause] = []
         now = self._clock.now()
@@ -274,6 +280,7 @@ class Coordinator:
                 continue  # somebody was faster
             except HarborageError:
                 logger.warning("pause %s: its deadline passed, but it was not settled", pause.token, exc_info=True)
+        await self._store.drop_pauses(micros(now - self._settled_for))
         return tuple(settled)
 
     async def flaws(self) -> tuple[str, ...]:

@@ -114,6 +114,14 @@ class Pauses:
         for token in list(self._of_run.get(run_id, ())):
             self._delete(token)
 
+    def drop_settled(self, before: int) -> int:
+        """Delete the pauses of no run that were settled before then; how many."""
+        rows = [self._rows[token] for token in self._of_run.get("", ())]
+        old = [row.token for row in rows if row.settled_at is not None and row.settled_at < before]
+        for token in old:
+            self._delete(token)
+        return len(old)
+
     def _settled(self, row: PauseRow) -> None:
         self._rows[row.token] = row
         del self._open[row.token]

@@ -241,6 +241,10 @@ class MemoryStore:
         self._check_open()
         return sum(self._tables.delete(run_id) for run_id in run_ids)
 
+    async def drop_pauses(self, before: int) -> int:
+        self._check_open()
+        return self._tables.pauses.drop_settled(before)
+
     async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
         self._check_open()
         return self._tables.patches.get((who, patch_id))

@@ -207,6 +207,9 @@ class PostgresStore:
             deleted += len(await self._asked(fetch(self._database, SQL["delete"], run_ids=some)))
         return deleted
 
+    async def drop_pauses(self, before: int) -> int:
+        return len(await self._asked(fetch(self._database, SQL["drop_pauses"], before=before)))
+
     async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
         return await self._asked(self._reading.patch(patch_id, who))
 

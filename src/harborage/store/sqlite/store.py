@@ -196,6 +196,9 @@ class SQLiteStore:
     async def delete(self, run_ids: Sequence[str]) -> int:
         return await self._write(lambda tx: sum(self._writing.delete(tx, run_id) for run_id in run_ids))
 
+    async def drop_pauses(self, before: int) -> int:
+        return await self._write(lambda tx: len(tx.execute(self._sql["drop_pauses"], (before,)).fetchall()))
+
     async def patch(self, patch_id: str, *, who: Identity) -> PatchRow | None:
         return await self._read(lambda tx: self._reading.patch(tx, patch_id, who))
 

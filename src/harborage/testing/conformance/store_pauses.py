@@ -183,6 +183,19 @@ async def pauses_are_due_at_their_deadline(bench: StoreBench) -> None:
     expect_equal([one.token for one in rest.rows], ["t0"], "the last page")
 
 
+async def pauses_of_no_run_are_dropped_in_the_end(bench: StoreBench) -> None:
+    """Once they were settled long ago; open ones stay, and those of a run go with it."""
+    store = bench.store
+    await start(store, "r")
+    for token, run_id, at in (("old", "", 5), ("new", "", 6), ("open", "", 0), ("of a run", "r", 1)):
+        await store.commit(Commit(opens=(NewPause(token=token, run_id=run_id, who=ME, reason="await_input", at=1),)))
+        if at:
+            await store.commit(Commit(settles=(SettlePause(token=token, status=PauseStatus.ANSWERED, at=at),)))
+    expect_equal([await store.drop_pauses(6) for _ in range(2)], [1, 0], "how many were dropped")
+    left = {one.token for one in (await store.pauses(PauseQuery())).rows}
+    expect_equal(left, {"new", "open", "of a run"}, "what is left")
+
+
 SCENARIOS = (
     a_pause_is_settled_once,
     a_pause_is_opened_once,
@@ -190,4 +203,5 @@ SCENARIOS = (
     an_answer_can_claim_its_run,
     pauses_are_listed_by_who_may_answer_them,
     pauses_are_due_at_their_deadline,
+    pauses_of_no_run_are_dropped_in_the_end,
 )

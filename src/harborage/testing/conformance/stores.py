@@ -53,6 +53,7 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "close_session", store.close_session(ME, "")
     yield "unblock", store.unblock(["r"])
     yield "delete", store.delete(["r"])
+    yield "drop_pauses", store.drop_pauses(0)
     yield "patch", store.patch("p", who=ME)
 
 

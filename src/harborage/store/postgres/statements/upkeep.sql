@@ -50,6 +50,11 @@ bodies as (
 )
 delete from harborage_runs where num = any(array(select num from ended)) returning num;
 
+-- name: drop_pauses
+delete from harborage_pauses
+where num = any(array(select num from harborage_pauses where run = '' and settled_at < :before limit 1000))
+returning num;
+
 -- name: patch
 select patch.decision, patch.created_at, patch.decided_at
 from harborage_patches as patch join harborage_sessions as session on session.num = patch.session

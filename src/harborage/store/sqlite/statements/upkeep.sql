@@ -30,6 +30,11 @@ DELETE FROM harborage_controls WHERE run = :run;
 -- name: delete_pauses
 DELETE FROM harborage_pauses WHERE run = :run_id;
 
+-- name: drop_pauses
+DELETE FROM harborage_pauses
+WHERE num IN (SELECT num FROM harborage_pauses WHERE run = '' AND settled_at < :before LIMIT 1000)
+RETURNING num;
+
 -- name: delete_names
 DELETE FROM harborage_run_bodies WHERE run = :run RETURNING body;
 
