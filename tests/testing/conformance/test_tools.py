@@ -118,16 +118,20 @@ class LineServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         working: asyncio.Task[Any] | None = None
         try:
-            request = json.loads(await reader.readline())
-            working = asyncio.create_task(self.answer(request))
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return  # the caller gave up before it had asked
+            working = asyncio.create_task(self.answer(json.loads(line)))
             hung_up = asyncio.create_task(reader.read())
             await asyncio.wait([working, hung_up], return_when=asyncio.FIRST_COMPLETED)
             hung_up.cancel()
             if working.done():
                 writer.write(json.dumps(working.result()).encode() + b"\n")
                 await writer.drain()
-            with suppress(asyncio.CancelledError, ConnectionError):
+            with suppress(asyncio.CancelledError):
                 await hung_up
+        except ConnectionError:
+            pass  # the caller hung up
         finally:
             if working is not None and not working.done():
                 working.cancel()
