@@ -101,7 +101,10 @@ class Queue(Protocol):
 
     A worker is alive from `join` to `leave` for as long as it beats. When its process dies its runs are free at once;
     when it only freezes they are free once its beat has stood still for a lease, and its fence keeps it from writing.
+    `is_shared` says that other processes may be workers, too; in one that is not, no sign of life is looked for.
     """
+
+    is_shared: bool
 
     async def join(self, worker: str) -> None:
         """Begin to be a worker under this name.
@@ -260,6 +263,10 @@ async def keep_alive(queue: Queue, worker: str, clock: Timers, *, joined: asynci
     """
     beat_at = 0.0
     try:
+        if not queue.is_shared:
+            await _join(queue, worker)
+            joined.set()
+            await asyncio.get_running_loop().create_future()
         while True:
             try:
                 if not joined.is_set():

@@ -131,6 +131,7 @@ async def test_what_was_sent_before_the_damage_is_applied_once_the_row_is_gone()
 class Broken(MemoryStore):
     """A store that fails in a way that no driver should."""
 
+    is_shared = True
     is_broken = False
 
     def __init__(self, clock: FakeClock) -> None:

@@ -34,6 +34,8 @@ class MemoryStore:
     Pauses go with their run; of those that belong to none the last `keep_strays` settled ones of each tenant stay.
     """
 
+    is_shared = False
+
     def __init__(
         self,
         *,

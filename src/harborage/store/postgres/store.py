@@ -47,6 +47,8 @@ class PostgresStore:
     A worker that freezes for as long as `lease` counts as dead.
     """
 
+    is_shared = True
+
     def __init__(
         self,
         database: Database,

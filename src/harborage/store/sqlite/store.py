@@ -36,6 +36,8 @@ _FILES = ("commits", "queue", "upkeep", "views")
 class SQLiteStore:
     """A store over an open database. A worker that freezes for as long as `lease` counts as dead."""
 
+    is_shared = True
+
     def __init__(
         self,
         database: Database,

@@ -169,6 +169,8 @@ class AuditedStore(MemoryStore):
 class _Store:
     """The store over a wire: every call of it is asked for, and its answer may be late, lost or a refusal."""
 
+    is_shared = True
+
     def __init__(self, server: Server, process: Process, wire: Wire) -> None:
         self._server = server
         self._process = process
