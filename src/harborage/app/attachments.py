@@ -1,7 +1,7 @@
-"""Files that a person hands to a run: read, looked at, and put where the run finds them.
+"""Attach the user's files to a run: read them, check them, and put them into its artifacts.
 
-What can be known to go wrong is said before a model is asked: a file that is not there, a picture that is none, one
-that is larger than the model takes, one for a model that does not look at pictures.
+Errors are found before a model is asked: a missing file, a picture that is none, one that is larger than the model
+takes, one for a model that takes no pictures.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_attachment(path: Path) -> Attachment:
 
 
 def _mime(path: Path, data: bytes) -> str:
-    """What the content says, else what the name says, else whether it is text."""
+    """The type by the content, else by the name, else text or bytes."""
     seen = image_type(data)
     named = mimetypes.guess_type(path.name)[0] or ""
     if not seen and named in _PICTURES:

@@ -49,7 +49,7 @@ class FreezeError(HarborageError):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A file that the user had attached to the run."""
+    """A file that the user attached to the run."""
 
     id: str
     mime_type: str
@@ -59,7 +59,7 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on file: the record's entries as plain JSON, one a line, and the files that the user had attached."""
+    """The file of a frozen run: the entries of its journal as JSON, one a line, and the user's files."""
 
     harborage_frozen_run: int = VERSION
     run_id: str
@@ -93,7 +93,7 @@ class FrozenRun(msgspec.Struct, frozen=True, kw_only=True):
         return [bytes(entry) for entry in self.entries]
 
     async def artifacts(self) -> ArtifactStore:
-        """A store that holds what the user had attached, and nothing else."""
+        """Return an artifact store with the user's files and nothing else."""
         store = MemoryArtifactStore()
         who = history_of(self.record).who
         for one in self.attached:
@@ -181,7 +181,7 @@ async def attached_to(record: Sequence[bytes], artifacts: ArtifactStore) -> list
 
 
 def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Any], Any]:
-    """What hides in a prompt, or in what a step planned, what freezing hides in a record."""
+    """Return a function that masks in a prompt or a decision the secrets that freezing masks in a journal."""
     scrubber = Scrubber(secrets_of(environ))
 
     def clean(value: Any) -> Any:
@@ -193,7 +193,7 @@ def cleaner(environ: Mapping[str, str] = os.environ) -> Callable[[Any], Any]:
 def shown_json(data: bytes, environ: Mapping[str, str] = os.environ) -> bytes:
     """JSON for other eyes: what freezing hides in a record is hidden, and the tokens of pauses are left to answer with.
 
-    Arguments of calls, which are bytes in a decision and text in a call, stand as the JSON that they are.
+    Arguments of calls, which are bytes in a decision and text in a call, are shown as JSON.
 
     Raises:
         RedactionFailedError: it is nested too deeply to be looked through.

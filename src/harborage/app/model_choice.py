@@ -1,7 +1,7 @@
-"""Which model to use when nobody named one: whatever this machine has, the best first, and why it is that one.
+"""Choose a model when the command line and the agent name none: the best that this machine has, with the reason.
 
-A key in the environment beats a local Ollama, which beats the embedded model. Nothing is guessed silently: what was
-chosen comes with the reason, and having nothing is an error that lists the ways out.
+A provider whose key is set comes before a local Ollama, and that before the embedded model. Having none of them is an
+error that lists what to do.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def choose_model(
     embedded: Callable[[], bool] | None = None,
     installed: Callable[[str], bool] | None = None,
 ) -> ChosenModel:
-    """The model that this machine has. A key whose driver is not installed is passed over.
+    """Return the best model that this machine has. A key whose driver is not installed does not count.
 
     Raises:
         AgentNotReadyError: there is none; the text says how to come by one.
@@ -109,12 +109,12 @@ async def choose_model(
 
 
 def ollama_address(environ: Mapping[str, str]) -> str:
-    """Where a local Ollama would listen: `OLLAMA_HOST` as Ollama itself reads it, else its own default."""
+    """Return the address of a local Ollama: `OLLAMA_HOST` as Ollama reads it, else its default."""
     return config_for(ModelRef("ollama", "any"), environ=environ).base_url.removesuffix("/v1")
 
 
 async def ask_ollama(address: str) -> list[str] | None:
-    """The models of the Ollama at `address`, the latest first; None when none answers there in half a second."""
+    """Return the models of the Ollama at `address`, latest first; None when it does not answer in half a second."""
     import httpx2
 
     try:
@@ -123,11 +123,11 @@ async def ask_ollama(address: str) -> list[str] | None:
             answer.raise_for_status()
         return [model.name for model in msgspec.json.decode(answer.content, type=_OllamaTags).models]
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
-        return None  # whoever listens there, it is no Ollama
+        return None  # no server listens there, or it is no Ollama
 
 
 def has_embedded() -> bool:
-    """Whether the embedded model can run here: its server is installed and the default weights are in place."""
+    """Whether the embedded model can run: its server is installed, and so are the default weights."""
     from harborage.llm.local.weights import is_ready
 
     return _is_installed("xllamacpp") and is_ready()

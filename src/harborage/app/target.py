@@ -1,6 +1,6 @@
-"""Finding the agent that a command line names: `path/to/file.py`, `package.module`, either with `:attribute`.
+"""Find and load the agent that a command line names: `path/to/file.py`, `package.module`, either with `:attribute`.
 
-Whether a word names an agent is found out without importing anything: only the agent that was named is ever run.
+Whether a word names an agent is decided without importing anything: only the named agent is ever executed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TargetError(HarborageError):
 
 
 class AgentNotReadyError(HarborageError):
-    """An agent cannot work where it stands; the message says what is missing and how to mend it."""
+    """An agent cannot work on this machine; the text says what is missing and what to do."""
 
 
 def is_target(word: str) -> bool:
@@ -105,7 +105,7 @@ def _is_here(module: str) -> bool:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module can be imported; no part of it is, which `find_spec` would do with all but the last."""
+    """Whether a module can be imported; unlike `find_spec`, this imports no part of it."""
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -119,7 +119,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _did_you_mean(place: str) -> str:
-    """The agent files of the current folder whose name is nearest, as the target was written: a path or a module."""
+    """Return a hint with the most similar agent file of the current folder, as a path or a module like the target."""
     files = islice((path for depth in ("*.py", "*/*.py", "*/*/*.py") for path in Path().glob(depth)), _MOST_FILES)
     known = [str(path) for path in files]
     if "/" not in place and not place.endswith(".py"):
@@ -130,9 +130,9 @@ def _did_you_mean(place: str) -> str:
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """Let the neighbours of an agent be imported inside the block, after everything that is installed.
+    """Make the folder of an agent importable inside the block, after all installed packages.
 
-    In front, a file called `html.py` would take the place of the standard library's, for Harborage itself too.
+    Before them, a file called `html.py` would replace the module of the standard library, for Harborage itself, too.
     """
     before = list(sys.path)
     sys.path.append(str(folder.resolve()))
