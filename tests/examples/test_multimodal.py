@@ -56,5 +56,5 @@ def test_the_command_line_attaches_it(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "2.5 at 11 and at 12" in done.stdout
-    assert "file  multimodal.png image/png, 1.2 KB" in done.stderr
+    assert "file   multimodal.png image/png, 1.2 KB" in done.stderr
     assert "multimodal.png (image/png, 1,224 bytes)" in done.stderr
