@@ -15,7 +15,8 @@ from harborage.cli.control_target import open_target
 from harborage.cli.main import main
 from harborage.identity import Identity
 from harborage.state.storage import open_storage
-from harborage.store import Status
+from harborage.store import Page, PauseQuery, PauseRow, Status
+from harborage.store.sqlite import SQLiteStore
 from harborage.testing.clock import settle
 from tests.kit.stored_runs import row_of
 
@@ -145,6 +146,22 @@ def test_a_question_that_was_not_shown_is_named_whole(project: Path, typed: Type
             assert (code, out) == (2, ""), command
             assert f"by its whole token: harborage {command[0]} {token}" in err
     assert typed("approve", token)[0] == 0
+
+
+def test_a_whole_token_is_all_that_is_looked_for(project: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many questions are open, the one that is named is read, and no other."""
+    token = token_of(waiting_run(project, "publish"))
+    asked: list[PauseQuery] = []
+    pauses = SQLiteStore.pauses
+
+    async def noted(self: SQLiteStore, query: PauseQuery) -> Page[PauseRow]:
+        asked.append(query)
+        return await pauses(self, query)
+
+    monkeypatch.setattr(SQLiteStore, "pauses", noted)
+    assert typed("approve", token)[0] == 0
+    assert {query.tokens for query in asked} == {(token,)}
+    assert len(asked) == 2  # what is asked, and whether it is settled by then
 
 
 def test_of_two_answers_the_second_is_told_so(project: Path, typed: Typed) -> None:
