@@ -218,14 +218,17 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     assert "event 2: " not in found.told
 
 
-KINDS = {
-    "task.index/0": "session s: its list of tasks",
-    "task.sessions/0": "the list of sessions that have tasks",
-    "task.lifecycle": "session s, task ",
-    "session.lifecycle": "session s: ",
-    "session.catalog/0": "tenant t, user u: the list of sessions",
+RECORD = "UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE '{}'"
+SESSION = "UPDATE harborage_sessions SET {}"
+DAMAGED = {
+    RECORD.format("task.index/0"): "session s: its list of tasks",
+    RECORD.format("task.sessions/0"): "the list of sessions that have tasks",
+    RECORD.format("task.lifecycle"): "session s, task ",
+    SESSION.format("context = x'ff00'"): "the record of session 's' cannot be read",
+    SESSION.format("close_reason = CAST(x'ff41' AS TEXT)"): "the record of session 's' cannot be read: row 1",
+    SESSION.format("opened_at = -1"): "the record of session 's' cannot be read: row 1",
 }
-"""Records that may be damaged, and how doctor names each."""
+"""What may be damaged, and how doctor names each."""
 
 
 class Hangs:
@@ -245,18 +248,18 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         while len(await runtime.pauses.every_open()) < 2:
             await settle()
         await runtime.aclose()
-    for kind, named in KINDS.items():
+    for damage, named in DAMAGED.items():
         path = tmp_path / "damaged.db"
         shutil.copyfile(whole, path)
         connection = apsw.Connection(str(path))
-        connection.execute("UPDATE harborage_records SET data = x'ff00' WHERE kind LIKE ?", (kind,))
-        assert connection.changes() > 0, kind
+        connection.execute(damage)
+        assert connection.changes() > 0, damage
         connection.close()
         (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
-        assert named in flawed.told, (kind, flawed.told)
+        assert named in flawed.told, (damage, flawed.told)
         async with await open_storage(str(path)) as storage:
             waits = await list_pending(storage)
-        assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, kind
+        assert run.id in {wait.id for wait in waits if wait.kind is WaitKind.RUN}, damage
 
 
 async def test_a_log_that_is_gone_is_told(database: Path) -> None:

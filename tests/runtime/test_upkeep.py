@@ -22,6 +22,7 @@ from harborage.runtime.pauses import PauseDecision, PauseRequest
 from harborage.runtime.run import Run
 from harborage.sessions import SessionPolicy, SessionReopenForbiddenError
 from harborage.state.storage import Storage, open_storage
+from harborage.store import RunQuery
 from harborage.tasks import (
     RegistryParts,
     SpawnRequest,
@@ -280,6 +281,24 @@ async def test_no_run_starts_in_a_session_that_was_closed(house: House) -> None:
         assert len(await second.tasks.list(ME)) == 1
         assert second.control_history(who=ME) == []
         await house.end(await second.start("go", who=Identity("t", "u", "another")))
+
+
+async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(house: House) -> None:
+    """A process that has seen the session a moment ago asks for it no more: the store refuses the start itself."""
+    async with (
+        house.runtime(ScriptedPlanner([DONE]), agent="a") as first,
+        house.runtime(ScriptedPlanner([DONE]), agent="b") as second,
+    ):
+        run = await first.start("go", who=ME)
+        await house.end(run)
+        await second.sessions.close(ME, "enough")
+        for _ in range(2):
+            with pytest.raises(SessionReopenForbiddenError, match="enough"):
+                await first.start("go", who=ME)
+        statuses = [one.status for one in await first.tasks.list(ME)]
+        assert sorted(statuses) == [TaskStatus.COMPLETE, TaskStatus.FAILED]
+        mine = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
+        assert [row.run_id for row in (await house.storage.store.runs(mine)).rows] == [run.id]
 
 
 async def test_a_session_is_swept_up_once_nothing_runs_in_it(house: House) -> None:

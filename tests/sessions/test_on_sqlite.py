@@ -23,7 +23,7 @@ async def test_two_processes_agree_on_a_session(tmp_path: Path) -> None:
     storages = [await open_storage(f"sqlite:{tmp_path / 'harborage.db'}") for _ in range(3)]
     bus = MemoryEventBus()
     told = EventRecorder(bus)
-    first, second, third = [SessionRegistry(storage.state, bus) for storage in storages]
+    first, second, third = [SessionRegistry(storage.store, bus) for storage in storages]
     try:
         await asyncio.gather(*(one.ensure_open(ME) for one in (first, second) * 3))
         await asyncio.gather(

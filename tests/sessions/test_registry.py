@@ -9,19 +9,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.events import Event, EventType, MemoryEventBus, unix_ns
-from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
+from harborage.identity import Identity, IdentityRequiredError, bound
 from harborage.sessions import (
-    CATALOG_SESSION,
     Session,
     SessionAlreadyOpenError,
     SessionBusRequiredError,
-    SessionBusyError,
     SessionClosedError,
     SessionCorruptError,
     SessionFilter,
-    SessionIDReuseError,
     SessionMismatchError,
     SessionNotFoundError,
     SessionPolicy,
@@ -30,9 +29,12 @@ from harborage.sessions import (
     SessionReopenForbiddenError,
     SessionScopeRequiredError,
     SessionStoreRequiredError,
+    Sweep,
 )
-from harborage.sessions.rows import LIFECYCLE_KIND
-from harborage.state import MemoryStateStore, StateError, StateRecord
+from harborage.state.errors import DatabaseError, DatabaseLockedError
+from harborage.store import Commit, NewEvent, NewRun, Page, SessionChange, SessionQuery, SessionRow
+from harborage.store.errors import SessionOverError
+from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 from harborage.testing.events import EventRecorder
 
@@ -41,31 +43,40 @@ DAY = 24 * 3600.0
 ADMIN = frozenset({"admin"})
 
 
-class SlowStore(MemoryStateStore):
-    """A store that takes its time, counts its loads, and can refuse."""
+class SlowStore(MemoryStore):
+    """A store that takes its time, counts what it is asked of sessions, and can refuse or show a row as damaged."""
 
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__()
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, seed: int = 0) -> None:
+        super().__init__(clock=clock)
         self._random = random.Random(seed)
         self.refuses = ""
-        self.loads = 0
+        self.damaged = ""
+        self.asked: list[str] = []
 
-    async def save(self, record: StateRecord) -> None:
-        await self._wander()
-        if self.refuses and record.kind.startswith(self.refuses):
-            raise StateError("save refused")
-        await super().save(record)
+    async def open_session(self, who: Identity, *, context: bytes = b"{}") -> SessionChange:
+        await self._wander("open", who.session_id)
+        return await super().open_session(who, context=context)
 
-    async def load(self, identity: Quadruple, kind: str) -> StateRecord:
-        self.loads += 1
-        await self._wander()
-        if self.refuses == f"load {identity.session_id}":
-            raise StateError("load refused")
-        return await super().load(identity, kind)
+    async def touch_session(self, who: Identity, *, before: int | None = None) -> SessionChange:
+        await self._wander("touch", who.session_id)
+        return await super().touch_session(who, before=before)
 
-    async def _wander(self) -> None:
+    async def close_session(self, who: Identity, reason: str, *, seen_at: int | None = None) -> SessionChange:
+        await self._wander("close", who.session_id)
+        return await super().close_session(who, reason, seen_at=seen_at)
+
+    async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
+        await self._wander("find", query.session)
+        page = await super().sessions(query)
+        rows = [replace(row, is_damaged=row.who.session_id == self.damaged) for row in page.rows]
+        return Page(rows, page.cursor)
+
+    async def _wander(self, verb: str, session_id: str) -> None:
+        self.asked.append(verb)
         for _ in range(self._random.randrange(4)):
             await asyncio.sleep(0)
+        if self.refuses and f"{verb} {session_id}".startswith(self.refuses):
+            raise DatabaseLockedError("here", "refused")
 
 
 @pytest.fixture
@@ -75,9 +86,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store() -> SlowStore:
+def store(clock: FakeClock) -> SlowStore:
     """What outlives the registries of a test."""
-    return SlowStore()
+    return SlowStore(clock)
 
 
 @pytest.fixture
@@ -142,9 +153,6 @@ async def test_opening_makes_a_session(registry: SessionRegistry, told: EventRec
     [
         ("s1", Identity("acme", "", "s2"), IdentityRequiredError),
         ("s1", named("s2"), SessionMismatchError),
-        (CATALOG_SESSION, named(CATALOG_SESSION), SessionMismatchError),
-        ("s1", named("s1", user="bob"), SessionIDReuseError),
-        ("s1", named("s1", tenant="other"), SessionIDReuseError),
         ("s1", ME, SessionAlreadyOpenError),
     ],
 )
@@ -156,14 +164,40 @@ async def test_what_cannot_be_opened(
     who: Identity,
     error: type[Exception],
 ) -> None:
-    """The id must be the identity's own, nobody else's, and not open; no new row, and nothing is told."""
+    """The id must be the identity's own, and not open; no new row, and nothing is told."""
     await registry.open("s1", ME)
     told.clear()
-    rows = len(store._records)
     with pytest.raises(error):
         await registry.open(session_id, who)
     assert told.events == []
-    assert len(store._records) == rows
+    assert len((await store.sessions(SessionQuery())).rows) == 1
+
+
+async def test_the_same_id_of_another_owner_is_another_session(registry: SessionRegistry, told: EventRecorder) -> None:
+    """Of another user, and of another tenant: each sees its own, and closes it alone."""
+    owners = (ME, named("s1", user="bob"), named("s1", tenant="other"))
+    for number, who in enumerate(owners):
+        await registry.open("s1", who, context={"number": number})
+    assert told.types == ["session.opened"] * 3
+    await registry.close(owners[1])
+    for number, who in enumerate(owners):
+        session = await registry.get("s1", who=who)
+        assert (session.identity, session.context, session.closed) == (who, {"number": number}, number == 1)
+
+
+async def test_events_and_runs_of_a_session_open_it_for_nobody(
+    registry: SessionRegistry, store: SlowStore, told: EventRecorder
+) -> None:
+    """It is neither listed nor shown nor swept before somebody opens it, and that is told."""
+    await store.commit(Commit(who=ME, events=(NewEvent(type="e", data=b"{}"),)))
+    await store.commit(Commit(starts=(NewRun(run_id="r", who=ME),)))
+    assert await registry.list(who=ME) == await registry.every_open() == []
+    for call in (registry.get("s1", who=ME), registry.touch(ME), registry.close(ME)):
+        with pytest.raises(SessionNotFoundError):
+            await call
+    await registry.open("s1", ME)
+    assert told.types == ["session.opened"]
+    assert ids(await registry.list(who=ME)) == {"s1"}
 
 
 async def test_a_closed_session_never_opens_again(
@@ -183,7 +217,7 @@ async def test_a_closed_session_never_opens_again(
 @pytest.mark.parametrize("seed", range(20))
 async def test_of_callers_at_once_one_opens(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
     """In two processes, whatever the store does: one row, one event, and everybody has the session."""
-    store = SlowStore(seed)
+    store = SlowStore(seed=seed)
     processes = [SessionRegistry(store, bus) for _ in range(2)]
     sessions = await asyncio.gather(*(process.ensure_open(ME) for process in processes * 3))
     assert len({session.opened_at for session in sessions}) == 1
@@ -255,14 +289,14 @@ async def test_inspecting_says_how_it_is(starting: Starting, clock: FakeClock) -
 async def test_after_a_restart_all_of_an_owners_sessions_are_there(
     registry: SessionRegistry, starting: Starting
 ) -> None:
-    """More than one chunk of a catalogue, those that two processes opened, and no one else's."""
-    for number in range(150):
+    """More than one page of them, those that two processes opened, and no one else's."""
+    for number in range(550):
         await registry.ensure_open(named(f"s{number}"))
     second = starting()
     await second.ensure_open(named("late"))
     await second.ensure_open(named("hers", user="bob"))
     third = starting()
-    assert ids(await third.list(who=ME)) == {f"s{number}" for number in range(150)} | {"late"}
+    assert ids(await third.list(who=ME)) == {f"s{number}" for number in range(550)} | {"late"}
     mine = SessionFilter(tenants=("acme",), users=("ann",), sessions=("s7", "late", " "))
     assert ids(await third.list(mine, who=ME)) == {"s7", "late"}
 
@@ -307,24 +341,37 @@ async def test_looking_at_others_needs_a_scope_and_is_told(
 
 
 async def test_a_row_that_cannot_be_read_is_named_and_skipped(
-    registry: SessionRegistry, store: SlowStore, caplog: pytest.LogCaptureFixture
+    registry: SessionRegistry, store: SlowStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The list goes on without it; asked for by name it is an error."""
+    """The list goes on without it, and so does the sweep; asked for by name it is an error."""
     await registry.ensure_open(ME)
     await registry.ensure_open(named("s2"))
-    await store.save(StateRecord("damage", ME.with_run(""), LIFECYCLE_KIND, b"{"))
-    assert ids(await registry.list(who=ME)) == {"s2"}
+    store.damaged = "s1"
+    assert ids(await registry.list(who=ME)) == ids(await registry.every_open()) == {"s2"}
     assert "session 's1' cannot be read" in caplog.text
     with pytest.raises(SessionCorruptError, match="'s1'"):
         await registry.get("s1", who=ME)
+    clock.advance(2 * DAY)
+    done = await registry.sweep()
+    assert done.reaped == (named("s2"),)
+    assert isinstance(done.error, SessionCorruptError)
+
+
+async def test_a_context_that_cannot_be_read_is_named(registry: SessionRegistry, store: SlowStore) -> None:
+    """What somebody else wrote there is no reason to hide other sessions."""
+    await store.open_session(ME, context=b"{")
+    await registry.ensure_open(named("s2"))
+    with pytest.raises(SessionCorruptError, match="'s1'"):
+        await registry.get("s1", who=ME)
+    assert ids(await registry.list(who=ME)) == {"s2"}
 
 
 async def test_a_session_that_could_not_be_kept_was_not_opened(
     registry: SessionRegistry, store: SlowStore, told: EventRecorder
 ) -> None:
     """The store's error reaches the caller, nothing is told, and the next try works."""
-    store.refuses = LIFECYCLE_KIND
-    with pytest.raises(StateError):
+    store.refuses = "open"
+    with pytest.raises(DatabaseError):
         await registry.open("s1", ME)
     store.refuses = ""
     assert told.events == []
@@ -398,7 +445,7 @@ async def test_what_runs_is_left_alone(starting: Starting, clock: FakeClock) -> 
 
 
 async def test_an_error_does_not_spare_the_others(starting: Starting, store: SlowStore, clock: FakeClock) -> None:
-    """The first one is told with the sweep: a probe that fails, a row that cannot be loaded."""
+    """The first one is told with the sweep: a probe that fails, a row that cannot be written, no list."""
 
     def probe(who: Identity) -> bool:
         if who.session_id == "s1":
@@ -413,27 +460,61 @@ async def test_an_error_does_not_spare_the_others(starting: Starting, store: Slo
     for number in range(4, 7):
         await registry.ensure_open(named(f"s{number}"))
     clock.advance(2 * DAY)
-    store.refuses = "load s5"
+    store.refuses = "close s5"
     done = await registry.sweep()
     assert set(done.reaped) == {named("s4"), named("s6")}
-    assert isinstance(done.error, RuntimeError)
+    assert isinstance(done.error, DatabaseError)
     store.refuses = ""
-    assert (await registry.sweep()).reaped == (named("s5"),)
+    done = await registry.sweep()
+    assert done.reaped == (named("s5"),)
+    assert isinstance(done.error, RuntimeError)
+    store.refuses = "find"
+    assert isinstance((await registry.sweep()).error, DatabaseError)
 
 
-async def test_what_is_closed_or_gone_is_looked_at_no_more(
-    registry: SessionRegistry, starting: Starting, store: SlowStore
+async def test_a_sweep_looks_only_at_what_was_left(starting: Starting, store: SlowStore, clock: FakeClock) -> None:
+    """Neither at what is in use nor at what another process closed, however many there are."""
+    probed: list[str] = []
+
+    def probe(who: Identity) -> bool:
+        probed.append(who.session_id)
+        return False
+
+    registry = starting(is_running=probe)
+    for number in range(3):
+        await registry.ensure_open(named(f"s{number}"))
+    clock.advance(DAY + 1)
+    await registry.ensure_open(named("fresh"))
+    await starting().close(named("s0"))
+    await registry.touch(named("s1"))
+    store.asked.clear()
+    assert (await registry.sweep()).reaped == (named("s2"),)
+    assert (probed, store.asked) == (["s2"], ["find", "close"])
+
+
+async def test_a_sweep_goes_through_more_than_a_page(registry: SessionRegistry, clock: FakeClock) -> None:
+    """Closing what is on one page moves nothing of the next one."""
+    for number in range(1_100):
+        await registry.ensure_open(named(f"s{number}"))
+    clock.advance(DAY + 1)
+    assert len((await registry.sweep()).reaped) == 1_100
+    assert await registry.every_open() == []
+
+
+async def test_a_session_in_which_a_run_starts_meanwhile_is_not_swept(
+    starting: Starting, store: SlowStore, clock: FakeClock
 ) -> None:
-    """Another process closed it, or somebody emptied the store."""
+    """Between the look at what runs and the close there is room for a start; the close heeds it."""
+
+    async def probe(who: Identity) -> bool:
+        await store.commit(Commit(starts=(NewRun(run_id="r", who=who),)))
+        return False
+
+    registry = starting(is_running=probe)
     await registry.ensure_open(ME)
-    await registry.ensure_open(named("s2"))
-    await registry.sweep()
-    await starting().close(ME)
-    await store.delete(named("s2").with_run(""), LIFECYCLE_KIND)
-    assert (await registry.sweep()).reaped == ()
-    store.loads = 0
-    assert (await registry.sweep()).reaped == ()
-    assert store.loads == 0
+    clock.advance(DAY + 1)
+    assert await registry.sweep() == Sweep()
+    assert not (await registry.get("s1", who=ME)).closed
 
 
 async def test_a_sweep_takes_no_longer_than_its_interval(starting: Starting, clock: FakeClock) -> None:
@@ -523,24 +604,56 @@ async def test_many_callers_of_one_process_are_never_told_to_come_back(
     assert [event.type for event in told.events].count(EventType.SESSION_TOUCHED) == 51
 
 
-async def test_a_session_that_others_always_change_first_gives_up(registry: SessionRegistry, store: SlowStore) -> None:
-    """A store that reports a conflict for ever is not asked for ever."""
-    await registry.ensure_open(ME)
-    save = store.save
+async def test_what_was_visited_a_moment_ago_is_not_asked_for_again(
+    registry: SessionRegistry, store: SlowStore, clock: FakeClock
+) -> None:
+    """A start within a minute costs nothing; a minute later it is one look, and a write only if nobody has seen it."""
+    opened = await registry.visit(ME)
+    clock.advance(59)
+    assert await registry.visit(ME) == opened
+    assert store.asked == ["open"]
+    await store.commit(Commit(starts=(NewRun(run_id="r", who=ME),)))
+    clock.advance(59)
+    assert (await registry.visit(ME)).last_seen == clock.now() - timedelta(seconds=59)
+    clock.advance(60)
+    assert (await registry.visit(ME)).last_seen == clock.now()
+    assert store.asked == ["open", "open", "open", "touch"]
 
-    async def overtaken(record: StateRecord) -> None:
-        await save(StateRecord(record.event_id, record.identity, "elsewhere", b"{}"))
-        await save(record)
 
-    store.save = overtaken  # type: ignore[method-assign]
-    with pytest.raises(SessionBusyError):
-        await registry.touch(ME)
+async def test_a_visit_forgets_sessions_that_are_closed(
+    registry: SessionRegistry, starting: Starting, store: SlowStore
+) -> None:
+    """At once where it was closed here; where another process did, once the store has refused a run in it."""
+    await registry.visit(ME)
+    await registry.close(ME, "done")
+    with pytest.raises(SessionReopenForbiddenError, match="done"):
+        await registry.visit(ME)
+    hers = named("s2")
+    await registry.visit(hers)
+    await starting().close(hers, "elsewhere")
+    assert (await registry.visit(hers)).id == "s2"
+    with pytest.raises(SessionOverError) as refused:
+        await store.commit(Commit(starts=(NewRun(run_id="r", who=hers),)))
+    assert "elsewhere" in str(registry.refused(refused.value.row))
+    with pytest.raises(SessionReopenForbiddenError, match="elsewhere"):
+        await registry.visit(hers)
+
+
+async def test_only_so_many_visits_are_remembered(registry: SessionRegistry, store: SlowStore) -> None:
+    """The oldest are forgotten, and asked for again."""
+    for number in range(1_025):
+        await registry.visit(named(f"s{number}"))
+    store.asked.clear()
+    await registry.visit(named("s1"))
+    assert store.asked == []
+    await registry.visit(named("s0"))
+    assert store.asked == ["open"]
 
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_many_changes_at_once_all_count(bus: MemoryEventBus, told: EventRecorder, seed: int) -> None:
     """Two processes touch and close at the same time: it is closed once, and nothing opens it again."""
-    store = SlowStore(seed)
+    store = SlowStore(seed=seed)
     processes = [SessionRegistry(store, bus) for _ in range(2)]
     await processes[0].ensure_open(ME)
     calls: list[Any] = [process.touch(ME) for process in processes for _ in range(2)]

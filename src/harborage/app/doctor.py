@@ -28,11 +28,11 @@ from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.survey import Places, Settled, settle, survey
 from harborage.runtime.waits import Party, Wait, WaitKind
-from harborage.sessions import SessionPolicy, SessionRegistry
-from harborage.sessions.rows import Rows
+from harborage.sessions import SessionCorruptError, SessionPolicy, SessionRegistry
+from harborage.sessions.model import session_of
 from harborage.state.errors import DatabaseError, DatabaseReadOnlyError
 from harborage.state.storage import Storage, open_storage
-from harborage.store import ControlRow, EventQuery, RunQuery
+from harborage.store import ControlRow, EventQuery, RunQuery, SessionQuery
 from harborage.store.errors import StoreError
 from harborage.tasks import InProcessTaskRegistry
 from harborage.tasks.shelf import Shelf
@@ -153,13 +153,16 @@ async def _task_flaws(storage: Storage) -> list[str]:
 
 
 async def _session_flaws(storage: Storage) -> list[str]:
-    """Find the lists of sessions and the rows of sessions that cannot be read."""
-    rows = Rows(storage.state)
+    """What of the sessions cannot be read."""
     flaws: list[str] = []
-    for owner in await _tried(flaws, "the list of owners of sessions", rows.owners()) or []:
-        whose = f"tenant {owner[0]}, user {owner[1]}"
-        for session in await _tried(flaws, f"{whose}: the list of sessions", rows.of_owner(owner)) or []:
-            await _tried(flaws, f"session {session.session_id}", rows.load(session))
+    asked: SessionQuery | None = SessionQuery(only_opened=True, include_closed=True, limit=_PAGE)
+    while asked is not None and (page := await _tried(flaws, "the list of sessions", storage.store.sessions(asked))):
+        for row in page.rows:
+            try:
+                session_of(row)
+            except SessionCorruptError as error:
+                flaws.append(str(error))
+        asked = None if page.cursor is None else replace(asked, after=page.cursor)
     return flaws
 
 
@@ -281,7 +284,7 @@ async def _open_places(storage: Storage, clock: Timers, policy: SessionPolicy) -
     """Open the parts that read a storage."""
     bus = DurableEventBus(storage.store, clock=clock)
     tasks = InProcessTaskRegistry(bus=bus, store=storage.state, clock=clock)
-    sessions = SessionRegistry(storage.state, bus, policy=policy, clock=clock)
+    sessions = SessionRegistry(storage.store, bus, policy=policy, clock=clock)
     try:
         yield Places(
             store=storage.store,

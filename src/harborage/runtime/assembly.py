@@ -173,7 +173,7 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
     refused = partial(refuse, services)
     engine = _engine(setup, store, pauses, refused, bus)
     closers.append(engine.aclose)
-    sessions = _sessions(setup, store, kept, bus, history, closers)
+    sessions = _sessions(setup, store, bus, history, closers)
     return Assembly(
         bus=bus,
         artifacts=artifacts,
@@ -281,11 +281,11 @@ async def _state(closers: list[Closer]) -> StateStore:
 
 
 def _sessions(
-    setup: Setup, store: Store, state: StateStore, bus: EventBus, history: ControlHistory, closers: list[Closer]
+    setup: Setup, store: Store, bus: EventBus, history: ControlHistory, closers: list[Closer]
 ) -> SessionRegistry:
     """The sessions, swept while the runtime is open. One in which a run goes on, anywhere, is not swept up."""
     sessions = SessionRegistry(
-        state,
+        store,
         bus,
         policy=setup.options.session_policy,
         is_running=partial(_is_running, store),

@@ -36,6 +36,7 @@ from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
 from harborage.state.errors import DatabaseError
 from harborage.store import LIVE, RunQuery
+from harborage.store.errors import SessionOverError
 from harborage.tasks import SpawnRequest, Task, TaskKind, TaskRegistry, TaskStatus
 
 if TYPE_CHECKING:
@@ -454,7 +455,10 @@ class Runtime:
 
     async def _launch(self, parts: Assembly, request: RunRequest, key: str) -> None:
         fork = self._asked.get(key, _NOTHING_ASKED).fork
-        await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
+        try:
+            await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
+        except SessionOverError as error:
+            raise parts.sessions.refused(error.row) from error
 
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""

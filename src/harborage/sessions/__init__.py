@@ -1,6 +1,6 @@
 """Sessions: conversations that are opened, seen, closed for good, listed, and swept up when they were left.
 
-Read `model` for the values and the rule of the sweeper, `registry` for the verbs, `rows` for how they lie in a store.
+Read `model` for the values and the rule of the sweeper, `registry` for the verbs. They are rows of the store of record.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from harborage.exports import lazy_exports
 if TYPE_CHECKING:
     from harborage.sessions.errors import SessionAlreadyOpenError as SessionAlreadyOpenError
     from harborage.sessions.errors import SessionBusRequiredError as SessionBusRequiredError
-    from harborage.sessions.errors import SessionBusyError as SessionBusyError
     from harborage.sessions.errors import SessionClosedError as SessionClosedError
     from harborage.sessions.errors import SessionCorruptError as SessionCorruptError
     from harborage.sessions.errors import SessionError as SessionError
-    from harborage.sessions.errors import SessionIDReuseError as SessionIDReuseError
     from harborage.sessions.errors import SessionMismatchError as SessionMismatchError
     from harborage.sessions.errors import SessionNotFoundError as SessionNotFoundError
     from harborage.sessions.errors import SessionRegistryClosedError as SessionRegistryClosedError
@@ -32,14 +30,13 @@ if TYPE_CHECKING:
     from harborage.sessions.model import Sweep as Sweep
     from harborage.sessions.registry import FLEET_SCOPES as FLEET_SCOPES
     from harborage.sessions.registry import SessionRegistry as SessionRegistry
-    from harborage.sessions.rows import CATALOG_SESSION as CATALOG_SESSION
 else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "harborage.sessions.errors": (
-                "SessionAlreadyOpenError SessionBusRequiredError SessionBusyError SessionClosedError "
-                "SessionCorruptError SessionError SessionIDReuseError SessionMismatchError SessionNotFoundError "
+                "SessionAlreadyOpenError SessionBusRequiredError SessionClosedError "
+                "SessionCorruptError SessionError SessionMismatchError SessionNotFoundError "
                 "SessionRegistryClosedError SessionReopenForbiddenError SessionScopeRequiredError "
                 "SessionStoreRequiredError"
             ),
@@ -47,6 +44,5 @@ else:
                 "Reaped Session SessionFilter SessionInspection SessionLimits SessionPolicy Sweep"
             ),
             "harborage.sessions.registry": "FLEET_SCOPES SessionRegistry",
-            "harborage.sessions.rows": "CATALOG_SESSION",
         },
     )

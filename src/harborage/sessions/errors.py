@@ -5,12 +5,10 @@ SessionError
 ├── SessionBusRequiredError       a registry needs a bus
 ├── SessionRegistryClosedError    the registry was closed
 ├── SessionMismatchError          the id is not that of the caller's session
-├── SessionIDReuseError           the id belongs to another tenant or user
 ├── SessionReopenForbiddenError   the session was closed, for good
 ├── SessionAlreadyOpenError       the session is open already
 ├── SessionClosedError            the session was closed
 ├── SessionNotFoundError          no such session
-├── SessionBusyError              other processes changed it first, again and again
 ├── SessionCorruptError           what is kept of it cannot be read
 └── SessionScopeRequiredError     a list that reaches beyond the caller's own sessions
 """
@@ -24,11 +22,9 @@ from harborage.errors import HarborageError
 __all__ = [
     "SessionAlreadyOpenError",
     "SessionBusRequiredError",
-    "SessionBusyError",
     "SessionClosedError",
     "SessionCorruptError",
     "SessionError",
-    "SessionIDReuseError",
     "SessionMismatchError",
     "SessionNotFoundError",
     "SessionRegistryClosedError",
@@ -67,13 +63,6 @@ class SessionMismatchError(_AboutSessionError):
         super().__init__(session_id, f"session {session_id!r} is not the session of the caller's identity")
 
 
-class SessionIDReuseError(_AboutSessionError):
-    """The session id belongs to another tenant or user; choose another. `session_id` names it."""
-
-    def __init__(self, session_id: str = "") -> None:
-        super().__init__(session_id, f"session id {session_id!r} is in use by another tenant or user; choose another")
-
-
 class SessionReopenForbiddenError(_AboutSessionError):
     """A closed session does not open again; start a new one under a new id. It says when and why it was closed."""
 
@@ -104,13 +93,6 @@ class SessionNotFoundError(_AboutSessionError):
 
     def __init__(self, session_id: str = "") -> None:
         super().__init__(session_id, f"no session {session_id!r} for this identity; open it first")
-
-
-class SessionBusyError(_AboutSessionError):
-    """Other processes changed the session first, again and again; nothing was changed."""
-
-    def __init__(self, session_id: str = "") -> None:
-        super().__init__(session_id, f"session {session_id!r} was changed by other processes meanwhile; try again")
 
 
 class SessionCorruptError(_AboutSessionError):

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from harborage import codec
 from harborage.errors import names_of
 from harborage.identity import Identity
+from harborage.sessions.errors import SessionCorruptError
+from harborage.store.times import moment
+
+if TYPE_CHECKING:
+    from harborage.store import SessionRow
 
 __all__ = [
     "ANY",
@@ -28,6 +34,7 @@ __all__ = [
     "SessionPolicy",
     "Sweep",
     "reason_to_reap",
+    "session_of",
 ]
 
 IDLE_TTL: Final = timedelta(hours=24)
@@ -79,22 +86,6 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
         for names in ("tenants", "users", "sessions"):
             force_setattr(self, names, names_of(getattr(self, names), names))
 
-    def matches(self, session: Session) -> bool:
-        """Whether the session passes."""
-        who = session.identity
-        return (
-            (self.include_closed or not session.closed)
-            and _passes(who.tenant_id, self.tenants)
-            and _passes(who.user_id, self.users)
-            and _passes(who.session_id, self.sessions)
-            and (self.seen_since is None or session.last_seen >= self.seen_since)
-            and (self.seen_until is None or session.last_seen <= self.seen_until)
-        )
-
-    def may_own(self, tenant: str, user: str) -> bool:
-        """Whether a session of this owner can pass at all."""
-        return _passes(tenant, self.tenants) and _passes(user, self.users)
-
 
 ANY = SessionFilter()
 """The caller's open sessions."""
@@ -130,6 +121,31 @@ class Sweep(msgspec.Struct, frozen=True):
     error: Exception | None = None
 
 
+def session_of(row: SessionRow) -> Session:
+    """The session of a row.
+
+    Raises:
+        SessionCorruptError: it cannot be read.
+    """
+    who = row.who
+    if row.is_damaged:
+        raise SessionCorruptError(who.session_id, f"row {row.number} of the sessions is damaged")
+    try:
+        context: dict[str, Any] = codec.decode(row.context, dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise SessionCorruptError(who.session_id, str(error)) from error
+    return Session(
+        id=who.session_id,
+        identity=who,
+        opened_at=moment(row.opened_at),
+        last_seen=moment(row.seen_at),
+        closed=row.closed_at is not None,
+        closed_at=None if row.closed_at is None else moment(row.closed_at),
+        closed_reason=row.close_reason,
+        context=context,
+    )
+
+
 def reason_to_reap(session: Session, policy: SessionPolicy, now: datetime) -> Reaped | None:
     """Why the session is to be closed, if it is: the hard cap first, each only once it has been exceeded."""
     if now - session.opened_at > policy.hard_cap:
@@ -137,11 +153,6 @@ def reason_to_reap(session: Session, policy: SessionPolicy, now: datetime) -> Re
     if now - session.last_seen > policy.idle_ttl:
         return Reaped.IDLE
     return None
-
-
-def _passes(name: str, wanted: tuple[str, ...]) -> bool:
-    named = [one for one in wanted if one.strip()]
-    return not named or name in named
 
 
 def _positive(value: timedelta, default: timedelta) -> timedelta:

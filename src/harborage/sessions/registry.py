@@ -6,17 +6,17 @@ probe that is handed in says so.
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock, sleep, timers_of
 from harborage.concurrency import CancelScope, Crew
 from harborage.events import (
@@ -36,9 +36,8 @@ from harborage.identity import Identity, Quadruple, effective_quadruple, held_sc
 from harborage.sessions.errors import (
     SessionAlreadyOpenError,
     SessionBusRequiredError,
-    SessionBusyError,
     SessionClosedError,
-    SessionIDReuseError,
+    SessionCorruptError,
     SessionMismatchError,
     SessionNotFoundError,
     SessionRegistryClosedError,
@@ -54,12 +53,13 @@ from harborage.sessions.model import (
     SessionPolicy,
     Sweep,
     reason_to_reap,
+    session_of,
 )
-from harborage.sessions.rows import CATALOG_SESSION, Row, Rows
-from harborage.state.directory import DirectoryCorruptError
+from harborage.store.queries import SessionQuery
+from harborage.store.times import micros
 
 if TYPE_CHECKING:
-    from harborage.state import StateStore
+    from harborage.store import SessionRow, Store
 
 __all__ = ["FLEET_SCOPES", "Probe", "SessionRegistry", "Who"]
 
@@ -69,14 +69,14 @@ FLEET_SCOPES = frozenset({"admin", "console:fleet"})
 Who: TypeAlias = Identity | Quadruple
 Probe: TypeAlias = Callable[[Identity], bool | Awaitable[bool]]
 
-_ATTEMPTS = 8
 _SEEN_AGAIN = timedelta(minutes=1)
-_LOOK_AGAIN = timedelta(hours=1)
+_MOST_VISITED = 1_024
+_PAGE = 500
 logger = logging.getLogger(__name__)
 
 
 class SessionRegistry:
-    """Sessions in a record store, told about on a bus. Safe for many callers, and for several processes on one store.
+    """Sessions in a store of record, told about on a bus. Safe for many callers, and for several processes on a store.
 
     `is_running` says whether something runs in a session, which the sweeper then leaves alone; `on_closed` hears of
     every session that is closed here. The store and the bus stay their owner's to close, after the registry.
@@ -87,7 +87,7 @@ class SessionRegistry:
 
     def __init__(
         self,
-        store: StateStore | None,
+        store: Store | None,
         bus: EventBus | None,
         *,
         policy: SessionPolicy = SessionPolicy(),  # noqa: B008 - a frozen value
@@ -99,16 +99,14 @@ class SessionRegistry:
             raise SessionStoreRequiredError()
         if bus is None:
             raise SessionBusRequiredError()
-        self._rows = Rows(store)
+        self._store = store
         self._bus = bus
         self._policy = policy.effective()
         self._is_running = is_running
         self._on_closed = on_closed
         self._clock = clock
-        # The open sessions that this process knows of; a sweep looks now and then for those that others left.
-        self._open: dict[Identity, None] = {}
-        self._looked_at: datetime | None = None
-        self._turns: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
+        # What was visited a moment ago, so that not every start asks the store for its session.
+        self._visited: dict[Identity, Session] = {}
         self._is_closed = False
         self._crew = Crew(self._failed)
 
@@ -118,17 +116,15 @@ class SessionRegistry:
         return self._policy
 
     async def open(self, session_id: str, who: Who, *, context: dict[str, Any] | None = None) -> Session:
-        """A new session of `who`, whose identity names it.
+        """A new session of `who`, whose identity names it. The same id of another tenant or user is another session.
 
         Raises:
-            SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionIDReuseError,
-            SessionReopenForbiddenError, SessionAlreadyOpenError: in this order; nothing was opened.
+            SessionRegistryClosedError, IdentityRequiredError, SessionMismatchError, SessionReopenForbiddenError,
+            SessionAlreadyOpenError: in this order; nothing was opened.
         """
         owner = self._owner(who, "sessions.open")
-        if owner.session_id != session_id or session_id == CATALOG_SESSION:
+        if owner.session_id != session_id:
             raise SessionMismatchError(session_id)
-        if not await self._rows.own(owner):
-            raise SessionIDReuseError(session_id)
         session, is_new = await self._opened(owner, context or {})
         if not is_new:
             raise SessionAlreadyOpenError(session_id)
@@ -138,13 +134,11 @@ class SessionRegistry:
         """The open session of `who`, new if need be. Of callers at the same time one opens it.
 
         Raises:
-            SessionReopenForbiddenError: it was closed; a new conversation needs a new id. Otherwise as for `open`.
+            SessionRegistryClosedError, IdentityRequiredError: in this order.
+            SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
         """
-        owner = self._owner(who, "sessions.ensure_open")
-        try:
-            return await self.open(owner.session_id, owner)
-        except SessionAlreadyOpenError:
-            return (await self._row(owner)).session
+        session, _ = await self._opened(self._owner(who, "sessions.ensure_open"), {})
+        return session
 
     async def touch(self, who: Who) -> Session:
         """The session of `who`, seen now.
@@ -153,30 +147,46 @@ class SessionRegistry:
             SessionRegistryClosedError, IdentityRequiredError, SessionNotFoundError, SessionClosedError: in this order.
         """
         owner = self._owner(who, "sessions.touch")
-
-        def seen(session: Session) -> Session:
-            return replace(session, last_seen=max(session.last_seen, self._clock.now()))
-
-        return await self._touch(owner, seen)
+        done = await self._store.touch_session(owner)
+        session = _session(owner, done.row)
+        if not done.is_changed:
+            raise SessionClosedError(session.id)
+        self._tell_touched(session)
+        return session
 
     async def visit(self, who: Who) -> Session:
         """The session of `who`, for a program that begins to work in it: opened if need be, and seen now.
 
-        One that was seen a moment ago is not written again. Programs name their sessions as they like: that another
-        tenant or user has a session of the same id is no objection here.
+        One that this process visited a moment ago is neither read nor written again; should another process have closed
+        it meanwhile, then the store refuses to start a run in it.
 
         Raises:
             SessionRegistryClosedError, IdentityRequiredError: in this order.
             SessionReopenForbiddenError: it was closed; a new conversation needs a new id.
         """
         owner = self._owner(who, "sessions.visit")
-
-        def seen(session: Session) -> Session:
-            now = self._clock.now()
-            return replace(session, last_seen=now) if now - session.last_seen >= _SEEN_AGAIN else session
-
+        now = self._clock.now()
+        known = self._visited.get(owner)
+        if known is not None and now - known.last_seen < _SEEN_AGAIN:
+            return known
         session, _ = await self._opened(owner, {})
-        return session if seen(session) is session else await self._touch(owner, seen)
+        if now - session.last_seen >= _SEEN_AGAIN:
+            done = await self._store.touch_session(owner, before=micros(now - _SEEN_AGAIN) + 1)
+            session = _session(owner, done.row)
+            if session.closed:
+                raise _reopen_forbidden(session)
+            if done.is_changed:
+                self._tell_touched(session)
+        self._visited.pop(owner, None)
+        self._visited[owner] = session
+        while len(self._visited) > _MOST_VISITED:
+            del self._visited[next(iter(self._visited))]
+        return session
+
+    def refused(self, row: SessionRow) -> SessionReopenForbiddenError:
+        """The error for a program whose run the store did not start, since another process has closed its session."""
+        self._visited.pop(row.who, None)
+        return _reopen_forbidden(session_of(row))
 
     async def close(self, who: Who, reason: str = "") -> Session:
         """The session of `who`, closed for good. One that was closed before keeps its time and reason.
@@ -185,8 +195,10 @@ class SessionRegistry:
             SessionRegistryClosedError, IdentityRequiredError, SessionNotFoundError: in this order.
         """
         owner = self._owner(who, "sessions.close")
-        session, is_first = await self._close(owner, reason)
-        if is_first and session.closed_at is not None:
+        done = await self._store.close_session(owner, str(reason))
+        session = _session(owner, done.row)
+        self._left(owner)
+        if done.is_changed and session.closed_at is not None:
             body = SessionClosedPayload(session.id, unix_ns(session.closed_at), session.closed_reason)
             self._tell(EventType.SESSION_CLOSED, owner, body)
         return session
@@ -201,7 +213,16 @@ class SessionRegistry:
         caller = self._owner(effective_quadruple() if who is None else who, "sessions.get")
         if caller.session_id != session_id:
             raise SessionMismatchError(session_id)
-        return (await self._row(caller)).session
+        query = SessionQuery(
+            tenant=caller.tenant_id,
+            user=caller.user_id,
+            session=session_id,
+            only_opened=True,
+            include_closed=True,
+            limit=1,
+        )
+        rows = (await self._store.sessions(query)).rows
+        return _session(caller, rows[0] if rows else None)
 
     async def inspect(self, session_id: str, *, who: Who | None = None) -> SessionInspection:
         """The caller's session, how long it has been there and been idle, and whether something runs in it.
@@ -230,20 +251,27 @@ class SessionRegistry:
             SessionScopeRequiredError: the filter names another tenant or user, and the caller is no admin.
         """
         caller = self._owner(effective_quadruple() if who is None else who, "sessions.list")
-        mine = SessionFilter(tenants=(caller.tenant_id,), users=(caller.user_id,))
-        named = [name for name in (*filter.tenants, *filter.users) if name.strip()]
-        if not named:
-            owners = [(caller.tenant_id, caller.user_id)]
-        else:
-            reaches = _reaches_beyond(filter, mine)
-            if reaches and FLEET_SCOPES.isdisjoint(held_scopes(scopes)):
+        mine = ((caller.tenant_id,), (caller.user_id,))
+        asked = (_named(filter.tenants), _named(filter.users))
+        tenants, users = asked if any(asked) else mine
+        if (tenants, users) != mine:
+            if FLEET_SCOPES.isdisjoint(held_scopes(scopes)):
                 raise SessionScopeRequiredError()
-            owners = [owner for owner in await self._rows.owners() if filter.may_own(*owner)]
-            if reaches:
-                body = AdminActionPayload(Triple.of(caller), "sessions.list")
-                self._tell(EventType.AUDIT_ADMIN_SCOPE_USED, caller, body)
-        found = [one for owner in owners for one in await self._rows.read(await self._rows.of_owner(owner))]
-        return [row.session for row in found if filter.matches(row.session)]
+            body = AdminActionPayload(Triple.of(caller), "sessions.list")
+            self._tell(EventType.AUDIT_ADMIN_SCOPE_USED, caller, body)
+        sessions = _named(filter.sessions)
+        query = SessionQuery(
+            session=sessions[0] if len(sessions) == 1 else "",
+            seen_since=micros(filter.seen_since),
+            seen_until=micros(filter.seen_until),
+            only_opened=True,
+            include_closed=filter.include_closed,
+            limit=_PAGE,
+        )
+        found: builtins.list[Session] = []
+        for tenant, user in product(tenants or ("",), users or ("",)):
+            found += await self._all(replace(query, tenant=tenant, user=user))
+        return [session for session in found if not sessions or session.id in sessions]
 
     async def every_open(self) -> builtins.list[Session]:
         """Every open session of everybody, those of earlier processes among them: for hosts, who answer to nobody.
@@ -252,13 +280,21 @@ class SessionRegistry:
             SessionRegistryClosedError: the registry is closed.
         """
         self._check_open()
-        found: builtins.list[Identity] = []
-        for owner in await self._rows.owners():
-            try:
-                found += await self._rows.of_owner(owner)
-            except DirectoryCorruptError as error:
-                logger.warning("sessions of tenant %s, user %s cannot be listed: %s", *owner, error)
-        return [row.session for row in await self._rows.read(found) if not row.session.closed]
+        return await self._all(SessionQuery(only_opened=True, limit=_PAGE))
+
+    async def _all(self, query: SessionQuery) -> builtins.list[Session]:
+        """The sessions of a query, page by page; a row that cannot be read is logged and left out."""
+        found: builtins.list[Session] = []
+        asked: SessionQuery | None = query
+        while asked is not None:
+            page = await self._store.sessions(asked)
+            for row in page.rows:
+                try:
+                    found.append(session_of(row))
+                except SessionCorruptError as error:
+                    logger.warning("sessions: %s", error)
+            asked = None if page.cursor is None else replace(asked, after=page.cursor)
+        return found
 
     async def sweep(self) -> Sweep:
         """Close the sessions that were left idle, or are too old, unless something runs in them.
@@ -272,13 +308,10 @@ class SessionRegistry:
         reaped: list[Identity] = []
         errors: list[Exception] = []
         with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
-            known = dict(self._open)
-            await self._reap_all(known, reaped, errors)
             try:
-                await self._look()
+                await self._sweep(reaped, errors)
             except Exception as error:  # noqa: BLE001 - told with the sweep
                 errors.append(error)
-            await self._reap_all([who for who in self._open if who not in known], reaped, errors)
         if scope.was_cancelled:
             errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
         return Sweep(tuple(reaped), errors[0] if errors else None)
@@ -297,7 +330,7 @@ class SessionRegistry:
         """Sweep no more, and refuse every later call. Closing twice does nothing."""
         self._is_closed = True
         await self._crew.aclose()
-        self._open.clear()
+        self._visited.clear()
 
     async def _sweep_on(self) -> None:
         while True:
@@ -306,117 +339,59 @@ class SessionRegistry:
             if done.error is not None:
                 logger.warning("sessions: a sweep met an error: %s", done.error, exc_info=done.error)
 
-    async def _look(self) -> None:
-        """Find the open sessions of other processes, which may be gone by now."""
+    async def _sweep(self, reaped: builtins.list[Identity], errors: builtins.list[Exception]) -> None:
+        """Look at every open session that was last seen, or opened, too long ago."""
         now = self._clock.now()
-        if self._looked_at is not None and now - self._looked_at < _LOOK_AGAIN:
-            return
-        for owner in await self._rows.owners():
-            for row in await self._rows.read(await self._rows.of_owner(owner)):
-                if not row.session.closed:
-                    self._open[row.session.identity] = None
-        self._looked_at = now
+        asked: SessionQuery | None = SessionQuery(
+            only_opened=True,
+            seen_before=micros(now - self._policy.idle_ttl),
+            opened_before=micros(now - self._policy.hard_cap),
+            limit=_PAGE,
+        )
+        while asked is not None:
+            page = await self._store.sessions(asked)
+            for row in page.rows:
+                try:
+                    if await self._reap(row):
+                        reaped.append(row.who)
+                except Exception as error:  # noqa: BLE001 - told with the sweep
+                    errors.append(error)
+            asked = None if page.cursor is None else replace(asked, after=page.cursor)
 
-    async def _reap_all(
-        self, sessions: Iterable[Identity], reaped: builtins.list[Identity], errors: builtins.list[Exception]
-    ) -> None:
-        for who in sessions:
-            try:
-                if await self._reap(who):
-                    reaped.append(who)
-            except Exception as error:  # noqa: BLE001 - told with the sweep
-                errors.append(error)
-
-    async def _reap(self, who: Identity) -> bool:
-        if await self._runs(who):
+    async def _reap(self, row: SessionRow) -> bool:
+        who, session = row.who, session_of(row)
+        reason = reason_to_reap(session, self._policy, self._clock.now())
+        if reason is None or await self._runs(who):
             return False
-        row = await self._rows.load(who)
-        if row is None or row.session.closed:
-            self._open.pop(who, None)
-            return False
-        reason = reason_to_reap(row.session, self._policy, self._clock.now())
-        if reason is None:
-            return False
-        # Only as it was read: a session that somebody touches meanwhile is not idle any more.
-        session = self._closed(row.session, reason)
-        if not await self._rows.save(row.session, row.number) or not await self._rows.save(session, row.number + 1):
+        # Only as it was found: a session that somebody sees meanwhile is not idle any more.
+        done = await self._store.close_session(who, reason.value, seen_at=row.seen_at)
+        if not done.is_changed:
             return False
         self._left(who)
-        at = unix_ns(session.closed_at or self._clock.now())
+        at = unix_ns(_session(who, done.row).closed_at or self._clock.now())
         self._tell(EventType.SESSION_GC_REAPED, who, SessionGCReapedPayload(session.id, at, reason))
         return True
 
     async def _opened(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
         """The open session of this owner, and whether it is new."""
-        known = await self._rows.load(owner)
-        if known is None:
-            now = self._clock.now()
-            session = Session(id=owner.session_id, identity=owner, opened_at=now, last_seen=now, context=context)
-            # In the catalogue first: an entry that leads nowhere is skipped, a session without one would be lost.
-            await self._rows.enter(owner)
-            if await self._rows.save(session):
-                self._open[owner] = None
-                self._tell(EventType.SESSION_OPENED, owner, SessionOpenedPayload(owner.session_id, unix_ns(now)))
-                return session, True
-            known = await self._row(owner)
-        if known.session.closed:
-            raise SessionReopenForbiddenError(owner.session_id, known.session.closed_at, known.session.closed_reason)
-        self._open[owner] = None
-        return known.session, False
-
-    async def _touch(self, owner: Identity, seen: Callable[[Session], Session]) -> Session:
-        def touched(session: Session) -> Session:
-            if session.closed:
-                raise SessionClosedError(session.id)
-            return seen(session)
-
-        session, is_changed = await self._change(owner, touched)
-        self._open[owner] = None
-        if is_changed:
-            body = SessionTouchedPayload(session.id, unix_ns(session.last_seen))
-            self._tell(EventType.SESSION_TOUCHED, owner, body)
-        return session
-
-    async def _close(self, owner: Identity, reason: str) -> tuple[Session, bool]:
-        def closed(session: Session) -> Session:
-            return session if session.closed else self._closed(session, reason)
-
-        session, is_changed = await self._change(owner, closed)
-        self._left(owner)
-        return session, is_changed
+        done = await self._store.open_session(owner, context=codec.encode(context, "session"))
+        session = _session(owner, done.row)
+        if session.closed:
+            raise _reopen_forbidden(session)
+        if done.is_changed:
+            body = SessionOpenedPayload(session.id, unix_ns(session.opened_at))
+            self._tell(EventType.SESSION_OPENED, owner, body)
+        return session, done.is_changed
 
     def _left(self, who: Identity) -> None:
-        """Forget an open session that is closed now."""
-        self._open.pop(who, None)
+        """Forget a session that is closed now."""
+        self._visited.pop(who, None)
         if self._on_closed is not None:
             self._on_closed(who)
 
-    def _closed(self, session: Session, reason: str) -> Session:
-        return replace(session, closed=True, closed_at=self._clock.now(), closed_reason=str(reason))
-
-    async def _change(self, owner: Identity, change: Callable[[Session], Session]) -> tuple[Session, bool]:
-        """The session after `change`, and whether that changed it; made anew while other processes come in between.
-
-        Callers of this process take turns, so that many at once are no reason to give up.
-        """
-        turn = self._turns.get(owner)
-        if turn is None:
-            turn = self._turns[owner] = asyncio.Lock()
-        async with turn:
-            for _ in range(_ATTEMPTS):
-                row = await self._row(owner)
-                session = change(row.session)
-                if session is row.session:
-                    return session, False
-                if await self._rows.save(session, row.number):
-                    return session, True
-        raise SessionBusyError(owner.session_id)
-
-    async def _row(self, owner: Identity) -> Row:
-        row = await self._rows.load(owner)
-        if row is None:
-            raise SessionNotFoundError(owner.session_id)
-        return row
+    def _tell_touched(self, session: Session) -> None:
+        body = SessionTouchedPayload(session.id, unix_ns(session.last_seen))
+        self._tell(EventType.SESSION_TOUCHED, session.identity, body)
 
     async def _runs(self, who: Identity) -> bool:
         if self._is_running is None:
@@ -445,8 +420,22 @@ class SessionRegistry:
         logger.error("%s ended: %s", name, error, exc_info=error)
 
 
-def _reaches_beyond(filter: SessionFilter, mine: SessionFilter) -> bool:
-    """Whether the filter lets in anybody but the owner that `mine` names; an open axis means everybody."""
-    tenants = {name for name in filter.tenants if name.strip()}
-    users = {name for name in filter.users if name.strip()}
-    return tenants != set(mine.tenants) or users != set(mine.users)
+def _session(who: Identity, row: SessionRow | None) -> Session:
+    """The session of a row.
+
+    Raises:
+        SessionNotFoundError: there is none.
+        SessionCorruptError: it cannot be read.
+    """
+    if row is None:
+        raise SessionNotFoundError(who.session_id)
+    return session_of(row)
+
+
+def _reopen_forbidden(session: Session) -> SessionReopenForbiddenError:
+    return SessionReopenForbiddenError(session.id, session.closed_at, session.closed_reason)
+
+
+def _named(names: Iterable[str]) -> tuple[str, ...]:
+    """The names that are not blank, each once."""
+    return tuple(dict.fromkeys(name for name in names if name.strip()))

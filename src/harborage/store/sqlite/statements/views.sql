@@ -220,13 +220,13 @@ session.tenant = :tenant AND session.user = :user AND session.session = :session
 session.tenant = :tenant AND session.user = :user
 
 -- name: session_by_open
-session.closed_at IS NULL AND session.context IS NOT NULL AND session.opened_at > -1
+session.closed_at IS NULL AND session.context IS NOT NULL AND session.opened_at > -9223372036854775807
 
 -- name: session_by_tenant
 session.tenant = :tenant
 
 -- name: session_by_age
-session.opened_at > -1
+session.opened_at > -9223372036854775807
 
 -- name: newest_session
 AND (session.opened_at, session.num) < (:at, :num)
