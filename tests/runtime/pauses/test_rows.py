@@ -141,12 +141,15 @@ def test_another_format_version_is_refused(version: object) -> None:
 
 
 def test_a_row_that_cannot_be_read_is_corrupt() -> None:
-    """So is one with a reason that nobody knows."""
+    """So is one with a reason that nobody knows, or with a time that is none."""
     row = row_of(a_pause())
     with pytest.raises(CheckpointCorruptError, match="its row in harborage_pauses cannot be read"):
         pause_of(replace(row, is_damaged=True))
     with pytest.raises(CheckpointCorruptError):
         pause_of(replace(row, reason="bored"))
+    for part in ("opened_at", "deadline"):
+        with pytest.raises(CheckpointCorruptError):
+            pause_of(replace(row, **{part: 1 << 62}))
 
 
 @pytest.mark.parametrize("trajectory", [b"", b"{", b'{"steps":7}'])

@@ -14,7 +14,7 @@ from harborage.state.errors import (
     MigrationChangedError,
     SchemaNewerError,
 )
-from harborage.store import Commit, NewEvent, RunQuery
+from harborage.store import Commit, NewEvent, NewPause, PauseQuery, RunQuery
 from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
@@ -102,3 +102,14 @@ async def test_a_store_leaves_nothing_behind(place: Any) -> None:
     assert await place.admin.fetchval("select count(*) from harborage_writers") == 0
     assert await place.admin.fetchval("select count(*) from harborage_workers") == 0
     await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
+
+
+async def test_a_pause_that_a_newer_version_wrote_hides_no_other(place: Any) -> None:
+    """It is shown as one that cannot be read, with its run."""
+    store = await place.open()
+    for token in "ab":
+        pause = NewPause(token=token, run_id=f"run {token}", who=ME, reason="await_input", at=ord(token))
+        await store.commit(Commit(opens=(pause,)))
+    await place.admin.execute("update harborage_pauses set status = 'postponed' where token = 'a'")
+    found = (await store.pauses(PauseQuery())).rows
+    assert [(one.run_id, one.is_damaged) for one in found] == [("run b", False), ("run a", True)]

@@ -110,14 +110,17 @@ def pause_of(row: PauseRow) -> Pause:
     """
     if row.is_damaged:
         raise CheckpointCorruptError(row.token, _DAMAGED)
-    question = _read(row.data, _Question, row.token) if row.data else _Question(format_version=FORMAT_VERSION)
     try:
-        reason = PauseReason(row.reason)
-    except ValueError as error:
+        return _pause_of(row)
+    except (ValueError, OverflowError) as error:  # a reason that nobody knows, or a time that is none
         raise CheckpointCorruptError(row.token, str(error)) from error
+
+
+def _pause_of(row: PauseRow) -> Pause:
+    question = _read(row.data, _Question, row.token) if row.data else _Question(format_version=FORMAT_VERSION)
     pause = Pause(
         token=row.token,
-        reason=reason,
+        reason=PauseReason(row.reason),
         state=PauseState.PAUSED,
         identity=row.who.with_run(row.run_id),
         paused_at=moment(row.opened_at),

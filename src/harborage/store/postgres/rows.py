@@ -23,6 +23,7 @@ from harborage.store.rows import (
 __all__ = ["controls_of", "event_of", "group_of", "pause_of", "run_of", "session_of"]
 
 _STATUSES: Final = tuple(Status)
+_PAUSES: Final = frozenset(PauseStatus)
 
 
 def run_of(row: Any) -> RunRow:
@@ -82,7 +83,7 @@ def controls_of(rows: Iterable[Any]) -> list[ControlRow]:
 
 
 def pause_of(row: Any) -> PauseRow:
-    """A pause from its columns."""
+    """A pause from its columns; one with a status that nobody knows is shown as damaged."""
     number, token, run_id, tenant, user, session, reason, status, opened_at, *rest = row
     deadline, settled_at, by, data, answer, answering = rest
     return PauseRow(
@@ -91,7 +92,7 @@ def pause_of(row: Any) -> PauseRow:
         run_id=run_id,
         who=Identity(tenant, user, session),
         reason=reason,
-        status=PauseStatus(status),
+        status=PauseStatus(status) if status in _PAUSES else PauseStatus.OPEN,
         opened_at=opened_at,
         deadline=deadline,
         settled_at=settled_at,
@@ -99,6 +100,7 @@ def pause_of(row: Any) -> PauseRow:
         data=data,
         answer=answer,
         answering=answering,
+        is_damaged=status not in _PAUSES,
     )
 
 
