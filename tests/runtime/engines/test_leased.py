@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage import codec
 from harborage.concurrency import Crew
@@ -123,3 +124,23 @@ async def test_a_run_is_not_blocked_for_the_restarts_of_its_workers() -> None:
             await asyncio.gather(serving, return_exceptions=True)
     assert (await row_of(store, "r")).blocked == ""
     await engine.aclose()
+
+
+async def test_what_overtook_others_is_consumed_before_them() -> None:
+    """An answer that was handed to its call has left the inbox; what came first waits there for its turn."""
+    store = MemoryStore()
+    await keep(store, ME, [b"started"])
+    for number in range(3):
+        control = replace(MESSAGE, event_id=f"event-{number}")
+        sent = SendControl(run_id="r", event_id=control.event_id, type="USER_MESSAGE", data=codec.encode(control))
+        await store.commit(Commit(sends=(sent,)))
+    (claim,) = await store.claim("one")
+    inbox, row = InboxRegistry().open(ME), claim.row
+    run = Carried(request=RunRequest(who=ME, goal="g"), inbox=inbox, lease=row.lease, position=row.position)
+    await run.fetch(store)
+    inbox.take(lambda control: control.event_id == "event-1")
+    first, second, third = (number for number, _ in run.sent)
+    assert run.taken() == (second,)
+    assert run.taken() == ()
+    inbox.drain()
+    assert run.taken() == (first, third)

@@ -27,8 +27,10 @@ from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenEr
 from harborage.runtime.engines.leased import Carried, Ledger
 from harborage.runtime.engines.outbox import SOON_S, Outbox
 from harborage.runtime.journal import Patched
+from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
+from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseLockedError
-from harborage.store import Change, Commit, Committed, EventQuery, Lease, NewRun, Status
+from harborage.store import Change, Commit, Committed, EventQuery, Lease, NewRun, SendControl, Status
 from harborage.store.memory import MemoryStore
 from harborage.testing.clock import FakeClock, settle
 
@@ -277,3 +279,22 @@ async def test_a_bus_over_another_store_keeps_its_own(clock: FakeClock) -> None:
         assert ledger.news is None
     ledger.close()
     await bus.aclose()
+
+
+async def test_a_control_is_consumed_with_the_outcome_of_the_step_that_took_it(bench: Bench) -> None:
+    """Not before: should the step be taken again, it takes the control again, and says again what came of it."""
+    control = ControlEvent(ControlType.USER_MESSAGE, ME, Scope.OWNER_USER, "t", {"text": "x"}, "event")
+    sent = SendControl(run_id="r", event_id="event", type="USER_MESSAGE", data=codec.encode(control))
+    await bench.store.commit(Commit(sends=(sent,)))
+    bench.run.inbox = InboxRegistry().open(ME)
+    await bench.run.fetch(bench.store)
+    bench.note("before")
+    bench.is_long = False
+    bench.run.inbox.drain()
+    bench.tell("rejected")
+    await bench.outbox.flush()
+    assert [one.event_id for one in await bench.store.controls("r")] == ["event"]
+    bench.note("outcome")
+    await bench.outbox.flush()
+    assert await bench.store.controls("r") == []
+    assert bench.seen() == ["rejected"]

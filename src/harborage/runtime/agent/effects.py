@@ -333,6 +333,7 @@ class AgentEffects:
             raise
         except HarborageError as error:
             self._reraise_refusal(error)  # nobody has refused the call: it asks again once the database serves
+            await live.mailbox.handed_over()
             return Approval(refusal=error_reason(error))
 
     def _objection(self, live: LiveRun, tool: str, args: bytes) -> str:

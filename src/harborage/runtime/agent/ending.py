@@ -84,18 +84,17 @@ async def end(services: AgentServices, live: LiveRun, finish: Finish) -> list[Ta
     if services.tasks is None:
         return []
     going_on = await end_children(services, live, finish.reason)
+    if finish.reason is not FinishReason.GOAL:
+        code = task_error_code_for_finish(finish.reason)
+        text = f"RunLoop finished without satisfying goal: {finish.reason}"
+        await fail_task(services, who, TaskFailure(code, text))
+        return going_on
     try:
-        if finish.reason is FinishReason.GOAL:
-            await services.tasks.mark_complete(who.run_id, await _answer(services, live, finish), who=who)
-        else:
-            code = task_error_code_for_finish(finish.reason)
-            text = f"RunLoop finished without satisfying goal: {finish.reason}"
-            await services.tasks.mark_failed(who.run_id, TaskFailure(code, text), who=who)
+        await services.tasks.mark_complete(who.run_id, await _answer(services, live, finish), who=who)
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        wanted = TaskStatus.COMPLETE if finish.reason is FinishReason.GOAL else TaskStatus.FAILED
-        await _had_ended(services, who, wanted, error)
+        await _had_ended(services, who, None, error)
     return going_on
 
 
@@ -117,10 +116,10 @@ async def fail_task(services: AgentServices, who: Quadruple, failure: TaskFailur
     except FollowUpPendingError as error:
         pending(services, who, error)
     except _GONE as error:
-        await _had_ended(services, who, TaskStatus.FAILED, error)
+        await _had_ended(services, who, failure, error)
 
 
-async def _had_ended(services: AgentServices, who: Quadruple, wanted: TaskStatus, error: Exception) -> None:
+async def _had_ended(services: AgentServices, who: Quadruple, failure: TaskFailure | None, error: Exception) -> None:
     """The run's task ended before: by somebody else, or by a process of this run that died before that was on record.
 
     What is not on record was not told, where both are kept together: then it is told now.
@@ -129,13 +128,15 @@ async def _had_ended(services: AgentServices, who: Quadruple, wanted: TaskStatus
     if services.tasks is None or not services.tells_with_record or isinstance(error, NotFoundError):
         return
     task = await services.tasks.get(who.run_id, who=who)
-    if task.status is not wanted:
-        return
-    if wanted is TaskStatus.COMPLETE:
+    if failure is None and task.status is TaskStatus.COMPLETE:
         services.emit(EventType.TASK_COMPLETED, who, TaskCompletedPayload(task.id))
-    else:
-        code = "" if task.error is None else task.error.code
-        services.emit(EventType.TASK_FAILED, who, TaskFailedPayload(task.id, code))
+    elif (
+        failure is not None
+        and task.status is TaskStatus.FAILED
+        and task.error is not None
+        and task.error.code == failure.code
+    ):
+        services.emit(EventType.TASK_FAILED, who, TaskFailedPayload(task.id, failure.code))
 
 
 async def _answer(services: AgentServices, live: LiveRun, finish: Finish) -> bytes:

@@ -100,12 +100,17 @@ class Carried(msgspec.Struct, kw_only=True):
         self.inbox.admit(control)
 
     def taken(self) -> tuple[int, ...]:
-        """The numbers of the controls that have left the inbox since this was last asked."""
-        oldest = None if self.inbox is None else self.inbox.oldest
-        numbers: list[int] = []
-        while self.sent and self.sent[0][1] is not oldest:
-            numbers.append(self.sent.popleft()[0])
-        return tuple(numbers)
+        """The numbers of the controls that have left the inbox since this was last asked.
+
+        An answer that was handed to its call may leave before others that came first.
+        """
+        if not self.sent:
+            return ()
+        waiting = set() if self.inbox is None else {id(control) for control in self.inbox.peek()}
+        numbers = tuple(number for number, control in self.sent if id(control) not in waiting)
+        if numbers:
+            self.sent = deque(one for one in self.sent if id(one[1]) in waiting)
+        return numbers
 
     def heard(self) -> tuple[int, ...]:
         """The numbers of the controls that are in the inbox no more, whichever came first."""
@@ -178,10 +183,16 @@ class Ledger:
         return self._telling
 
     async def _tell(self) -> None:
+        # What has left the inbox and is in no entry was handed to a call in flight: these events say what came of it.
+        self._taken += self._left()
         try:
             await self._write((), {}, None)
         finally:
             self._telling = None
+
+    def _left(self) -> tuple[int, ...]:
+        """The controls that left the inbox, but for those that a step took whose outcome is not noted yet."""
+        return () if self._news is not None and self._news.is_holding else self._run.taken()
 
     async def _told(self) -> None:
         """Wait until what is on its way by itself is kept, or refused."""
@@ -197,7 +208,7 @@ class Ledger:
         await self._told()
         slim, bodies = taken_out(entries, run_id)
         # Kept until it is written: an append that was cut short has not told the store what left the inbox before it.
-        self._taken += self._run.taken()
+        self._taken += self._left()
         progress = self._has_progress(entries)
         await self._write(slim, bodies, _PROGRESS if progress else None)
         if progress:
@@ -209,7 +220,7 @@ class Ledger:
         run = self._run
         progress = self._has_progress(entries)
         told = () if self._news is None else self._news.leave()
-        change = self._change(entries, {}, _PROGRESS if progress else None, run.taken(), told)
+        change = self._change(entries, {}, _PROGRESS if progress else None, self._left(), told)
         try:
             done = self._commit_now(change)
         except LeaseLostError as error:

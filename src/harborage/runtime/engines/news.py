@@ -65,6 +65,11 @@ class News:
         if is_due or self._held:
             self._held += 1
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether some are held back: what their step did besides is not on record, either."""
+        return self._held > 0
+
     def let_go(self) -> None:
         """The outcome is noted that those held back belong to."""
         self._held = 0

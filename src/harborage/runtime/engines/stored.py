@@ -321,6 +321,7 @@ class StoredEngine:
                 before.is_lost = True
                 before.task.cancel(STOP)
                 await asyncio.wait([before.task])
+                self._let_go(before)  # one that never had its turn could not
         return True
 
     async def _carry(

@@ -67,7 +67,7 @@ class Seen(msgspec.Struct, kw_only=True):
     """What is left of a story: what is kept, what was done outside, and what people sent.
 
     `sent` are run, event id and encoded control of each in the order they were accepted; `approved` what of which run
-    somebody allowed. `faults` is how often an answer of a model, or an event, may have been lost; a run may fail only
+    somebody allowed. `faults` is how often an answer of a model may have been lost; a run may fail only
     with a text that holds `may_fail`, when that is not empty. `has_plans` says that each goal is the JSON of a
     plan, whose outcome the run's answer must tell. `marks` name what came up. `spawned` are the
     runs that others may have begun.
@@ -297,11 +297,7 @@ def _answered(seen: Seen, line: Sequence[str], kind: str, what: str, observation
 
 
 async def _events(seen: Seen) -> list[str]:
-    """The store has every place of the session once, one outcome for each control, and one end for each run.
-
-    What an effect did and the event of it are not written together yet: whatever strikes between the two loses the
-    event, or has it told again: an end once for each fault, of controls all that a run takes at once.
-    """
+    """The store has every place of the session once, one outcome for each control, and one end for each run."""
     kept = await events_of(seen)
     numbers = [one.place for one in kept]
     if numbers != list(range(1, len(numbers) + 1)):
@@ -312,7 +308,7 @@ async def _events(seen: Seen) -> list[str]:
 
 
 def _outcomes(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
-    """A control that was accepted is applied, fails or is rejected, once; a fault strikes all that came together."""
+    """A control that was accepted is applied, fails or is rejected, once, whatever strikes."""
     told = Counter(
         (event.identity.run_id, _field(event, "type"))
         for event in events
@@ -324,8 +320,8 @@ def _outcomes(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
     unsent = {(run_id, str(ControlType.CANCEL)) for run_id in seen.spawned}
     unsent |= {(record.run_id, str(ControlType.REDIRECT)) for record in seen.records}
     for key in sorted(told.keys() | wanted.keys()):
-        least = 0 if seen.faults else wanted[key]
-        most = (wanted[key] + (key in unsent)) * (1 + seen.faults)
+        least = wanted[key]
+        most = wanted[key] + (key in unsent)
         if not least <= told[key] <= most:
             yield f"run {key[0][-6:]}: {wanted[key]} {key[1]} were accepted, and {told[key]} have an outcome"
 
@@ -339,11 +335,14 @@ def _field(event: Event, name: str) -> str:
 
 
 def _ends(seen: Seen, events: Sequence[Event]) -> Iterator[str]:
-    """A run that is over was said to be over, once."""
+    """A run that is over was said to be over, once.
+
+    Its task ends in a change of its own: what strikes before that is on record leaves a run that is not told.
+    """
     told = Counter(_field(event, "task_id") for event in events if event.type in _END_EVENTS)
     for record in seen.records:
         wanted = int(record.status.is_final)
-        if not wanted - seen.faults <= told[record.run_id] <= wanted + seen.faults:
+        if not wanted - seen.faults <= told[record.run_id] <= wanted:
             yield f"run {record.run_id[-6:]}: it ended {wanted} times, and {told[record.run_id]} events say so"
 
 
