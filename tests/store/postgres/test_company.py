@@ -19,13 +19,14 @@ from harborage.store import (
     EventRow,
     NewEvent,
     NewGroup,
+    NewRun,
     RunQuery,
     SendControl,
     SessionQuery,
     Status,
 )
 from harborage.store.check import disagreements
-from harborage.store.errors import CommitRefusedError, RunKnownError
+from harborage.store.errors import CommitRefusedError, RunKnownError, SessionOverError
 from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
@@ -62,6 +63,41 @@ async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any)
     await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
     assert await place.admin.fetchval(DEADLOCKS) == before
     assert await disagreements(await place.open()) == []
+
+
+async def test_those_who_start_in_sessions_and_close_them_never_lock_each_other(place: Any) -> None:
+    """Runs start in several sessions at once while others see, tell of and close these: none waits for a deadlock."""
+    stores = [await place.open() for _ in range(4)]
+    before = await place.admin.fetchval(DEADLOCKS)
+    refused: list[SessionOverError] = []
+
+    async def work(store: PostgresStore, seed: int) -> None:
+        dice = random.Random(seed)
+        for turn in range(12):
+            some = [Identity("tenant", "user", f"s{turn // 4}-{number}") for number in dice.sample(range(4), 3)]
+            starts = tuple(NewRun(run_id=f"r{seed}-{turn}-{number}", who=who) for number, who in enumerate(some))
+            event = NewEvent(type="e", data=b"{}")
+            await store.open_session(some[0])
+            try:
+                await store.commit(Commit(starts=starts, who=dice.choice(some), events=(event, event)))
+            except SessionOverError as error:
+                refused.append(error)
+            await store.commit(Commit(who=dice.choice(some), events=(event,)))
+            await store.touch_session(some[1])
+            if turn % 4 > 1:
+                await store.close_session(some[2], "done")
+
+    await asyncio.gather(*(work(store, seed) for seed, store in enumerate(stores * 3)))
+    for store in stores:
+        await store.aclose()
+    await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
+    assert await place.admin.fetchval(DEADLOCKS) == before
+    store = await place.open()
+    assert await disagreements(store) == []
+    assert refused
+    sessions = (await store.sessions(SessionQuery(include_closed=True))).rows
+    closed = {row.who: row.closed_at for row in sessions if row.closed_at is not None}
+    assert {error.row.who for error in refused} <= closed.keys()
 
 
 async def test_a_reader_across_sessions_misses_no_event(place: Any) -> None:
