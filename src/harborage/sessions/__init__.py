@@ -1,6 +1,6 @@
 """Sessions: conversations that are opened, seen, closed for good, listed, and swept up when they were left.
 
-Read `model` for the values and the rule of the sweeper, `registry` for the verbs. They are rows of the store of record.
+Read `model` for the values, `registry` for the verbs, `sweeper` for the sweep. They are rows of the store of record.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Clock, sleep, timers_of
-from harborage.concurrency import CancelScope, Crew
+from harborage.concurrency import Crew
 from harborage.events import (
     AdminActionPayload,
     Event,
@@ -47,14 +47,15 @@ from harborage.sessions.errors import (
 )
 from harborage.sessions.model import (
     ANY,
+    Reaped,
     Session,
     SessionFilter,
     SessionInspection,
     SessionPolicy,
     Sweep,
-    reason_to_reap,
     session_of,
 )
+from harborage.sessions.sweeper import Sweeper
 from harborage.store.queries import SessionQuery
 from harborage.store.times import micros
 
@@ -105,6 +106,7 @@ class SessionRegistry:
         self._is_running = is_running
         self._on_closed = on_closed
         self._clock = clock
+        self._sweeper = Sweeper(store, self._policy, self._runs, self._reaped, clock)
         # What was visited a moment ago, so that not every start asks the store for its session.
         self._visited: dict[Identity, Session] = {}
         self._is_closed = False
@@ -305,16 +307,7 @@ class SessionRegistry:
             SessionRegistryClosedError: the registry is closed.
         """
         self._check_open()
-        reaped: list[Identity] = []
-        errors: list[Exception] = []
-        with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
-            try:
-                await self._sweep(reaped, errors)
-            except Exception as error:  # noqa: BLE001 - told with the sweep
-                errors.append(error)
-        if scope.was_cancelled:
-            errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
-        return Sweep(tuple(reaped), errors[0] if errors else None)
+        return await self._sweeper.sweep()
 
     def start(self) -> None:
         """Sweep every sweep interval until the registry closes. Starting twice does nothing.
@@ -339,39 +332,6 @@ class SessionRegistry:
             if done.error is not None:
                 logger.warning("sessions: a sweep met an error: %s", done.error, exc_info=done.error)
 
-    async def _sweep(self, reaped: builtins.list[Identity], errors: builtins.list[Exception]) -> None:
-        """Look at every open session that was last seen, or opened, too long ago."""
-        now = self._clock.now()
-        asked: SessionQuery | None = SessionQuery(
-            only_opened=True,
-            seen_before=micros(now - self._policy.idle_ttl),
-            opened_before=micros(now - self._policy.hard_cap),
-            limit=_PAGE,
-        )
-        while asked is not None:
-            page = await self._store.sessions(asked)
-            for row in page.rows:
-                try:
-                    if await self._reap(row):
-                        reaped.append(row.who)
-                except Exception as error:  # noqa: BLE001 - told with the sweep
-                    errors.append(error)
-            asked = None if page.cursor is None else replace(asked, after=page.cursor)
-
-    async def _reap(self, row: SessionRow) -> bool:
-        who, session = row.who, session_of(row)
-        reason = reason_to_reap(session, self._policy, self._clock.now())
-        if reason is None or await self._runs(who):
-            return False
-        # Only as it was found: a session that somebody sees meanwhile is not idle any more.
-        done = await self._store.close_session(who, reason.value, seen_at=row.seen_at)
-        if not done.is_changed:
-            return False
-        self._left(who)
-        at = unix_ns(_session(who, done.row).closed_at or self._clock.now())
-        self._tell(EventType.SESSION_GC_REAPED, who, SessionGCReapedPayload(session.id, at, reason))
-        return True
-
     async def _opened(self, owner: Identity, context: dict[str, Any]) -> tuple[Session, bool]:
         """The open session of this owner, and whether it is new."""
         done = await self._store.open_session(owner, context=codec.encode(context, "session"))
@@ -382,6 +342,11 @@ class SessionRegistry:
             body = SessionOpenedPayload(session.id, unix_ns(session.opened_at))
             self._tell(EventType.SESSION_OPENED, owner, body)
         return session, done.is_changed
+
+    def _reaped(self, session: Session, reason: Reaped) -> None:
+        self._left(session.identity)
+        at = unix_ns(session.closed_at or self._clock.now())
+        self._tell(EventType.SESSION_GC_REAPED, session.identity, SessionGCReapedPayload(session.id, at, reason))
 
     def _left(self, who: Identity) -> None:
         """Forget a session that is closed now."""

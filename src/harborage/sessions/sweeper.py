@@ -1,0 +1,83 @@
+"""The sweeper: closes the sessions that were left idle, or have grown too old, unless something runs in them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from harborage.clock import Clock, timers_of
+from harborage.concurrency import CancelScope
+from harborage.sessions.model import Reaped, Session, SessionPolicy, Sweep, reason_to_reap, session_of
+from harborage.store.queries import SessionQuery
+from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.identity import Identity
+    from harborage.store import SessionRow, Store
+
+__all__ = ["Sweeper"]
+
+_PAGE = 500
+
+
+class Sweeper:
+    """Sweeps a store. `is_running` says whether something runs in a session, `reaped` hears of each that was closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: SessionPolicy,
+        is_running: Callable[[Identity], Awaitable[bool]],
+        reaped: Callable[[Session, Reaped], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._is_running = is_running
+        self._reaped = reaped
+        self._clock = clock
+
+    async def sweep(self) -> Sweep:
+        """Sweep once, for one sweep interval at most; the sessions that were closed, and the first error."""
+        reaped: list[Identity] = []
+        errors: list[Exception] = []
+        with CancelScope(timers_of(self._clock), self._policy.sweep_interval.total_seconds()) as scope:
+            try:
+                await self._look(reaped, errors)
+            except Exception as error:  # noqa: BLE001 - told with the sweep
+                errors.append(error)
+        if scope.was_cancelled:
+            errors.append(TimeoutError("the sweep took longer than the sweep interval; the rest waits for the next"))
+        return Sweep(tuple(reaped), errors[0] if errors else None)
+
+    async def _look(self, reaped: list[Identity], errors: list[Exception]) -> None:
+        """Look at every open session that was last seen, or opened, too long ago."""
+        now = self._clock.now()
+        asked: SessionQuery | None = SessionQuery(
+            only_opened=True,
+            seen_before=micros(now - self._policy.idle_ttl),
+            opened_before=micros(now - self._policy.hard_cap),
+            limit=_PAGE,
+        )
+        while asked is not None:
+            page = await self._store.sessions(asked)
+            for row in page.rows:
+                try:
+                    if await self._reap(row):
+                        reaped.append(row.who)
+                except Exception as error:  # noqa: BLE001 - told with the sweep
+                    errors.append(error)
+            asked = None if page.cursor is None else replace(asked, after=page.cursor)
+
+    async def _reap(self, row: SessionRow) -> bool:
+        reason = reason_to_reap(session_of(row), self._policy, self._clock.now())
+        if reason is None or await self._is_running(row.who):
+            return False
+        # Only as it was found: a session that somebody sees meanwhile is not idle any more.
+        done = await self._store.close_session(row.who, reason.value, seen_at=row.seen_at)
+        if not done.is_changed or done.row is None:
+            return False
+        self._reaped(session_of(done.row), reason)
+        return True
