@@ -10,8 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from harborage.runtime.engines.histories import read_entries
-from harborage.runtime.journal import Ended
+from harborage.runtime.journal import Ended, decode_entries
 from harborage.store import Status
 from tests.programs.chaos.cluster import PATIENCE_S, Cluster, until
 from tests.programs.chaos.verdict import verdict
@@ -58,7 +57,7 @@ async def test_a_frozen_process_that_thaws_cannot_write(open_cluster: OpenCluste
         await until(cluster.is_over)
         acts = [(act.what, act.process) for act in cluster.service.acts]
         assert acts == [("first", "frozen"), ("second", "other"), ("third", "other")]
-        entries = read_entries(carried.run_id, await cluster.storage.store.entries(carried.run_id))
+        entries = decode_entries(await cluster.storage.store.entries(carried.run_id), carried.run_id)
         assert [type(entry) for entry in entries].count(Ended) == 1
         assert await verdict(cluster, approved=(), faults=1) == []
 

@@ -227,7 +227,7 @@ def test_a_parked_run_says_so(project: Path, typed: Typed) -> None:
     code, out, _ = typed("runs", "show", run_id)
     assert code == 0
     assert "‖ paused by the planner (await_input): open" in out
-    assert "still going, or left where its record stands" in out
+    assert "has not ended" in out
     code, _, err = typed("freeze", run_id)
     assert (code, err) == (1, f"harborage: run {run_id} is still going; freeze it once it has ended\n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import decode_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,4 +25,4 @@ class ListRecord:
 
     def entries(self) -> list[Entry]:
         """What was kept, read."""
-        return read_entries("r", self.kept)
+        return decode_entries(self.kept, "r")

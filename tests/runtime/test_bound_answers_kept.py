@@ -23,9 +23,8 @@ from harborage.runtime.approval import (
     answer_approval,
 )
 from harborage.runtime.durable import EngineClosedError, RunNotFoundError
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Done
+from harborage.runtime.journal import Done, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, Pause, PauseDecision, ScopeMismatchError
 from harborage.runtime.run import Run
@@ -117,7 +116,7 @@ class Place:
 
 
 def _made(history: list[bytes]) -> int:
-    entries = read_entries("", history)
+    entries = decode_entries(history, "")
     return sum(isinstance(entry, Done) and entry.name == "tool.pay" for entry in entries)
 
 

@@ -16,9 +16,8 @@ import pytest
 from harborage.events import MemoryEventBus
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Done
+from harborage.runtime.journal import Begun, Done, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.state.storage import Storage
 from harborage.store.memory import MemoryStore
@@ -175,7 +174,7 @@ async def test_a_process_may_die_again_and_again(seed: int) -> None:
         assert deaths < 200
         run_id, payload = await life(world, storage, run_id, chance.randint(0, 12 + deaths))
     check(world, payload, deaths)
-    entries = read_entries(run_id, await storage.store.entries(run_id))
+    entries = decode_entries(await storage.store.entries(run_id), run_id)
     done = Counter(entry.position for entry in entries if isinstance(entry, Done))
     assert all(count == 1 for count in done.values())
     keys = Counter(entry.key for entry in entries if isinstance(entry, Begun) and entry.name == "tool.write")

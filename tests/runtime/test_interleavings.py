@@ -43,10 +43,9 @@ from harborage.planner import (
 )
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import EngineClosedError, RunFailedError, RunNotFoundError
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.history import history_of
 from harborage.runtime.host import Run, Runtime
-from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined
+from harborage.runtime.journal import Begun, Cut, Done, Failed, Joined, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import AlreadyResumedError, PauseDecision, PauseError, PauseState
 from harborage.runtime.steering import Scope, SteeringError
@@ -269,7 +268,7 @@ class Player:
 
     async def check_record(self) -> None:
         """In the journal every intent has one outcome, unless its branch was dropped."""
-        entries = read_entries(self.run.id, await self.run.history())
+        entries = decode_entries(await self.run.history(), self.run.id)
         dropped = tuple(
             f"{one.position}.{index}."
             for one in entries

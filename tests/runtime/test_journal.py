@@ -13,7 +13,7 @@ from harborage.identity import Quadruple
 from harborage.planner import Finish, FinishReason
 from harborage.runtime import journal as module
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import latest_history, read_entries, steps_of
+from harborage.runtime.engines.histories import latest_history, steps_of
 from harborage.runtime.journal import (
     Arrived,
     Begun,
@@ -28,6 +28,7 @@ from harborage.runtime.journal import (
     Rolled,
     Started,
     Waited,
+    decode_entries,
     decode_entry,
     encode_entry,
     raw,
@@ -136,8 +137,8 @@ def done(position: str) -> Done:
 def test_only_what_follows_the_last_rollover_counts() -> None:
     """Request, entries and number of the history; without a rollover it is all of them."""
     carry = RunRequest(who=REQUEST.who, goal="later")
-    entries = read_entries(
-        "r", stored(Started(at=AT, request=raw(REQUEST)), done("1"), Rolled(at=AT, carry=raw(carry)), done("1~1"))
+    entries = decode_entries(
+        stored(Started(at=AT, request=raw(REQUEST)), done("1"), Rolled(at=AT, carry=raw(carry)), done("1~1")), "r"
     )
     assert latest_history(REQUEST, entries[:2]) == (REQUEST, entries[:2], 0)
     assert latest_history(REQUEST, entries) == (carry, entries[3:], 1)
@@ -145,7 +146,7 @@ def test_only_what_follows_the_last_rollover_counts() -> None:
 
 def test_a_rollover_that_cannot_be_read_is_named() -> None:
     """The place is that of its entry."""
-    entries = read_entries("r", stored(Started(at=AT, request=raw(REQUEST)), Rolled(at=AT, carry=raw({"goal": 1}))))
+    entries = decode_entries(stored(Started(at=AT, request=raw(REQUEST)), Rolled(at=AT, carry=raw({"goal": 1}))), "r")
     with pytest.raises(JournalCorruptError, match="run r, entry 1: "):
         latest_history(REQUEST, entries)
 

@@ -23,8 +23,7 @@ from harborage.planner import (
 )
 from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import RunNotFoundError, RunPhase
-from harborage.runtime.engines.histories import read_entries
-from harborage.runtime.journal import Ended, Started
+from harborage.runtime.journal import Ended, Started, decode_entries
 from harborage.runtime.steering import (
     PayloadInvalidError,
     Scope,
@@ -281,7 +280,7 @@ async def test_its_history_is_its_journal(runtimes: Runtimes) -> None:
     bench = await runtimes([CALL, GOAL], tools=[note])
     run = await bench.start()
     await bench.end(run)
-    entries = read_entries(run.id, await run.history())
+    entries = decode_entries(await run.history(), run.id)
     assert (type(entries[0]), type(entries[-1])) == (Started, Ended)
     assert [entry.name for entry in entries[1:-1]] == [
         "task.begin",

@@ -16,8 +16,8 @@ from harborage.memory import Memory, MemoryConfigError, SessionMemory
 from harborage.planner import CallTool, Finish, FinishReason, RunContext, SpawnSpec, SpawnTask
 from harborage.runtime.context import Context, ContextRequest
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
+from harborage.runtime.journal import decode_entries
 from harborage.state import MemoryStateStore, StateRecord
 from harborage.state.errors import DatabaseError
 from harborage.state.storage import Storage
@@ -265,7 +265,7 @@ async def test_a_run_that_is_cut_anywhere_is_given_its_context_and_remembered_on
     run = await first.start()
     finish = await first.end(run)
     record = await run.history()
-    names = [getattr(entry, "name", "") for entry in read_entries(run.id, record)]
+    names = [getattr(entry, "name", "") for entry in decode_entries(record, run.id)]
     assert (names.count("context.provide"), names.count("memory.write")) == (1, 1)
     for cut in range(1, len(record)):
         asked.clear()

@@ -26,10 +26,9 @@ from harborage import (
 from harborage.events import Cursor, Event, Filter, RedactedMap
 from harborage.llm import ChatMessage, CompleteRequest, CompleteResponse, ToolCallStructured, Usage
 from harborage.runtime.engines.bodies import LARGE
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.exchanges import prompts_of
 from harborage.runtime.history.record import exchanges_in
-from harborage.runtime.journal import Done
+from harborage.runtime.journal import Done, decode_entries
 from harborage.runtime.steering.state import Planned
 from harborage.state.storage import Storage, open_storage
 from harborage.store import Commit, Committed
@@ -153,7 +152,7 @@ async def size_and_prompts(storage: str, workers: int) -> tuple[int, list[tuple[
             await asyncio.sleep(0)
             may_go_on.clear()
             await asyncio.wait_for(held.get(), 20)
-    steps = [one for one in read_entries(run_id, history) if isinstance(one, Done) and one.name == "plan"]
+    steps = [one for one in decode_entries(history, run_id) if isinstance(one, Done) and one.name == "plan"]
     heard = [codec.decode(bytes(one.result), Planned).heard for one in steps]
     exchanges = [exchange for one in heard for exchange in exchanges_in(one, run_id)]
     size = sum(len(bytes(one)) for one in heard if one is not None)

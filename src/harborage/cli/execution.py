@@ -48,9 +48,9 @@ from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.planner import Finish
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.engines.histories import read_entries, request_of
+from harborage.runtime.engines.histories import request_of
 from harborage.runtime.history import all_runs, read_run
-from harborage.runtime.journal import Ended
+from harborage.runtime.journal import Ended, decode_entries
 from harborage.store import LIVE, RunQuery, RunRow
 from harborage.store.times import moment
 
@@ -228,7 +228,7 @@ async def _find(options: ResumeOptions, *, can_ask: bool) -> _Found | Ending:
                 return chosen
             record = chosen
         entries = await read_run(storage.store, record.run_id)
-        goal = request_of(record.run_id, read_entries(record.run_id, entries)).goal
+        goal = request_of(record.run_id, decode_entries(entries, record.run_id)).goal
         if record.status.is_final:
             return _Found(record=record, goal=goal, past=await _read_past(storage, record))
     return _Found(record=record, goal=goal, has_attachments=has_attachments(entries))

@@ -61,7 +61,7 @@ class EngineError(HarborageError):
 
 
 class EngineClosedError(EngineError):
-    """This host is closed; a run that was still going stands where its journal stands, for another host to carry on."""
+    """This host is closed; another one continues the runs that had not ended, from their journals."""
 
 
 class EngineStoppedError(EngineError):
@@ -106,7 +106,7 @@ class RunBlockedError(EngineError):
 
 
 class RunLeftError(EngineError):
-    """This host carries the run no further, which is not how the run ended: it stands where its record stands."""
+    """This host executes the run no further. The run has not ended: it stopped at its last recorded step."""
 
 
 class RecordRefusedError(RunLeftError):
@@ -114,7 +114,7 @@ class RecordRefusedError(RunLeftError):
 
     def __init__(self, run_id: str = "", reason: str = "") -> None:
         self.run_id = run_id
-        super().__init__(f"run {run_id} stands where its record stands: {reason}")
+        super().__init__(f"run {run_id} stopped at its last recorded step: {reason}")
 
 
 class RunTakenError(RunLeftError):

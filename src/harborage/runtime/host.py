@@ -27,7 +27,8 @@ from harborage.runtime.agent.contexts import checked_inputs
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
 from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
-from harborage.runtime.engines.histories import read_entries, request_of
+from harborage.runtime.engines.histories import request_of
+from harborage.runtime.journal import decode_entries
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
 from harborage.runtime.options import RuntimeOptions, check_parts, check_start, check_wishes, with_operator
@@ -490,5 +491,5 @@ class Runtime:
         if (live := self._parts.effects.find(run_id)) is not None and live.request is not None:
             return live.request
         with suppress(RunNotFoundError):
-            return request_of(run_id, read_entries(run_id, await self._parts.engine.history(run_id)))
+            return request_of(run_id, decode_entries(await self._parts.engine.history(run_id), run_id))
         return None

@@ -42,10 +42,9 @@ from harborage.runtime.approval import AlwaysDeny
 from harborage.runtime.durable import Durable, RunFailedError, RunRequest
 from harborage.runtime.effects import Effect, EffectTable, StepCall
 from harborage.runtime.engines.bodies import digests_of
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import FORMAT_VERSION
+from harborage.runtime.journal import FORMAT_VERSION, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.run import Run
@@ -239,7 +238,7 @@ async def record(scene: Scene) -> Recorded:
 async def kept(storage: Storage, run_id: str) -> Recorded:
     """A run as a storage has it."""
     entries = await storage.store.entries(run_id)
-    digests = {one for entry in read_entries(run_id, entries) for one in digests_of(entry).values()}
+    digests = {one for entry in decode_entries(entries, run_id) for one in digests_of(entry).values()}
     bodies = {digest: (await storage.store.body(run_id, digest)).decode() for digest in sorted(digests)}
     return Recorded(numbered(entries), bodies)
 

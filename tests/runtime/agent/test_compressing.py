@@ -31,8 +31,8 @@ from harborage.planner.react import DECLARATIVE_ACTION_TOOL_NAME, ReActPlanner
 from harborage.planner.summariser import TrajectorySummariser
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
+from harborage.runtime.journal import decode_entries
 from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering import InboxRegistry, RunLoop, RunSpec
 from harborage.state.storage import open_storage
@@ -265,7 +265,7 @@ async def test_a_model_summarises_its_own_history(runtimes: Runtimes) -> None:
     assert most < 10
     assert len(bench.told.payloads(TrajectoryCompressedPayload)) == len(asked)
     # The record has every call and every result as it was.
-    names = [getattr(entry, "name", "") for entry in read_entries(run.id, await run.history())]
+    names = [getattr(entry, "name", "") for entry in decode_entries(await run.history(), run.id)]
     assert names.count("tool.note") >= 20
 
 

@@ -12,7 +12,7 @@ from harborage.events import DecisionPayload, Event, EventType, PlannerErrorPayl
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.agent.planning import PlannerStepError
 from harborage.runtime.durable import RunFailedError
-from harborage.runtime.engines.histories import read_entries
+from harborage.runtime.journal import decode_entries
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner
 from harborage.tools import tool
 
@@ -103,7 +103,7 @@ async def test_how_long_the_planner_took_is_kept(runtimes: Runtimes) -> None:
     began = bench.clock.now()
     run = await bench.start()
     assert (await bench.end(run)).payload == 1500
-    plans = [entry for entry in read_entries(run.id, await run.history()) if getattr(entry, "name", "") == "plan"]
+    plans = [entry for entry in decode_entries(await run.history(), run.id) if getattr(entry, "name", "") == "plan"]
     assert began.strftime("%Y-%m-%dT%H:%M:%S").encode() in bytes(plans[0].result)
 
 

@@ -12,8 +12,8 @@ import pytest
 from harborage.identity import Identity
 from harborage.planner import CallParallel, CallTool, Finish, FinishReason, RunContext, parallel_observation
 from harborage.runtime.durable import RunBlockedError, RunPhase
-from harborage.runtime.engines.histories import read_entries, request_of
-from harborage.runtime.journal import Done, Entry, encode_entry, raw
+from harborage.runtime.engines.histories import request_of
+from harborage.runtime.journal import Done, Entry, decode_entries, encode_entry, raw
 from harborage.state.storage import Storage
 from harborage.tasks import TaskStatus
 from harborage.testing.clock import FakeClock, settle
@@ -141,7 +141,7 @@ def of_other_code(entries: list[bytes], name: str) -> list[bytes]:
         is_meant = getattr(entry, "name", "") == name
         return msgspec.structs.replace(entry, name=f"{name}.v0") if is_meant else entry
 
-    return [encode_entry(changed(entry)) for entry in read_entries("r", entries)]
+    return [encode_entry(changed(entry)) for entry in decode_entries(entries, "r")]
 
 
 @pytest.mark.parametrize("change", ["plan", "task.begin", "tool.read"])
@@ -210,7 +210,7 @@ async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
     history = await run.history()
     upto = next(
         index
-        for index, entry in enumerate(read_entries(run.id, history))
+        for index, entry in enumerate(decode_entries(history, run.id))
         if isinstance(entry, Done) and entry.name == "tool.write"
     )
     await bench.rt.aclose()
@@ -218,7 +218,7 @@ async def test_a_fork_repeats_no_call(runtimes: Runtimes) -> None:
     forked = RecordingPlanner(ScriptedPlanner([call("read", "b"), everything]))
     other = await runtimes(forked, tools=world.tools())
     parts = other.rt._parts
-    asked = request_of(run.id, read_entries(run.id, history))
+    asked = request_of(run.id, decode_entries(history, run.id))
     request = msgspec.structs.replace(asked, who=ME.with_run("fork"), task_id="fork")
     await parts.engine.start("fork", request, seed=history[: upto + 1])
     finish = await other.end(await other.rt.run("fork", who=ME))

@@ -20,9 +20,8 @@ from harborage.artifacts import (
 from harborage.identity import Identity, Quadruple
 from harborage.planner import ArtifactManifestEntry, CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.agent.session_artifacts import SessionArtifacts, recorded_of, tracker_of
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Done
+from harborage.runtime.journal import Done, decode_entries
 from harborage.runtime.steering.state import Planned
 from harborage.state.errors import DatabaseError
 from harborage.testing.clock import FakeClock
@@ -193,7 +192,7 @@ async def test_a_replay_shows_each_step_the_list_of_then(runtimes: Runtimes) -> 
         assert (await runtime.replay(record)).is_same
     plans = [
         codec.decode(one.result, Planned)
-        for one in read_entries(run.id, record)
+        for one in decode_entries(record, run.id)
         if isinstance(one, Done) and one.name == "plan"
     ]
     assert [(len(one.manifest or ()), len(one.new_artifacts)) for one in plans] == [

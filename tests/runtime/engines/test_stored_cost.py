@@ -16,13 +16,12 @@ from harborage.identity import Identity
 from harborage.planner import CallTool, Decision, Finish, FinishReason, PauseReason, RequestPause, RunContext
 from harborage.runtime.agent.live import LiveRun
 from harborage.runtime.durable import RunPhase
-from harborage.runtime.engines.histories import read_entries
 from harborage.runtime.engines.leased import Carried
 from harborage.runtime.engines.mailbox import Mailbox
 from harborage.runtime.engines.reader import phase_of
 from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.host import Runtime
-from harborage.runtime.journal import Begun, Done, Entry
+from harborage.runtime.journal import Begun, Done, Entry, decode_entries
 from harborage.runtime.options import RuntimeOptions
 from harborage.state import Storage, open_storage
 from harborage.store import Commit, Committed
@@ -128,7 +127,7 @@ async def test_the_intent_is_kept_before_a_tool_acts(storage: Storage) -> None:
 
     async def look() -> None:
         (row,) = await rows_of(storage.store)
-        seen.append(read_entries(row.run_id, await storage.store.entries(row.run_id)))
+        seen.append(decode_entries(await storage.store.entries(row.run_id), row.run_id))
 
     async with Runtime(planner=StepPlanner(), tools=[act(look)], storage=storage) as rt:
         await (await rt.start("3", who=ME)).result()
@@ -160,7 +159,7 @@ async def test_an_outcome_is_kept_while_the_planner_thinks(storage: Storage) -> 
 
         async def noticed(change: Commit) -> Committed:
             done = await commit(change)
-            names = [one.name for one in read_entries("", change.entries) if isinstance(one, Done)]
+            names = [one.name for one in decode_entries(change.entries, "") if isinstance(one, Done)]
             if "tool.act" in names:
                 assert "plan" not in names
                 is_kept.set()

@@ -142,7 +142,7 @@ def test_how_it_stands(writing: Any) -> None:
     """Failed with what, or not over yet."""
     failed = told(history_of(writing().ended(error="E", message="m").record))
     assert failed[1].endswith("failed: E: m")
-    assert told(history_of(writing().record))[1].endswith("still going, or left where its record stands")
+    assert told(history_of(writing().record))[1].endswith("has not ended")
 
 
 def test_long_values_are_cut_after_they_were_cleaned(writing: Any) -> None:

@@ -58,7 +58,6 @@ class Materialiser:
 
         `where` are the indices of the messages that contain data URLs.
 
-
         Raises:
             InvalidContentError: a data URL is malformed; nothing was stored then.
             LLMError: the artifact store failed; the text names the place.

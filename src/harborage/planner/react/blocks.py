@@ -34,7 +34,7 @@ MANIFEST_ROWS: Final = 20
 
 
 class _Frame:
-    """The frame wrap one kind of data: its tag, what it is, and the rules for reading it."""
+    """The frame around one kind of data: its tag, what the data is, and the rules for reading it."""
 
     __slots__ = ("_head", "_tag")
 

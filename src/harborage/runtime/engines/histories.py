@@ -20,7 +20,7 @@ from harborage.runtime.journal import (
     Patched,
     Rolled,
     Started,
-    decode_entry,
+    decode_entries,
     encode_entry,
 )
 
@@ -29,7 +29,6 @@ __all__ = [
     "finish_of",
     "history_prefix",
     "latest_history",
-    "read_entries",
     "read_value",
     "request_of",
     "steps_of",
@@ -47,15 +46,6 @@ class History(NamedTuple):
 def history_prefix(number: int) -> str:
     """What the positions of a run's history begin with; nothing for the first one."""
     return f"{number}~" if number else ""
-
-
-def read_entries(run_id: str, entries: Sequence[bytes]) -> list[Entry]:
-    """A run's entries, read.
-
-    Raises:
-        JournalCorruptError: one of them is none.
-    """
-    return [decode_entry(data, run_id, index) for index, data in enumerate(entries)]
 
 
 def read_value(recorded: msgspec.Raw, type: Any, where: str) -> Any:
@@ -122,7 +112,7 @@ def steps_of(seed: Sequence[bytes], run_id: str) -> list[bytes]:
     """
     if not seed:
         return []
-    entries = read_entries(run_id, seed)
+    entries = decode_entries(seed, run_id)
     prefix = history_prefix(sum(isinstance(entry, Rolled) for entry in entries))
     steps: list[bytes] = []
     for data, entry in zip(seed, entries, strict=True):

@@ -103,7 +103,7 @@ class Recorder:
 
     `history` counts the rollovers before: positions of one history never meet those of another. `is_stopping` says
     whether the host stops its runs: where it is given, nobody else may cancel the task that carries this one. An effect
-    that raises one of `refusals` has not failed: its run stands where its record stands until that is mended.
+    that raises one of `refusals` has not failed: its run stops at its last recorded step until that is repaired.
     """
 
     def __init__(

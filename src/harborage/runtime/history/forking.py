@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harborage.errors import HarborageError
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import latest_history, read_entries, read_value, steps_of
+from harborage.runtime.engines.histories import latest_history, read_value, steps_of
 from harborage.runtime.history.record import open_record, place_of
 from harborage.runtime.journal import (
     Arrived,
@@ -26,6 +26,7 @@ from harborage.runtime.journal import (
     Failed,
     Patched,
     Rolled,
+    decode_entries,
     encode_entry,
     raw,
 )
@@ -93,7 +94,7 @@ def fork_at(
     """
     opened = open_record(record)
     told = latest_history(opened.request, opened.entries)
-    seed = read_entries(opened.run_id, steps_of(record, opened.run_id))
+    seed = decode_entries(steps_of(record, opened.run_id), opened.run_id)
     plans = [place_of(one.position).at for one in seed if not isinstance(one, Begun) and _name(one) == "plan"]
     before = _steps_before(opened.entries)
     if not before < at <= before + len(plans):

@@ -145,7 +145,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run from its beginning to where its record stands.
+    """A run from its beginning to its last recorded entry.
 
     `ended_at` is None while it goes on; then either `finish` or `error` says how it ended. `seconds` is from its start
     to its end, or to the last thing on record.

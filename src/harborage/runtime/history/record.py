@@ -9,9 +9,9 @@ import msgspec
 
 from harborage import codec
 from harborage.runtime.durable import RunRequest
-from harborage.runtime.engines.histories import read_entries, read_value
+from harborage.runtime.engines.histories import read_value
 from harborage.runtime.exchanges import Exchange
-from harborage.runtime.journal import Entry, JournalCorruptError, Started
+from harborage.runtime.journal import Entry, JournalCorruptError, Started, decode_entries
 
 __all__ = ["Opened", "Place", "exchanges_in", "open_record", "place_of"]
 
@@ -44,11 +44,11 @@ def open_record(record: Sequence[bytes]) -> Opened:
     """
     if not record:
         raise JournalCorruptError("there is no record: a run's first entry is written before it begins")
-    first = read_entries("", record[:1])[0]
+    first = decode_entries(record[:1], "")[0]
     if not isinstance(first, Started):
         raise JournalCorruptError(f"entry 0: a run begins with `started`, not {type(first).__name__}")
     request: RunRequest = read_value(first.request, RunRequest, "entry 0")
-    return Opened(request, [first, *read_entries(request.who.run_id, record)[1:]])
+    return Opened(request, [first, *decode_entries(record, request.who.run_id)[1:]])
 
 
 def place_of(position: str) -> Place:

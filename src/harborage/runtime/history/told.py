@@ -168,7 +168,7 @@ def _ending(history: RunHistory, clean: Clean) -> str:
         return f"{began}: finished ({history.finish.reason})"
     if history.has_ended:
         return f"{began}: failed: {_short(f'{history.error}: {history.message}', clean)}"
-    return f"{began}: still going, or left where its record stands"
+    return f"{began}: has not ended"
 
 
 def _totals(history: RunHistory) -> str:
