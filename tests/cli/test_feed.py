@@ -21,7 +21,7 @@ from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Done, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, NewRun, Status
 from harborage.store.memory import MemoryStore
-from harborage.testing.clock import FakeClock
+from harborage.testing.clock import FakeClock, settle
 from tests.kit.stored_runs import keep, row_of
 
 pytestmark = pytest.mark.anyio
@@ -101,10 +101,21 @@ async def test_what_is_recorded_here_stands_behind_what_was_published_before() -
     bench.say("first", 1)
     bench.say("of a stranger", 1, "r9")
     bench.feed.add_entries("r1", 0, [begun("second", 0)])
+    await settle()
     bench.feed.add_log("third")
     assert bench.woken == 2
     assert bench.taken() == ["first", "second", "third"]
     assert bench.taken() == []
+
+
+async def test_events_come_before_the_entries_that_one_commit_kept_with_them() -> None:
+    """They are published after the commit has returned, but say what led to the entries: an interrupted call, say."""
+    bench = Bench()
+    await bench.follow()
+    bench.feed.add_entries("r1", 0, [begun("the call again", 0)])
+    bench.say("the call was interrupted", 0)
+    await settle()
+    assert bench.taken() == ["the call was interrupted", "the call again"]
 
 
 async def test_what_others_did_is_told_in_the_order_of_its_time() -> None:

@@ -98,7 +98,10 @@ class Feed:
     def add_entries(self, run_id: str, position: int, entries: Sequence[Entry]) -> None:
         """Add entries that this process wrote, after the events that were published before them."""
         written = _Written(run_id, position, tuple(entries))
-        self.call_after_published(lambda: self._add(*self._drain_events(), written))
+        # The bus delivers the events of the same commit when its caller goes on, which is before the next turn.
+        asyncio.get_running_loop().call_soon(
+            self.call_after_published, lambda: self._add(*self._drain_events(), written)
+        )
 
     def call_after_published(self, then: Callable[[], None]) -> None:
         """Call `then` once all events that were published before are delivered, so that facts keep their order."""
