@@ -178,11 +178,11 @@ class MemoryStore:
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
         self._check_open()
-        return find_runs((held.row for held in self._tables.runs.values()), query)
+        return find_runs(self._tables.likely(query), query)
 
     async def count_runs(self, query: RunQuery) -> RunCounts:
         self._check_open()
-        found = Counter(held.row.status for held in self._tables.runs.values() if has_run(query, held.row))
+        found = Counter(row.status for row in self._tables.likely(query) if has_run(query, row))
         return RunCounts(by_status={status: found[status] for status in Status})
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:

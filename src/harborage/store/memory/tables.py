@@ -5,9 +5,10 @@ No await, no clock: a commit is applied in one go at a given moment, and nobody 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -41,6 +42,9 @@ from harborage.store.rows import (
     RunRow,
 )
 from harborage.store.times import micros
+
+if TYPE_CHECKING:
+    from harborage.store.queries import RunQuery
 
 __all__ = ["HeldRun", "Tables"]
 
@@ -95,6 +99,7 @@ class Tables:
 
     def __init__(self, keep_strays: int) -> None:
         self.runs: dict[str, HeldRun] = {}
+        self.live: dict[str, None] = {}
         self.ready: dict[str, None] = {}
         self.due: dict[str, int] = {}
         self.waiting: dict[str, dict[str, None]] = {}
@@ -107,6 +112,7 @@ class Tables:
         self.unread: dict[str, None] = {}
         self.events: dict[Identity, list[EventRow]] = {}
         self.bodies: dict[str, bytes] = {}
+        self._named: Counter[str] = Counter()
         self.sequence = 0
         self._numbers = 0
 
@@ -163,7 +169,9 @@ class Tables:
         """Keep what a run's entries name."""
         for digest, data in bodies.items():
             self.bodies.setdefault(digest, data)
-            held.bodies |= {digest}
+            if digest not in held.bodies:
+                held.bodies |= {digest}
+                self._named[digest] += 1
 
     def _start(self, start: NewRun, now: int) -> None:
         self._numbers += 1
@@ -349,8 +357,12 @@ class Tables:
         self._wake_waiting(row.run_id)
 
     def _enlist(self, held: HeldRun) -> None:
-        """Keep the lists of what is ready, due and waiting in step with a row."""
+        """Keep the lists of what is live, ready, due and waiting in step with a row."""
         row = held.row
+        if row.status.is_final:
+            self.live.pop(row.run_id, None)
+        else:
+            self.live[row.run_id] = None
         if held.is_free:
             self.ready[row.run_id] = None
         else:
@@ -406,6 +418,15 @@ class Tables:
             raise RowNotFoundError(f"no run {run_id!r} in this store")
         return held
 
+    def likely(self, query: RunQuery) -> Iterator[RunRow]:
+        """The runs that a query may find: few, where it names runs, or asks for live ones alone."""
+        run_ids: Iterable[str] = self.runs
+        if query.run_ids:
+            run_ids = dict.fromkeys(query.run_ids)
+        elif query.statuses and not any(status.is_final for status in query.statuses):
+            run_ids = self.live
+        return (self.runs[run_id].row for run_id in run_ids if run_id in self.runs)
+
     def claim(self, held: HeldRun, worker: str) -> Lease:
         """Give a free run to a worker; one that never ran is running from now on."""
         row = held.row
@@ -453,7 +474,8 @@ class Tables:
         self.unread.pop(run_id, None)
         self.keys.pop((held.row.who, held.row.key), None)
         self.pauses.delete_of(run_id)
-        still = set[str]().union(*(other.bodies for other in self.runs.values())) if held.bodies else set()
-        for digest in held.bodies - still:
-            del self.bodies[digest]
+        for digest in held.bodies:
+            self._named[digest] -= 1
+            if not self._named[digest]:
+                del self._named[digest], self.bodies[digest]
         return True
