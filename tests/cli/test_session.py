@@ -417,13 +417,13 @@ def test_a_call_is_shown_before_it_is_approved_from_another_terminal(terminal: S
     run_id = next(word for word in first.text.split() if len(word) == 26 and word.startswith("0"))
     refused = at_terminal("approve", run_id)
     refused.expect('"the whole title"')
-    refused.expect("harborage approve this (y/N)?")
+    refused.expect("harborage approve: send this answer (y/N)?")
     refused.type("n\r")
     assert refused.end() == 2
     late = at_terminal("approve", run_id)
-    late.expect("harborage approve this (y/N)?")
+    late.expect("harborage approve: send this answer (y/N)?")
     second = at_terminal("approve", run_id)
-    second.expect("harborage approve this (y/N)?")
+    second.expect("harborage approve: send this answer (y/N)?")
     second.type("y\r")
     assert second.end() == 0
     assert first.end() == 0

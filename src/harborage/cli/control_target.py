@@ -121,7 +121,7 @@ class ControlTarget(msgspec.Struct, frozen=True, kw_only=True):
             console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
             for line in render_question(shown, SYSTEM_CLOCK.now(), console.width):
                 console.print(line)
-        sys.stderr.write(f"{command} this (y/N)? ")
+        sys.stderr.write(f"{command}: send this answer (y/N)? ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise WrongUseError("nothing was sent")

@@ -74,7 +74,7 @@ class JournalVersionError(JournalCorruptError):
         self.entry = entry
         self.version = version
         found = f"format version {version}, this code reads {FORMAT_VERSION}"
-        super().__init__(f"run {run_id}, entry {entry}: {found}; carry it on with a newer Harborage")
+        super().__init__(f"run {run_id}, entry {entry}: {found}; resume it with a newer Harborage")
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="entry", tag=str.lower):
