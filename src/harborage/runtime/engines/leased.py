@@ -47,6 +47,7 @@ Refuse: TypeAlias = Callable[[ControlEvent], None]
 
 _LONGEST_WAIT = timedelta(days=1)
 _PROGRESS = Change(progress=True)
+_NO_BODIES: Mapping[str, bytes] = {}
 
 
 class Carried(msgspec.Struct, kw_only=True):
@@ -218,11 +219,11 @@ class Ledger:
         """Large values stay in their entries: in memory nothing is saved by keeping them apart."""
         assert self._commit_now is not None
         run = self._run
-        progress = self._has_progress(entries)
+        progress = run.attempts > 1 and any(map(is_outcome, entries))
         told = () if self._news is None else self._news.leave()
-        change = self._change(entries, {}, _PROGRESS if progress else None, self._left(), told)
+        taken = self._left() if run.sent else ()
         try:
-            done = self._commit_now(change)
+            done = self._commit_now(self._change(entries, _NO_BODIES, _PROGRESS if progress else None, taken, told))
         except LeaseLostError as error:
             run.is_lost = True
             raise RunTakenError(run_id) from error
@@ -370,13 +371,15 @@ class Ledger:
         told: tuple[Told, ...],
     ) -> Commit:
         guard = Guard(lease=self._run.lease, position=self._run.position)
+        if not told:
+            return Commit(guard=guard, entries=tuple(entries), bodies=bodies, change=change, consumed=taken)
         return Commit(
             guard=guard,
             entries=tuple(entries),
             bodies=bodies,
             change=change,
             consumed=taken,
-            who=self._run.request.who.identity if told else None,
+            who=self._run.request.who.identity,
             events=tuple(one.data for one in told),
         )
 

@@ -72,7 +72,7 @@ class Outbox:
         self._record = record
         self._clock = clock
         self._is_waiting = is_waiting
-        self._teller = record if isinstance(record, TellingRecord) else None
+        self._teller = record if isinstance(record, TellingRecord) and record.news is not None else None
         self._timer: Timer | None = None
         self._batches = self._seen = 0
         self._append_now = None if record is None else record.append_now
@@ -114,7 +114,7 @@ class Outbox:
             return b""
         stored = encode_entry(entry)
         self._unsaved.append(stored)
-        if (news := self.news) is not None:
+        if self._teller is not None and (news := self._teller.news) is not None:
             news.let_go()
             if news:
                 self._arm()

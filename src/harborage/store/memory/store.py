@@ -62,8 +62,9 @@ class MemoryStore:
         """The same without an await: a step of a run that is kept in memory does not give up its turn for it."""
         self._check_open()
         if commit.guard is not None and is_append(commit):
-            held = self._tables.runs.get(commit.guard.lease.run_id)
-            if held is not None and held.is_held(commit.guard.lease) and len(held.entries) == commit.guard.position:
+            guard = commit.guard
+            held = self._tables.runs.get(guard.lease.run_id)
+            if held is not None and held.is_held(guard.lease) and len(held.entries) == guard.position:
                 self._tables.append(held, commit, self._clock.now())
                 return _NOTHING
         check_commit(commit)
