@@ -144,6 +144,15 @@ async def test_it_is_open_once_at_a_time(runtimes: Runtimes) -> None:
     assert await bench.run() == GOAL
 
 
+async def test_an_answer_after_the_end_is_refused_for_what_is_wrong_with_it() -> None:
+    """Not for the closed bus, on which nobody can be told of the refusal any more."""
+    async with Runtime(planner=ScriptedPlanner([GOAL])) as rt:
+        run = await rt.start("g", who=ME)
+        assert await run.result() == GOAL
+    with pytest.raises(RunNotFoundError, match="has ended"):
+        await run.approve()
+
+
 async def test_closing_leaves_runs_off(runtimes: Runtimes) -> None:
     """Their tasks say so, whoever waits for a result is told, and nothing of them goes on."""
     hang = Hang()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from harborage.errors import InvalidOptionError
+from harborage.events import BusClosedError
 from harborage.ids import new_id
 from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
 from harborage.runtime.pauses import (
@@ -199,7 +201,7 @@ class Run:
         try:
             return await self._send(type, {**(said or {}), "token": named})
         except AlreadyResumedError as error:
-            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            await self._announce_refusal(type, error)
             raise
 
     async def _checked(self, type: ControlType, token: str) -> str:
@@ -215,7 +217,7 @@ class Run:
                 await self._check_going_on()
                 raise AlreadyResumedError.of(pause)
         except (SteeringError, PauseError) as error:
-            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            await self._announce_refusal(type, error)
             raise
         return token
 
@@ -232,12 +234,17 @@ class Run:
         if (await self.status()).phase.is_final:
             raise RunNotFoundError(f"run {self.id} has ended; start another to go on")
 
+    async def _announce_refusal(self, type: ControlType, error: Exception) -> None:
+        """Tell of a refused control; once the runtime is closed nobody listens, and the caller learns of it anyway."""
+        with suppress(BusClosedError):
+            await emit_rejection(self._bus, self.who, type, self.scope, error)
+
     async def _send(self, type: ControlType, payload: dict[str, Any] | None = None) -> bool:
         control = ControlEvent(type, self.who, self.scope, self.who.tenant_id, payload, new_id())
         try:
             return await self._engine.send(self.id, control)
         except (SteeringError, ToolContextLostError) as error:
-            await emit_rejection(self._bus, self.who, type, self.scope, error)
+            await self._announce_refusal(type, error)
             raise
 
 
