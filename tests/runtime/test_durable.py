@@ -49,7 +49,7 @@ def test_a_request_is_stored_without_what_it_does_not_say() -> None:
         (RunFailedError("r", "ValueError", "no"), ["run r failed", "ValueError", "no"]),
         (HistoryMismatchError("r", "3.1", "plan", "tool.x"), ["run r at 3.1", "'plan'", "'tool.x'"]),
         (RolloverError(REQUEST), ["new history"]),
-        (EngineClosedError(), ["closed", "carry on"]),
+        (EngineClosedError(), ["closed", "continues"]),
         (RunNotFoundError(), ["no run"]),
     ],
 )

@@ -61,7 +61,7 @@ class EngineError(HarborageError):
 
 
 class EngineClosedError(EngineError):
-    """This host is closed; another one continues the runs that had not ended, from their journals."""
+    """This host is closed; with a storage the next one over it continues the runs that had not ended."""
 
 
 class EngineStoppedError(EngineError):
