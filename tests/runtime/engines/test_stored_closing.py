@@ -23,6 +23,7 @@ from harborage.store.memory import MemoryStore
 from harborage.testing.clock import settle
 from tests.kit.acting import GOAL, World, acts, acts_and_waits, on, request, served, who
 from tests.kit.slow_store import AwaitedStore, SlowStore
+from tests.kit.stored_runs import rows_of
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +66,23 @@ async def test_a_start_that_a_worker_stops_under_is_for_the_next_one(world: Worl
             assert await another.result(name) == GOAL
         assert sum(b'"started"' in entry for entry in await store.entries(name)) == 1
     assert list(dict.fromkeys(world.done)) == [f"r{turns}" for turns in range(40)]
+
+
+async def test_a_start_that_is_cut_short_leaves_no_run_that_nobody_executes(world: World) -> None:
+    """Wherever its caller gives up, a run that is kept all the same goes to its end."""
+    store = SlowStore()
+    engine = on(store)
+    async with served(engine, acts, world):
+        await settle(12)
+        for turns in range(1, 9):
+            starting = asyncio.create_task(engine.start(f"r{turns}", request(f"r{turns}")))
+            await settle(turns)
+            starting.cancel()
+            await asyncio.wait([starting])
+        kept = [row.run_id for row in await rows_of(store)]
+        assert 0 < len(kept) < 8
+        async with asyncio.timeout(10):
+            assert [await engine.result(run_id) for run_id in kept] == [GOAL] * len(kept)
 
 
 async def test_closing_lets_everybody_go(engine: StoredEngine, world: World) -> None:

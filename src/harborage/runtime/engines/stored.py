@@ -44,7 +44,7 @@ from harborage.runtime.steering.inbox import InboxRegistry
 from harborage.state.errors import DatabaseError
 from harborage.store import Change, Commit, ControlRow, Guard, Lease, NewRun, RunQuery, RunRow, Status, Store
 from harborage.store.errors import LeaseLostError, RunKnownError
-from harborage.store.port import keep_alive
+from harborage.store.port import commit_now_of, keep_alive
 from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ class StoredEngine:
         self._check_open()
         entries = [encode_entry(Started(at=self._clock.now(), request=raw(request))), *steps_of(seed, run_id)]
         slim, bodies = taken_out(entries, run_id)
-        worker = self._worker if self._is_joined else ""  # one that serves begins at once: nobody has to claim it
+        # In memory the worker that serves begins at once. Elsewhere a start that is cut short may be kept, and then
+        # must not belong to a worker that knows nothing of it.
+        worker = self._worker if self._is_joined and commit_now_of(self._store) is not None else ""
         run = NewRun(
             run_id=run_id,
             who=request.who.identity,
