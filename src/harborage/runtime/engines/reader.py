@@ -175,8 +175,8 @@ class ResultWaiters:
     def __contains__(self, run_id: str) -> bool:
         return run_id in self._waiters
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._waiters)
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
 
     @contextmanager
     def waiting(self, run_id: str) -> Iterator[asyncio.Future[Ending | None]]:

@@ -355,6 +355,7 @@ class StoredEngine:
                 await self._release(run, ledger, released)
         finally:
             ledger.close()
+            self._changed.set()
 
     async def _outcome(
         self,
@@ -473,8 +474,8 @@ class StoredEngine:
         if self._changed.is_set():
             return
         delay_s = self._recheck_s
-        if any(run_id not in self._carried for run_id in self._waiters):
-            delay_s = min(delay_s, _LOOK_S)
+        if self._carried or self._waiters:
+            delay_s = min(delay_s, max(self._linger_s / 2, _SHORTEST_DOZE_S))
         due = await self._store.next_due(agent=self._agent)
         left_s = delay_s if due is None else (moment(due) - self._clock.now()).total_seconds()
         # At once only once: the store tells what is due by a clock of its own, which may be behind this one.
