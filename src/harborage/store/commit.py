@@ -53,10 +53,12 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run to start, with the first entries of its journal; without a parent not in a session that was closed.
 
-    With `worker` it is claimed by that worker in the same commit; otherwise it is ready for any. `parent` is the run
+    With `worker` it is claimed by that worker in the same commit; otherwise it is ready for any. One without entries is
+    a task that no worker executes: it is never ready, and only a `Move` changes it. `parent` is the run
     that starts it, `root` the top of the tree; `max_children` and `max_tree` are how many runs the parent may have
     started and how many may be below the root, 0 for any number. A `key` makes the start repeatable within its session:
-    a second one with the same fingerprint finds the first run. `goal` is cut for the row; entries hold the whole.
+    a second one with the same fingerprint finds the first run. `goal` and `description` are cut for the row; `asked` is
+    what else its caller wants to read of it.
     """
 
     run_id: str
@@ -72,6 +74,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Status = Status.PENDING
     description: str = ""
     goal: str = ""
+    asked: bytes = b""
     deadline: int | None = None
     key: str = ""
     fingerprint: str = ""
@@ -89,11 +92,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     and is refused while controls are left unread. With `release` the run is given back: at once ready again if
     `is_ready`, or if controls are unread; otherwise it waits for `wake_at` or for what it `awaits`. `blocked` keeps it
     from being claimed until it is unblocked. `reason` and `awaits` None leave them, "" clears them.
-    `progress` sets its attempts back to 0. The counters are added.
+    `progress` sets its attempts back to 0. `outcome` is the result or the error that it ended with. The counters are
+    added.
     """
 
     status: Status | None = None
     reason: str | None = None
+    outcome: bytes | None = None
     blocked: str | None = None
     wake_at: int | None = None
     awaits: str | None = None
@@ -107,12 +112,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a run that no worker holds, true only while it is in one of the `expected` statuses."""
+    """A change of a run by others than its worker, true only while it is in one of the `expected` statuses.
+
+    The status of a run that a worker holds stays as it is: a `status` is refused then. `awaits` is the run or group
+    whose end it waits for, "" for none; a wait that would wait for itself is refused.
+    """
 
     run_id: str
     expected: tuple[Status, ...]
     status: Status | None = None
     reason: str | None = None
+    outcome: bytes | None = None
+    awaits: str | None = None
     priority: int | None = None
     is_acknowledged: bool | None = None
     tool_calls: int = 0

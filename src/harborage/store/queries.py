@@ -10,9 +10,19 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from harborage.store.rows import PauseStatus, Status
+from harborage.store.rows import GroupStatus, PauseStatus, Status
 
-__all__ = ["COUNT_CAP", "EventQuery", "Orphan", "Page", "PauseQuery", "RunCounts", "RunQuery", "SessionQuery"]
+__all__ = [
+    "COUNT_CAP",
+    "EventQuery",
+    "GroupQuery",
+    "Orphan",
+    "Page",
+    "PauseQuery",
+    "RunCounts",
+    "RunQuery",
+    "SessionQuery",
+]
 
 T = TypeVar("T")
 
@@ -30,7 +40,8 @@ class Page(NamedTuple, Generic[T]):
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which runs, newest first; with `oldest_first` the other way round. `after` is the cursor of the page before.
 
-    `text` is looked for in goal and description as a list shows them, whatever the case.
+    `text` is looked for in goal and description as a list shows them, whatever the case. `is_whole` finds rows with
+    what was asked and the outcome, which may be large.
     """
 
     tenant: str = ""
@@ -50,6 +61,20 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     only_blocked: bool = False
     oldest_first: bool = False
+    is_whole: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+
+
+class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which groups, newest first. `only_empty` finds those that have had members and whose members have all ended."""
+
+    tenant: str = ""
+    user: str = ""
+    session: str = ""
+    group_ids: tuple[str, ...] = ()
+    statuses: tuple[GroupStatus, ...] = ()
+    only_empty: bool = False
     after: tuple[int, int] | None = None
     limit: int = 100
 

@@ -63,10 +63,14 @@ LIVE: Final = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 
 
 class GroupStatus(StrEnum):
-    """Where a group of runs is: an open one takes members, a sealed one takes none, the others are final."""
+    """Where a group of runs is: an open one takes members, a sealed one takes none, the last two are final.
+
+    One that is `ending` takes none either: its members are being cancelled, and it is cancelled once they have ended.
+    """
 
     OPEN = "open"
     SEALED = "sealed"
+    ENDING = "ending"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
 
@@ -96,10 +100,12 @@ class Lease(NamedTuple):
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run, which is the same as its task.
+    """A run, which is the same as its task; one without entries is a task that no worker executes.
 
     `number` grows with each run of the store. `about` and `description` are its goal and its description, cut to the
-    length that lists show; the whole goal is in the first entry of its journal, which has `position` entries. `reason`
+    length that lists show; the whole goal is in the first entry of its journal, which has `position` entries. `asked`
+    and `outcome` are what else was said of it when it was started, and the result or error that it ended with; a query
+    that is not for whole rows leaves both empty. `reason`
     is the short code of how it ended, or of what it waits for; `blocked` says why no worker may take it. `wake_at` is
     when a run that waits is looked at again, `awaits` the run or group whose end it waits for. `unread` counts the
     controls that it has not consumed. `children` counts the runs that it started, `tree` (of a root) all below it.
@@ -121,6 +127,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blocked: str = ""
     description: str = ""
     about: str = ""
+    asked: bytes = b""
+    outcome: bytes = b""
     created_at: int
     updated_at: int
     wake_at: int | None = None
