@@ -240,6 +240,30 @@ async def test_a_pause_is_noticed_without_being_told(
     assert clock.armed == 0
 
 
+async def test_a_pause_that_is_settled_while_the_store_answers_ends_the_parking(
+    inbox: Inbox, crew: Crew, clock: FakeClock
+) -> None:
+    """The answer that comes back then is older than the decision; no time has to pass for the run to go on."""
+
+    class Slow(Coordinator):
+        """Answers with what it read before somebody settled the pause."""
+
+        async def expire(self, token: str) -> Pause:
+            read = await super().expire(token)
+            if read.is_paused:
+                await self.resume(token, PauseDecision.APPROVE, who=RUN)
+            return read
+
+    slow = Slow(clock=clock)
+    token = await pause(slow)
+    mailbox = Mailbox(inbox, slow, crew, clock=clock)
+    task = asyncio.create_task(mailbox.park(Hold(token)))
+    await settle()
+    assert task.done()
+    assert (await task).decision is PauseDecision.APPROVE
+    assert clock.armed == 0
+
+
 async def test_parking_ends_at_the_deadline_of_the_pause(
     mailbox: Mailbox, pauses: Coordinator, clock: FakeClock
 ) -> None:

@@ -275,15 +275,24 @@ class Mailbox:
 
         The coordinator is asked again every so often, so that a pause which another process settled wakes the run too.
         """
-        unlisten = self._pauses.on_resolved(hold.token, lambda _: self._wake())
+        told: list[Pause] = []
+
+        def settled(pause: Pause) -> None:
+            told.append(pause)
+            self._wake()
+
+        unlisten = self._pauses.on_resolved(hold.token, settled)
         self._held = hold
         try:
             while True:
                 if self._is_past_deadline:
                     return Woken(is_past_deadline=True, at=self._clock.now())
+                told.clear()
                 pause = await self._pauses.expire(hold.token)
                 if pause.state is PauseState.RESUMED:
                     return woken_by(pause)
+                if told:
+                    continue  # settled since the store looked, when there was nobody to wake yet
                 self._held = held = Hold(hold.token, earliest(hold.until, pause.deadline))
                 if self._has_mail() or self._background:
                     return Woken(at=self._clock.now())
