@@ -8,8 +8,7 @@ import time
 from benchmarks.agents import WHO
 from benchmarks.measure import Row, in_turn
 from harborage import CallParallel, CallTool, Event, EventType, Filter, Finish, FinishReason, RunContext, Runtime, tool
-from harborage.events import MemoryEventBus
-from harborage.events.payloads import ToolCompletedPayload
+from harborage.events import MemoryEventBus, ToolCompletedPayload
 from harborage.planner import Decision
 
 __all__ = ["event_fan_out", "tool_fan_out"]

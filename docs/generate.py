@@ -22,8 +22,7 @@ import msgspec
 import harborage
 from harborage import HarborageError, Run
 from harborage.app import Agent
-from harborage.events import EventType, Payload, PlainPayload
-from harborage.events.payloads import PAYLOADS
+from harborage.events import PAYLOADS, EventType, Payload, PlainPayload
 from harborage.llm import PROVIDERS, ConfigSnapshot, ModelProfile, TransportPolicy
 from harborage.runtime.options import RuntimeOptions
 from harborage.runtime.steering import payload, scopes

@@ -10,7 +10,7 @@ import pytest
 
 from harborage import Context, FinishPlanner, Identity, Runtime, Scope, tool
 from harborage.errors import InvalidOptionError
-from harborage.events import EventQuery, Filter, MemoryEventBus, PatternRedactor
+from harborage.events import ClientFilter, Filter, MemoryEventBus, PatternRedactor
 from harborage.identity import bind_scopes, held_scopes
 from harborage.llm import ChatMessage, CompleteRequest, Content, ReasoningEffort, Role, ToolChoice
 from harborage.planner import (
@@ -60,8 +60,8 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("reasoning_replay='txet'", lambda: Context(reasoning_replay="txet")),  # type: ignore[arg-type]
     ("merge_keys='ab'", lambda: JoinSpec(merge_keys="ab")),  # type: ignore[arg-type]
     ("types='task.failed'", lambda: Filter(types="task.failed")),  # type: ignore[arg-type]
-    ("event_types='task.failed'", lambda: EventQuery(event_types="task.failed")),  # type: ignore[arg-type]
-    ("tenant_ids='acme'", lambda: EventQuery(tenant_ids="acme")),  # type: ignore[arg-type]
+    ("event_types='task.failed'", lambda: ClientFilter(event_types="task.failed")),  # type: ignore[arg-type]
+    ("tenant_ids='acme'", lambda: ClientFilter(tenant_ids="acme")),  # type: ignore[arg-type]
     ("users='ada'", lambda: SessionFilter(users="ada")),  # type: ignore[arg-type]
     ("preferred_tools='pay'", lambda: PlanningHints(preferred_tools="pay")),  # type: ignore[arg-type]
     ("parallel_groups='pay'", lambda: PlanningHints(parallel_groups=("pay",))),  # type: ignore[arg-type]

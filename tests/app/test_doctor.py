@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.app.doctor import Party, Wait, WaitKind, check_storage, list_pending, settle_orphans
 from harborage.events import BusDroppedPayload, DurableEventBus, Event, EventType
-from harborage.events.stored import encode_event
+from harborage.events.rows import encode_event
 from harborage.identity import Identity, Quadruple
 from harborage.planner import (
     AwaitTask,

@@ -61,7 +61,7 @@ DOORS = frozenset(
 DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.artifacts.files": frozenset({"FileArtifactStore", "make"}),
     "harborage.artifacts.memory": frozenset({"MemoryArtifactStore", "make"}),
-    "harborage.events.bus": frozenset({"MemoryEventBus"}),
+    "harborage.events.memory_bus": frozenset({"MemoryEventBus"}),
     "harborage.events.redaction": frozenset({"PatternRedactor", "default_redactor"}),
     "harborage.llm.anthropic": frozenset({"AnthropicDriver", "make"}),
     "harborage.llm.pydantic_ai": frozenset({"PydanticAIDriver", "make"}),
@@ -75,7 +75,7 @@ DRIVERS: Mapping[str, frozenset[str]] = {
     "harborage.planner.deterministic": frozenset({"DeterministicPlanner"}),
     "harborage.planner.finish": frozenset({"FinishPlanner", "make"}),
     "harborage.planner.react": frozenset({"ReActPlanner", "make"}),
-    "harborage.events.durable": frozenset({"DurableEventBus", "make"}),
+    "harborage.events.durable_bus": frozenset({"DurableEventBus", "make"}),
     "harborage.state.memory_storage": frozenset({"open_memory"}),
     "harborage.state.postgres": frozenset(
         {
@@ -327,7 +327,7 @@ def test_an_import_that_goes_down_is_free(path: str, source: str) -> None:
         "from harborage.artifacts import FileArtifactStore",
         "import harborage.artifacts.files",
         "STORE = 'harborage.artifacts.files:FileArtifactStore'",
-        "from harborage.events.bus import MemoryEventBus",
+        "from harborage.events.memory_bus import MemoryEventBus",
         "from harborage.planner.deterministic.steps import CallToolStep",
     ],
 )

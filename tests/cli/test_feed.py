@@ -15,8 +15,7 @@ import pytest
 from harborage.cli.feed import Fact, Feed, JournalFollower, ObservedStore, capture_logs
 from harborage.cli.journal_view import RecordedEntry
 from harborage.errors import HarborageError
-from harborage.events import ANNOUNCED, Event, EventType, MemoryEventBus
-from harborage.events.payloads import RuntimeWarningPayload
+from harborage.events import ANNOUNCED, Event, EventType, MemoryEventBus, RuntimeWarningPayload
 from harborage.identity import Quadruple
 from harborage.runtime.journal import Begun, Done, Entry, encode_entry
 from harborage.store import Change, Commit, Guard, Lease, NewRun, Status

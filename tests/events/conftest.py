@@ -1,4 +1,4 @@
-"""What the tests of this room share: a clock that stands still and a bus on it."""
+"""Fixtures of these tests: a fake clock and a bus on it."""
 
 from __future__ import annotations
 

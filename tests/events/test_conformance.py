@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harborage.events import EventBus, MemoryEventBus
-from harborage.events.durable import DurableEventBus
+from harborage.events.durable_bus import DurableEventBus
 from harborage.store.memory import MemoryStore
 from harborage.testing.conformance.event_bench import BusParts, OpenBus
 from harborage.testing.conformance.events import (

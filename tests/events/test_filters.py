@@ -1,4 +1,4 @@
-"""Filters: what a reader must name, and what it then gets."""
+"""Filters: what a subscriber must name, and what it then gets."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def test_a_filter_is_made_from_an_identity() -> None:
 
 
 def test_a_filter_knows_the_envelope_of_its_notices() -> None:
-    """Notices about a reader carry its triple, without a run."""
+    """Notices about a subscriber carry its triple, without a run."""
     assert Filter.of(WHO).identity == Quadruple("t", "u", "s")

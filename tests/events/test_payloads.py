@@ -157,7 +157,7 @@ def test_plain_payloads_spell_their_keys_in_lower_case(name: str) -> None:
 
 
 def test_admin_audits_come_in_five_shapes() -> None:
-    """One event type tells of five uses of admin power, each in a shape of its own."""
+    """One event type has five uses of admin power, each in a shape of its own."""
     kinds = PAYLOADS[EventType.AUDIT_ADMIN_SCOPE_USED]
     assert sorted(map(_keys, kinds)) == sorted(sorted(keys.split()) for keys in ADMIN_KEYS)
     assert all(issubclass(kind, SafePayload) for kind in kinds)
@@ -264,7 +264,7 @@ def test_a_topology_is_in_snake_case() -> None:
 
 
 def test_a_bus_envelope_carries_the_whole_message() -> None:
-    """The message bus tells the envelope with its ten keys."""
+    """The message bus publishes the envelope with its ten keys."""
     envelope = events.BusEnvelope(edge="a>b", source="a", target="b", identity=WHO)
     wire = _wire(events.DistributedBusEnvelopePayload(envelope))["Envelope"]
     assert " ".join(wire) == "Edge Source Target Identity TaskID EventID Payload Headers Meta Timestamp"

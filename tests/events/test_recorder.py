@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 MakeEvent = Callable[..., Event]
 
 
-async def test_a_recorder_keeps_what_was_told(bus: MemoryEventBus, make_event: MakeEvent) -> None:
+async def test_a_recorder_has_all_published_events(bus: MemoryEventBus, make_event: MakeEvent) -> None:
     """Everything since it was made is there, again and again, but not its own audit."""
     recorder = EventRecorder(bus)
     told = [await bus.publish(make_event("a")), await bus.publish(make_event("b"))]
@@ -51,7 +51,7 @@ async def test_waiting_on_a_closed_bus_fails(bus: MemoryEventBus) -> None:
 
 
 async def test_a_recorder_can_start_anew_and_stop(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """Clearing forgets what was told so far; a cancelled recorder hears nothing more."""
+    """Clearing drops the recorded events; a cancelled recorder gets no more."""
     recorder = EventRecorder(bus)
     await bus.publish(make_event())
     recorder.clear()

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from harborage import codec
 from harborage.events import (
+    BUS_DRIVERS,
     MASK,
+    REDACTOR_DRIVERS,
     NotificationPayload,
     PatternRedactor,
     RedactionDepthExceededError,
@@ -28,7 +30,6 @@ from harborage.events import (
     redactor,
     with_redactor,
 )
-from harborage.events.drivers import BUS_DRIVERS, REDACTOR_DRIVERS
 from harborage.events.redaction import KEY_RULES, RULES
 from harborage.testing.events import NoopRedactor
 from tests.kit.tables import each_row

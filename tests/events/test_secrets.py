@@ -1,4 +1,4 @@
-"""No event carries a secret: whatever field of whatever payload quotes one, nobody is shown it and nothing keeps it."""
+"""No event carries a secret: whatever field of whatever payload quotes one, it is neither delivered nor stored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from harborage.events import Cursor, Event, EventBus, Filter, MemoryEventBus, encode_wire
-from harborage.events.durable import DurableEventBus
+from harborage.events import PAYLOADS, Cursor, Event, EventBus, Filter, MemoryEventBus, encode_wire
+from harborage.events.durable_bus import DurableEventBus
 from harborage.events.event import Payload, PlainPayload, Principal, RedactedMap, Triple
-from harborage.events.intake import FIXED
-from harborage.events.payloads import PAYLOADS
+from harborage.events.event_redaction import FIXED
 from harborage.events.redaction import PatternRedactor, default_redactor
 from harborage.identity import Quadruple
 from harborage.state.storage import open_storage
@@ -79,7 +78,7 @@ def quotes(shown: str | bytes) -> bool:
 
 
 async def told(bus: EventBus) -> list[Event]:
-    """What became of one event of each kind: as it was published, as readers get it, and as it is replayed."""
+    """One event of each kind: as it was published, as it was delivered, and as it is replayed."""
     reader = bus.subscribe(MINE)
     seen: list[Event] = []
     for event in events():
@@ -109,7 +108,7 @@ async def test_no_payload_carries_a_secret_to_anybody(tmp_path: Path) -> None:
 
 
 async def test_what_is_redacted_keeps_its_type() -> None:
-    """Readers get the class that was published, and everything in it that is no text as it was."""
+    """Subscribers get the class that was published, and everything in it that is no text as it was."""
     bus = MemoryEventBus(redactor=PatternRedactor([KEY]))
     for event in events():
         payload = (await bus.publish(event)).payload

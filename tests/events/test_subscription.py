@@ -1,4 +1,4 @@
-"""One reader's queue: reading, ending, losing events and being told so, and being closed for idling."""
+"""One subscriber's queue: reading, ending, the report of lost events, and the idle timeout."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _sequences(events: list[Event]) -> list[int]:
 # Reading and ending.
 
 
-async def test_a_waiting_reader_is_woken(bus: MemoryEventBus, make_event: MakeEvent) -> None:
+async def test_a_waiting_subscriber_is_woken(bus: MemoryEventBus, make_event: MakeEvent) -> None:
     """Reading waits for the next event and returns it."""
     reader = bus.subscribe(MINE)
     waiting = asyncio.create_task(anext(aiter(reader)))
@@ -66,8 +66,8 @@ async def test_two_tasks_share_a_subscription(bus: MemoryEventBus) -> None:
     assert sorted(_sequences(await asyncio.gather(*waiting))) == [1, 2]
 
 
-async def test_cancelling_ends_a_waiting_reader(bus: MemoryEventBus) -> None:
-    """A reader that waits when its subscription is cancelled comes to an end."""
+async def test_cancelling_ends_a_waiting_subscriber(bus: MemoryEventBus) -> None:
+    """A subscriber that waits when its subscription is cancelled comes to an end."""
     reader = bus.subscribe(MINE)
 
     async def read() -> list[Event]:
@@ -90,7 +90,7 @@ async def test_what_is_queued_can_be_read_after_cancelling(bus: MemoryEventBus) 
 
 
 async def test_a_cancelled_wait_loses_nothing(bus: MemoryEventBus) -> None:
-    """A reader that gives up waiting can come back and gets the next event."""
+    """A subscriber that gives up waiting can come back and gets the next event."""
     reader = bus.subscribe(MINE)
     waiting = asyncio.create_task(anext(aiter(reader)))
     await settle()
@@ -121,14 +121,14 @@ async def test_draining_takes_everything_at_once(bus: MemoryEventBus) -> None:
 
 
 def test_a_full_queue_loses_its_oldest_event(make_bus: MakeBus) -> None:
-    """A publisher never waits: the newest events are kept."""
+    """A publisher never waits: the newest events stay."""
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
     _fill(bus, 10)
     assert _sequences(reader.drain()[1:]) == [7, 8, 9, 10]
 
 
-async def test_a_reader_is_told_what_it_lost_before_it_reads_on(make_bus: MakeBus) -> None:
+async def test_a_loss_is_reported_before_the_next_event(make_bus: MakeBus) -> None:
     """The next thing it reads says from where to where and how many, though no further event comes."""
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
@@ -140,8 +140,8 @@ async def test_a_reader_is_told_what_it_lost_before_it_reads_on(make_bus: MakeBu
     assert _sequences(reader.drain()) == [22, 23, 24, 25]
 
 
-async def test_each_loss_is_told_of_at_its_place(make_bus: MakeBus) -> None:
-    """A reader that falls behind again is told again; between two losses it reads what it was left."""
+async def test_each_loss_is_reported_at_its_place(make_bus: MakeBus) -> None:
+    """A subscriber that falls behind again gets another report; between two losses it reads the events that stayed."""
     bus = make_bus(subscriber_buffer_size=2)
     reader = bus.subscribe(MINE)
     for _ in range(3):
@@ -151,7 +151,7 @@ async def test_each_loss_is_told_of_at_its_place(make_bus: MakeBus) -> None:
     assert _sequences(reader.drain()) == [9]
 
 
-async def test_a_loss_is_told_of_after_the_stream_was_cancelled(make_bus: MakeBus) -> None:
+async def test_a_loss_is_reported_after_the_stream_was_cancelled(make_bus: MakeBus) -> None:
     """What is left to read after the end begins with what is not."""
     bus = make_bus(subscriber_buffer_size=2)
     reader = bus.subscribe(MINE)
@@ -161,7 +161,7 @@ async def test_a_loss_is_told_of_after_the_stream_was_cancelled(make_bus: MakeBu
 
 
 def test_nothing_lost_means_no_notice(make_bus: MakeBus, clock: FakeClock) -> None:
-    """A reader that keeps up is never told of losses."""
+    """A subscriber that keeps up gets no report of losses."""
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
     for _ in range(5):
@@ -170,8 +170,8 @@ def test_nothing_lost_means_no_notice(make_bus: MakeBus, clock: FakeClock) -> No
         assert all(event.type == EventType.TASK_PAUSED for event in reader.drain())
 
 
-async def test_a_notice_is_for_its_reader_alone(make_bus: MakeBus) -> None:
-    """Other readers do not see it, and no replay has it: it takes no place in the window."""
+async def test_a_notice_is_for_its_subscriber_alone(make_bus: MakeBus) -> None:
+    """Other subscribers do not see it, and no replay has it: it takes no place in the window."""
     bus = make_bus(subscriber_buffer_size=2)
     slow, quick, admin = bus.subscribe(MINE), bus.subscribe(MINE), bus.subscribe(Filter(admin=True))
     for _ in range(3):
@@ -196,7 +196,7 @@ STEPS = st.lists(
 
 @given(capacity=st.integers(1, 6), steps=STEPS)
 def test_the_stream_and_its_notices_account_for_every_event(capacity: int, steps: list[tuple[str, int]]) -> None:
-    """Whatever the pace of reading, each event was either read or lies in a range that the reader was told of."""
+    """Whatever the pace of reading, each event was either read or is in a reported range."""
     clock = FakeClock()
     config = BusConfig(subscriber_buffer_size=capacity, idle_timeout_s=1e6)
     bus = MemoryEventBus(config=config, clock=clock)
@@ -230,7 +230,7 @@ def _check_account(bus: MemoryEventBus, read: list[Event]) -> None:
     assert sequences == sorted(set(sequences))
     told = [event.payload for event in read if isinstance(event.payload, BusDroppedPayload)]
     got = {event.sequence for event in read if event.type != EventType.BUS_DROPPED}
-    missing = {event.sequence for event in bus._ring.after(0) if event.identity == WHO} - got
+    missing = {event.sequence for event in bus._buffer.after(0) if event.identity == WHO} - got
     assert sum(notice.dropped_count for notice in told) == len(missing)
     for notice in told:
         between = {number for number in missing if notice.from_seq <= number <= notice.to_seq}
@@ -241,7 +241,7 @@ def _check_account(bus: MemoryEventBus, read: list[Event]) -> None:
 # Idling.
 
 
-def test_a_reader_that_does_not_read_is_closed(make_bus: MakeBus, clock: FakeClock) -> None:
+def test_a_subscriber_that_does_not_read_is_closed(make_bus: MakeBus, clock: FakeClock) -> None:
     """After the idle time the stream ends with a notice; what was queued before can still be read."""
     bus = make_bus()
     reader = bus.subscribe(Filter("t", "u", "s", "r"))
@@ -258,8 +258,8 @@ def test_a_reader_that_does_not_read_is_closed(make_bus: MakeBus, clock: FakeClo
     assert notice.sequence == 3
 
 
-async def test_an_idle_reader_reads_to_the_end(make_bus: MakeBus, clock: FakeClock) -> None:
-    """A reader that wakes up late sees its last events, the notice, and the end."""
+async def test_an_idle_subscriber_reads_to_the_end(make_bus: MakeBus, clock: FakeClock) -> None:
+    """A subscriber that wakes up late sees its last events, the notice, and the end."""
     bus = make_bus()
     reader = bus.subscribe(MINE)
     _fill(bus, 1)
@@ -267,8 +267,8 @@ async def test_an_idle_reader_reads_to_the_end(make_bus: MakeBus, clock: FakeClo
     assert [event.type async for event in reader] == ["task.paused", "bus.subscription_idle_closed"]
 
 
-def test_a_quiet_reader_is_never_closed(make_bus: MakeBus, clock: FakeClock) -> None:
-    """With nothing to read there is nothing to reproach a reader with, and no timer to wake for it."""
+def test_a_quiet_subscriber_is_never_closed(make_bus: MakeBus, clock: FakeClock) -> None:
+    """Without unread events a subscription is not idle, and no timer is set for it."""
     bus = make_bus()
     reader = bus.subscribe(MINE)
     clock.advance(600)
@@ -294,7 +294,7 @@ def test_room_in_the_queue_counts_as_life(make_bus: MakeBus, clock: FakeClock) -
 
 
 def test_a_queue_that_stays_full_is_no_sign_of_life(make_bus: MakeBus, clock: FakeClock) -> None:
-    """A reader that only ever loses events is closed while they keep coming, and learns what it lost."""
+    """A subscriber that only ever loses events is closed while they keep coming, and gets a report of the loss."""
     bus = make_bus(subscriber_buffer_size=4)
     reader = bus.subscribe(MINE)
     _fill(bus, 4)
@@ -309,8 +309,8 @@ def test_a_queue_that_stays_full_is_no_sign_of_life(make_bus: MakeBus, clock: Fa
     assert _sequences(events) == sorted(_sequences(events))
 
 
-def test_an_idle_reader_frees_its_place(make_bus: MakeBus, clock: FakeClock) -> None:
-    """A reader that was closed for idling no longer counts and gets nothing any more."""
+def test_an_idle_subscriber_frees_its_place(make_bus: MakeBus, clock: FakeClock) -> None:
+    """A subscriber that was closed for idling no longer counts and gets nothing any more."""
     bus = make_bus(max_subscribers_per_session=1)
     reader = bus.subscribe(MINE)
     _fill(bus, 1)
@@ -331,7 +331,7 @@ def test_an_idle_admin_is_closed_under_its_filter(make_bus: MakeBus, clock: Fake
     assert (notice.type, notice.identity) == (EventType.BUS_SUBSCRIPTION_IDLE_CLOSED, Quadruple())
 
 
-def test_readers_are_looked_at_four_times_an_idle_time(make_bus: MakeBus, clock: FakeClock) -> None:
+def test_subscriptions_are_swept_four_times_an_idle_timeout(make_bus: MakeBus, clock: FakeClock) -> None:
     """An idle time that ends between two looks is noticed at the next one."""
     bus = make_bus(idle_timeout_s=8.0)
     reader = bus.subscribe(MINE)
@@ -358,8 +358,8 @@ def test_looking_never_happens_more_often_than_ten_times_a_second(make_bus: Make
 
 
 @pytest.mark.parametrize("offset", [0.1, 0.3, 0.7, 1.1, 2.2, 1e6 + 0.1])
-def test_odd_times_make_nobody_wait_longer(make_bus: MakeBus, clock: FakeClock, offset: float) -> None:
-    """An idle reader is not let go of late because of how floats round."""
+def test_odd_times_delay_no_close(make_bus: MakeBus, clock: FakeClock, offset: float) -> None:
+    """An idle subscriber is not closed late because of how floats round."""
     bus = make_bus(subscriber_buffer_size=1)
     clock.advance(offset)
     idle = bus.subscribe(MINE)
@@ -383,8 +383,8 @@ def test_a_timer_that_fires_early_still_looks(make_event: MakeEvent) -> None:
     assert reader.is_closed
 
 
-def test_without_timers_publishing_looks_for_idle_readers(make_event: MakeEvent) -> None:
-    """Where no loop runs to wake the bus, the next event closes who idled, before it is told."""
+def test_without_timers_publishing_looks_for_idle_subscriptions(make_event: MakeEvent) -> None:
+    """Where no loop runs to wake the bus, the next event closes idle subscriptions before it is delivered."""
 
     class Timeless(FakeClock):
         def call_later(self, delay_s: float, wake: Callable[[], None]) -> FakeTimer:
@@ -400,7 +400,7 @@ def test_without_timers_publishing_looks_for_idle_readers(make_event: MakeEvent)
 
 
 async def test_a_closed_bus_leaves_no_timer(make_bus: MakeBus, clock: FakeClock) -> None:
-    """Closing calls off the look at idle readers."""
+    """Closing the bus cancels the timer for idle subscriptions."""
     bus = make_bus()
     bus.subscribe(MINE)
     _fill(bus, 1)

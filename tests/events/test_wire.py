@@ -12,6 +12,7 @@ from harborage import codec
 from harborage.codec import UnserializableError
 from harborage.events import (
     KEEPALIVE_FRAME,
+    PAYLOADS,
     BusDroppedPayload,
     DecisionPayload,
     Event,
@@ -34,7 +35,6 @@ from harborage.events import (
     to_wire,
     wire_time,
 )
-from harborage.events.payloads import PAYLOADS
 from harborage.events.wire import _may_hold_times
 from harborage.identity import Quadruple
 from tests.kit.tables import each_row

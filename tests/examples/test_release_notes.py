@@ -18,8 +18,7 @@ import pytest
 from harborage import EventType, Finish, FinishReason, Identity, Run
 from harborage.app import AgentNotReadyError, load_agent, open_runtime
 from harborage.artifacts import ArtifactRef, ArtifactScope
-from harborage.events import Event
-from harborage.events.payloads import DecisionPayload, TaskSpawnedPayload, ToolApprovalRequestedPayload
+from harborage.events import DecisionPayload, Event, TaskSpawnedPayload, ToolApprovalRequestedPayload
 
 pytestmark = pytest.mark.anyio
 

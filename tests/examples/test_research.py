@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harborage import Event, EventType, Finish, FinishReason, Identity
 from harborage.app import load_agent, open_runtime
-from harborage.events.payloads import TaskSpawnedPayload, ToolCompletedPayload
+from harborage.events import TaskSpawnedPayload, ToolCompletedPayload
 from harborage.testing.llm import ScriptedLLM, calls_tools, user_text
 from harborage.tools import SideEffect
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.clock import SYSTEM_CLOCK
-from harborage.events import query
+from harborage.events import aggregation
 from harborage.events.fanout import FanOut
 from harborage.runtime import host
 from harborage.runtime.pauses import coordinator
@@ -129,23 +129,23 @@ def pauses_of_tenants(patch: pytest.MonkeyPatch) -> None:
 
 
 def queries(patch: pytest.MonkeyPatch) -> None:
-    """A query for the events of others needs nothing."""
-    patch.setattr(query, "needs_admin", lambda *_: False)
+    """A filter for the events of others needs no scope."""
+    patch.setattr(aggregation, "needs_admin", lambda *_: False)
 
 
 def live_events(patch: pytest.MonkeyPatch) -> None:
     """Live events go to everybody."""
 
-    def hand_out(self: Any, event: Any) -> None:
+    def deliver(self: Any, event: Any) -> None:
         for reader in self._all():
             reader.offer(event, 0.0)
 
-    patch.setattr(FanOut, "to_session", hand_out)
+    patch.setattr(FanOut, "deliver_to_session", deliver)
 
 
 def replayed_events(patch: pytest.MonkeyPatch) -> None:
     """A bus in memory replays its whole window."""
-    patch.setattr("harborage.events.bus.matches", lambda *_: True)
+    patch.setattr("harborage.events.memory_bus.matches", lambda *_: True)
 
 
 def kept_events(patch: pytest.MonkeyPatch) -> None:

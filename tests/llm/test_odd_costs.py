@@ -11,7 +11,7 @@ import pytest
 
 from harborage import Identity, Limits, Runtime
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, ConfigSnapshot, Cost, PriceUnknownError, Usage, accounting
 from harborage.llm.account import CallEstimate
 from harborage.llm.chain.accounting import Accounted

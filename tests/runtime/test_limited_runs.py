@@ -27,7 +27,7 @@ from harborage import (
 )
 from harborage.artifacts.memory import MemoryArtifactStore
 from harborage.events import EventType
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import (
     CompleteRequest,
     CompleteResponse,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harborage import Finish, FinishReason, Identity, Run, RunContext, Runtime, RuntimeOptions, codec
 from harborage.events import EventType
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import ConfigSnapshot, ModelProfile, TransportPolicy
 from harborage.llm.errors import (
     AuthenticationFailedError,

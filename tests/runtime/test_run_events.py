@@ -22,7 +22,7 @@ from harborage.events import (
     MemoryEventBus,
     TaskPausedPayload,
 )
-from harborage.events.durable import DurableEventBus
+from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import Identity
 from harborage.planner import CallTool, Finish, FinishReason, RunContext
 from harborage.runtime.host import Run, Runtime
@@ -108,7 +108,7 @@ async def test_what_the_bus_has_forgotten_is_announced(open_runtime: Open) -> No
     run = await runtime.start(str(STEPS), who=ME)
     stream = run.events()
     first = await anext(stream)
-    place = runtime.bus.place(ME)
+    place = runtime.bus.last_sequence(ME)
     await run.result()
     notice, *left = await the_rest(stream)
     assert notice.type == EventType.BUS_DROPPED
@@ -254,7 +254,7 @@ async def test_a_reader_begins_where_the_run_began(open_runtime: Open) -> None:
     bus = Noting()
     runtime = await open_runtime(bus)
     await (await runtime.start("20", who=ME)).result()
-    place = bus.place(ME)
+    place = bus.last_sequence(ME)
     run = await runtime.start("1", who=ME)
     await run.result()
     bus.asked.clear()

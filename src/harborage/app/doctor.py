@@ -20,7 +20,7 @@ from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.errors import HarborageError, error_text
 from harborage.events import DurableEventBus
-from harborage.events.stored import decode_event
+from harborage.events.rows import decode_event
 from harborage.runtime.durable import ControlUnreadableError, RunRequest
 from harborage.runtime.engines.reader import RunReader
 from harborage.runtime.journal import JournalCorruptError, Started, decode_entry

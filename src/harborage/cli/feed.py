@@ -108,7 +108,7 @@ class Feed:
         if self._bus is None:
             then()
         else:
-            self._bus.behind(self._who, then)
+            self._bus.call_after_delivery(self._who, then)
 
     def take(self) -> Iterator[Fact]:
         """Yield the facts that are to be shown, each once; those of unrelated runs are left out."""

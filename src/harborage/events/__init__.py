@@ -1,7 +1,7 @@
-"""Events: what happened, told once, in order, to whoever may know.
+"""Events: typed, redacted, numbered, and delivered to the subscribers that may see them.
 
-Read `types` for the names, `payloads/` for the bodies, `bus` for how they travel, `redaction` for what never does.
-This room decides nothing about runs; it only tells.
+`types` has their names, `payloads/` their bodies, `bus` the port through which they are published, `redaction` the
+rules for secrets. This package decides nothing about runs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 from harborage.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from harborage.events.announced import ANNOUNCED as ANNOUNCED
-    from harborage.events.announced import is_announced as is_announced
-    from harborage.events.buckets import EventBucket as EventBucket
-    from harborage.events.buckets import aggregate as aggregate
-    from harborage.events.buckets import count_buckets as count_buckets
-    from harborage.events.bus import BusConfig as BusConfig
-    from harborage.events.bus import CarriedRun as CarriedRun
+    from harborage.events.aggregation import ClientFilter as ClientFilter
+    from harborage.events.aggregation import EventBucket as EventBucket
+    from harborage.events.aggregation import aggregate as aggregate
+    from harborage.events.aggregation import bus_filter as bus_filter
+    from harborage.events.aggregation import count_buckets as count_buckets
+    from harborage.events.aggregation import needs_admin as needs_admin
+    from harborage.events.aggregation import selects as selects
+    from harborage.events.bus import BUS_DRIVERS as BUS_DRIVERS
     from harborage.events.bus import EventBus as EventBus
-    from harborage.events.bus import MemoryEventBus as MemoryEventBus
     from harborage.events.bus import RecordBus as RecordBus
-    from harborage.events.drivers import BUS_DRIVERS as BUS_DRIVERS
-    from harborage.events.drivers import REDACTOR_DRIVERS as REDACTOR_DRIVERS
-    from harborage.events.durable import DurableEventBus as DurableEventBus
+    from harborage.events.bus import RunBuffer as RunBuffer
+    from harborage.events.durable_bus import DurableEventBus as DurableEventBus
     from harborage.events.errors import AdminScopeRequiredError as AdminScopeRequiredError
     from harborage.events.errors import AggregateBadWindowError as AggregateBadWindowError
     from harborage.events.errors import BusBacklogError as BusBacklogError
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.events.errors import SequenceProvidedError as SequenceProvidedError
     from harborage.events.errors import SubscriberLimitReachedError as SubscriberLimitReachedError
     from harborage.events.errors import UnknownEventTypeError as UnknownEventTypeError
+    from harborage.events.event import ANNOUNCED as ANNOUNCED
     from harborage.events.event import Event as Event
     from harborage.events.event import Payload as Payload
     from harborage.events.event import PlainPayload as PlainPayload
@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from harborage.events.event import RedactedMap as RedactedMap
     from harborage.events.event import SafePayload as SafePayload
     from harborage.events.event import Triple as Triple
+    from harborage.events.event import is_announced as is_announced
     from harborage.events.event import unix_ns as unix_ns
     from harborage.events.event import validate_event as validate_event
+    from harborage.events.fanout import BusConfig as BusConfig
     from harborage.events.filters import Cursor as Cursor
     from harborage.events.filters import Filter as Filter
     from harborage.events.filters import matches as matches
     from harborage.events.filters import require_scope as require_scope
+    from harborage.events.memory_bus import MemoryEventBus as MemoryEventBus
     from harborage.events.payloads.agents import AgentCommandPayload as AgentCommandPayload
     from harborage.events.payloads.agents import AgentDeregisteredPayload as AgentDeregisteredPayload
     from harborage.events.payloads.agents import AgentHealthPayload as AgentHealthPayload
@@ -175,23 +178,17 @@ if TYPE_CHECKING:
     from harborage.events.payloads.tools import ToolInvokedPayload as ToolInvokedPayload
     from harborage.events.payloads.tools import ToolPolicyExhaustedPayload as ToolPolicyExhaustedPayload
     from harborage.events.payloads.tools import ToolRejectedPayload as ToolRejectedPayload
-    from harborage.events.query import ADMIN_SCOPES as ADMIN_SCOPES
-    from harborage.events.query import EventQuery as EventQuery
-    from harborage.events.query import bus_filter as bus_filter
-    from harborage.events.query import needs_admin as needs_admin
-    from harborage.events.query import selects as selects
-    from harborage.events.redaction import DEPTH_LIMIT as DEPTH_LIMIT
     from harborage.events.redaction import KEY_RULES as KEY_RULES
     from harborage.events.redaction import MASK as MASK
+    from harborage.events.redaction import REDACTOR_DRIVERS as REDACTOR_DRIVERS
     from harborage.events.redaction import RULES as RULES
     from harborage.events.redaction import PatternRedactor as PatternRedactor
     from harborage.events.redaction import Redactor as Redactor
-    from harborage.events.redaction import is_reference as is_reference
     from harborage.events.redaction import must_redactor as must_redactor
     from harborage.events.redaction import redactor as redactor
     from harborage.events.redaction import safe_excerpt as safe_excerpt
     from harborage.events.redaction import with_redactor as with_redactor
-    from harborage.events.stored import typed_event as typed_event
+    from harborage.events.rows import typed_event as typed_event
     from harborage.events.subscription import Lost as Lost
     from harborage.events.subscription import Subscription as Subscription
     from harborage.events.types import EventType as EventType
@@ -209,11 +206,11 @@ else:
     __all__, __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "harborage.events.announced": "ANNOUNCED is_announced",
-            "harborage.events.buckets": "EventBucket aggregate count_buckets",
-            "harborage.events.bus": "BusConfig CarriedRun EventBus MemoryEventBus RecordBus",
-            "harborage.events.drivers": "BUS_DRIVERS REDACTOR_DRIVERS",
-            "harborage.events.durable": "DurableEventBus",
+            "harborage.events.aggregation": (
+                "ClientFilter EventBucket aggregate bus_filter count_buckets needs_admin selects"
+            ),
+            "harborage.events.bus": "BUS_DRIVERS EventBus RecordBus RunBuffer",
+            "harborage.events.durable_bus": "DurableEventBus",
             "harborage.events.errors": (
                 "AdminScopeRequiredError AggregateBadWindowError BusBacklogError BusClosedError BusConfigError "
                 "BusStalledError CursorTooOldError EventCorruptError EventError EventGapError "
@@ -222,9 +219,12 @@ else:
                 "SubscriberLimitReachedError UnknownEventTypeError"
             ),
             "harborage.events.event": (
-                "Event Payload PlainPayload Principal RedactedMap SafePayload Triple unix_ns validate_event"
+                "ANNOUNCED Event Payload PlainPayload Principal RedactedMap SafePayload Triple is_announced unix_ns "
+                "validate_event"
             ),
+            "harborage.events.fanout": "BusConfig",
             "harborage.events.filters": "Cursor Filter matches require_scope",
+            "harborage.events.memory_bus": "MemoryEventBus",
             "harborage.events.payloads.agents": (
                 "AgentCommandPayload AgentDeregisteredPayload AgentHealthPayload AgentRegisteredPayload "
                 "AgentRestartedPayload ArtifactsUploadedPayload DevDraftCreatedPayload DevDraftDiscardedPayload "
@@ -277,12 +277,11 @@ else:
                 "ToolFailedPayload ToolInterruptedPayload ToolInvalidArgsPayload ToolInvokedPayload "
                 "ToolPolicyExhaustedPayload ToolRejectedPayload"
             ),
-            "harborage.events.query": "ADMIN_SCOPES EventQuery bus_filter needs_admin selects",
             "harborage.events.redaction": (
-                "DEPTH_LIMIT KEY_RULES MASK RULES PatternRedactor Redactor is_reference must_redactor redactor "
-                "safe_excerpt with_redactor"
+                "KEY_RULES MASK REDACTOR_DRIVERS RULES PatternRedactor Redactor must_redactor redactor safe_excerpt "
+                "with_redactor"
             ),
-            "harborage.events.stored": "typed_event",
+            "harborage.events.rows": "typed_event",
             "harborage.events.subscription": "Lost Subscription",
             "harborage.events.types": "EventType event_types is_valid_event_type register_event_type",
             "harborage.events.wire": (

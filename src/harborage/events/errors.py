@@ -1,8 +1,8 @@
-"""What can go wrong around events.
+"""The errors of events: publishing, subscribing, replay, redaction.
 
 EventError
-├── UnknownEventTypeError          a type that nobody registered
-├── SequenceProvidedError          the caller numbered an event; the bus does that
+├── UnknownEventTypeError          a type that is not registered
+├── SequenceProvidedError          the caller gave an event a number; the bus does that
 ├── InvalidEventError              an event without a payload
 ├── BusClosedError                 the bus has been closed
 ├── BusConfigError                 a bound of the bus makes no sense
@@ -10,15 +10,15 @@ EventError
 ├── AdminScopeRequiredError        a query crosses tenants, users or sessions without the scope for it
 ├── SubscriberLimitReachedError    too many live subscriptions for one session
 ├── ReplayUnavailableError         this bus keeps nothing to replay
-├── CursorTooOldError              the asked-for events have left the window
+├── CursorTooOldError              the requested events are kept no longer
 ├── AggregateBadWindowError        window and bucket do not fit
-├── EventGapError                  the store lacks an event that it kept
-├── EventCorruptError              a kept event cannot be read
-├── BusBacklogError                more events wait for the store than may
-├── BusStalledError                events of the session wait for a store that refuses them
+├── EventGapError                  an event is missing from the store
+├── EventCorruptError              a stored event cannot be read
+├── BusBacklogError                too many events wait for the store
+├── BusStalledError                the store refuses earlier events of the session
 └── RedactionError
-    ├── RedactionFailedError           a value could not be redacted, so it went nowhere
-    ├── RedactionDepthExceededError    nested deeper than the redactor walks
+    ├── RedactionFailedError           a value could not be redacted, so it was not published
+    ├── RedactionDepthExceededError    nested deeper than the redactor goes
     └── RedactorMissingError           no ambient redactor
 """
 
@@ -51,11 +51,11 @@ __all__ = [
 
 
 class EventError(HarborageError):
-    """Something went wrong around events."""
+    """An operation on events failed."""
 
 
 class UnknownEventTypeError(EventError):
-    """An event has a type that nobody registered. `type` is what it said."""
+    """An event has a type that is not registered. `type` is its type."""
 
     def __init__(self, type: str = "") -> None:
         self.type = type
@@ -65,7 +65,7 @@ class UnknownEventTypeError(EventError):
 
 
 class SequenceProvidedError(EventError):
-    """An event came with a sequence number; leave it 0, the bus numbers events."""
+    """An event came with a sequence number; leave it 0, the bus gives the numbers."""
 
 
 class InvalidEventError(EventError):
@@ -93,7 +93,7 @@ class AdminScopeRequiredError(EventError):
 
 
 class SubscriberLimitReachedError(EventError):
-    """The session has as many live subscriptions as it may have. `limit` is how many; cancel one first."""
+    """The session has its most live subscriptions, which is `limit`; cancel one first."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
@@ -105,7 +105,7 @@ class ReplayUnavailableError(EventError):
 
 
 class CursorTooOldError(EventError):
-    """The events after the cursor have left the window. `oldest` is the first one kept, `requested` the cursor."""
+    """The events after the cursor are kept no longer. `oldest` is the first one kept, `requested` the cursor."""
 
     def __init__(self, oldest: int = 0, requested: int = 0) -> None:
         self.oldest = oldest
@@ -118,56 +118,55 @@ class AggregateBadWindowError(EventError):
 
 
 class EventGapError(EventError):
-    """The store lacks an event that it kept. `session_id` and `sequence` say which."""
+    """An event is missing from the store. `session_id` and `sequence` say which."""
 
     def __init__(self, session_id: str = "", sequence: int = 0) -> None:
         self.session_id = session_id
         self.sequence = sequence
         super().__init__(
-            f"events: event {sequence} of session {session_id} is missing from the store, which was changed from "
-            "outside"
+            f"events: event {sequence} of session {session_id} is missing from the store; another program deleted it"
         )
 
 
 class EventCorruptError(EventError):
-    """A kept event cannot be read. `session_id` and `sequence` say which."""
+    """A stored event cannot be read. `session_id` and `sequence` say which."""
 
     def __init__(self, session_id: str = "", sequence: int = 0) -> None:
         self.session_id = session_id
         self.sequence = sequence
         super().__init__(
-            f"events: event {sequence} of session {session_id} cannot be read; the store was changed from outside, or "
-            "written by a later version"
+            f"events: event {sequence} of session {session_id} cannot be read; another program changed it, or a later "
+            "version wrote it"
         )
 
 
 class BusBacklogError(EventError):
-    """More events wait for the store than may; this one was not taken. `limit` is how many may wait."""
+    """`limit` events wait for the store, the most that may; this one was not published."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
-        super().__init__(f"events: {limit} events wait for a store that does not keep up; this one was not taken")
+        super().__init__(f"events: {limit} events wait for a store that does not keep up; this one was not published")
 
 
 class BusStalledError(EventError):
-    """The store refuses what the session told before; until it takes that, the session can tell nothing more."""
+    """The store refuses earlier events of the session; until it takes them, the session can publish no more."""
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
         super().__init__(
             f"events: the store refuses the events of session {session_id}; they are offered again until it takes "
-            "them, and this one was not taken"
+            "them, and this one was not published"
             if session_id
             else ""
         )
 
 
 class RedactionError(EventError):
-    """Something went wrong while secrets were being taken out."""
+    """Redacting a value failed."""
 
 
 class RedactionFailedError(RedactionError):
-    """A value could not be redacted and was therefore not passed on. `rule` names the rule that failed."""
+    """A value could not be redacted and was therefore not published. `rule` names the rule that failed."""
 
     def __init__(self, message: str = "", *, rule: str = "") -> None:
         self.rule = rule
@@ -175,7 +174,7 @@ class RedactionFailedError(RedactionError):
 
 
 class RedactionDepthExceededError(RedactionError):
-    """A value is nested deeper than the redactor walks. `limit` is that depth."""
+    """A value is nested deeper than the redactor goes. `limit` is that depth."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit

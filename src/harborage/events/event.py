@@ -6,8 +6,11 @@ A payload class says by its base whether the bus may deliver it as it is (`SafeP
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +19,7 @@ from harborage.events.types import EVENT_TYPES
 from harborage.identity import Identity, Quadruple, require_triple
 
 __all__ = [
+    "ANNOUNCED",
     "Event",
     "Payload",
     "PlainPayload",
@@ -23,6 +27,7 @@ __all__ = [
     "RedactedMap",
     "SafePayload",
     "Triple",
+    "is_announced",
     "unix_ns",
     "validate_event",
     "wire_key",
@@ -33,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wire_key(name: str) -> str:
-    """The wire spelling of a payload field: `task_id` is `TaskID`, `authorize_url` is `AuthorizeURL`."""
+    """Return the wire spelling of a payload field: `task_id` is `TaskID`, `authorize_url` is `AuthorizeURL`."""
     return "".join(_UPPER.get(word, word.capitalize()) for word in name.split("_"))
 
 
@@ -42,7 +47,7 @@ def _plain_key(name: str) -> str:
 
 
 def unix_ns(moment: datetime) -> int:
-    """`moment` as nanoseconds since 1970, exact to the microsecond."""
+    """Return `moment` as nanoseconds since 1970, exact to the microsecond."""
     since = moment - _EPOCH
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
 
@@ -65,7 +70,7 @@ class PlainPayload(Payload, frozen=True, rename=_plain_key):
 
 
 class RedactedMap(SafePayload, frozen=True):
-    """What is left of a plain payload after redaction."""
+    """A plain payload after redaction."""
 
     data: dict[str, Any]
 
@@ -79,7 +84,7 @@ class Triple(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
 
     @classmethod
     def of(cls, who: Identity | Quadruple) -> Triple:
-        """The triple of `who`."""
+        """Return the triple of `who`."""
         return cls(who.tenant_id, who.user_id, who.session_id)
 
 
@@ -92,16 +97,16 @@ class Principal(msgspec.Struct, frozen=True, gc=False, rename=wire_key):
 
     @classmethod
     def of(cls, who: Identity | Quadruple) -> Principal:
-        """The principal of `who`."""
+        """Return the principal of `who`."""
         return cls(who.tenant_id, who.user_id, who.session_id)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One thing that happened. The bus fills in the numbers, and `occurred_at` when the caller left it open.
 
-    `sequence` is its number in the stream that readers see: on a bus that keeps events its place in its session, on one
-    in memory its place among all; neither leaves one out. `store_sequence` is the number under which a store of record
-    keeps it, which grows over all sessions, and skips numbers; 0 where no store does.
+    `sequence` is its number in the stream that subscribers see, without gaps: a durable bus counts the events of a
+    session, the bus in memory those of all sessions. `store_sequence` is its number in the store of record, which grows
+    over all sessions and skips numbers; 0 where no store has it.
     """
 
     type: str
@@ -126,3 +131,12 @@ def validate_event(event: Event) -> None:
         raise SequenceProvidedError()
     if event.payload is None:
         raise InvalidEventError(f"events: {event.type} has no payload; PAYLOADS lists the class for each type")
+
+
+ANNOUNCED: Final[Mapping[str, object]] = MappingProxyType({"is_announced": True})
+"""Marks a log record that repeats an event, so that a log with both has it once: `log.warning(…, extra=ANNOUNCED)`."""
+
+
+def is_announced(record: logging.LogRecord) -> bool:
+    """Return whether an event says the same as this log record."""
+    return bool(getattr(record, "is_announced", False))

@@ -1,8 +1,7 @@
-"""Handing events to readers: who may read what, what a slow reader loses, and when an idle one is let go.
+"""Delivering events to subscribers: who may see what, and when an idle subscription is closed.
 
-Every bus has one of these. It keeps no events and numbers none: what becomes of the notice that an idle reader was let
-go is the bus's business. No background task: idle readers are found when events are handed out, and by one timer that
-is armed only while some reader has events to read.
+Every bus has one `FanOut`. It keeps no events and numbers none. No background task: idle subscriptions are found when
+events are delivered, and by one timer that is armed only while a subscription has events to read.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ import msgspec
 from harborage.events.errors import BusConfigError, SubscriberLimitReachedError
 from harborage.events.event import Event
 from harborage.events.filters import Filter, require_scope
-from harborage.events.payloads.runtime import BusSubscriptionIdleClosedPayload
+from harborage.events.payloads.runtime import AuditAdminScopeUsedPayload, BusSubscriptionIdleClosedPayload
 from harborage.events.subscription import Subscription
 from harborage.events.types import EventType
+from harborage.identity import effective_quadruple
 
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
 
-__all__ = ["BusConfig", "FanOut", "SessionKey"]
+__all__ = ["BusConfig", "FanOut", "SessionKey", "admin_scope_used"]
 
 SessionKey: TypeAlias = tuple[str, str, str]
 
@@ -54,45 +54,45 @@ class BusConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FanOut:
-    """The readers of one bus. `finish` makes of the notice to an idle reader the event that is handed out.
+    """The subscriptions of one bus, by the session that they may see; those of admins see every session.
 
-    Readers are kept by the triple they may see, beside the admins who see everything: handing out looks at no others.
-    With `reaps_idle` a reader that leaves its events unread for too long is let go.
+    With `reaps_idle` a subscription whose events stay unread for too long is closed; `stamp` then completes the notice
+    that it gets.
     """
 
     __slots__ = (
         "_clock",
         "_config",
-        "_finish",
         "_last_id",
         "_reaps_idle",
+        "_stamp",
         "_tick_s",
         "_timer",
         "admins",
+        "by_session",
         "is_watching",
         "next_sweep",
-        "readers",
     )
 
     def __init__(
-        self, config: BusConfig, clock: Timers, finish: Callable[[Event], Event], *, reaps_idle: bool = True
+        self, config: BusConfig, clock: Timers, stamp: Callable[[Event], Event], *, reaps_idle: bool = True
     ) -> None:
         self._config = config
         self._clock = clock
-        self._finish = finish
+        self._stamp = stamp
         self._reaps_idle = reaps_idle
-        # The tuples are replaced, never changed, so that a reader may cancel while an event is handed out.
-        self.readers: dict[SessionKey, tuple[Subscription, ...]] = {}
+        # The tuples are replaced, never changed, so that a subscriber may cancel while an event is delivered.
+        self.by_session: dict[SessionKey, tuple[Subscription, ...]] = {}
         self.admins: tuple[Subscription, ...] = ()
         self._last_id = 0
         self._tick_s = max(_MIN_TICK_S, config.idle_timeout_s / 4)
-        # Watching for idle readers goes on as long as some reader may have something to read.
+        # Looking for idle subscriptions goes on while one may have events to read.
         self.is_watching = False
         self.next_sweep = 0.0
         self._timer: Timer | None = None
 
     def subscribe(self, filter: Filter) -> Subscription:
-        """A new reader of what `filter` asks for.
+        """Return a new subscription to the events that match `filter`.
 
         Raises:
             IdentityScopeRequiredError, SubscriberLimitReachedError: in this order.
@@ -100,7 +100,7 @@ class FanOut:
         require_scope(filter)
         key = (filter.tenant, filter.user, filter.session)
         limit = self._config.max_subscribers_per_session
-        if not filter.admin and len(self.readers.get(key, ())) >= limit:
+        if not filter.admin and len(self.by_session.get(key, ())) >= limit:
             raise SubscriberLimitReachedError(limit)
         self._last_id += 1
         subscription = Subscription(
@@ -109,69 +109,69 @@ class FanOut:
             capacity=self._config.subscriber_buffer_size,
             at=self._clock.monotonic(),
             now=self._clock.now,
-            on_close=self._forget,
+            on_close=self._remove,
         )
         if filter.admin:
             self.admins = (*self.admins, subscription)
         else:
-            self.readers[key] = (*self.readers.get(key, ()), subscription)
+            self.by_session[key] = (*self.by_session.get(key, ()), subscription)
         return subscription
 
-    def hand_out(self, event: Event) -> None:
-        """Queue `event` for every reader it is for. Never: waits."""
-        self.to_session(event)
-        self.to_admins(event)
+    def deliver(self, event: Event) -> None:
+        """Queue `event` for every subscription that matches it. Never: waits."""
+        self.deliver_to_session(event)
+        self.deliver_to_admins(event)
 
-    def to_session(self, event: Event) -> None:
-        """Queue `event` for the readers of its session alone."""
+    def deliver_to_session(self, event: Event) -> None:
+        """Queue `event` for the subscriptions of its session alone."""
         who = event.identity
-        self._to(self.readers.get((who.tenant_id, who.user_id, who.session_id), ()), event)
+        self._deliver(self.by_session.get((who.tenant_id, who.user_id, who.session_id), ()), event)
 
-    def to_admins(self, event: Event) -> None:
-        """Queue `event` for the readers of all sessions alone."""
-        self._to(self.admins, event)
+    def deliver_to_admins(self, event: Event) -> None:
+        """Queue `event` for the subscriptions of admins alone."""
+        self._deliver(self.admins, event)
 
-    def _to(self, readers: Sequence[Subscription], event: Event) -> None:
-        if not readers:
+    def _deliver(self, subscriptions: Sequence[Subscription], event: Event) -> None:
+        if not subscriptions:
             return
         now = self._clock.monotonic()
-        for reader in readers:
-            if reader.wants(event):
-                self._enqueue(reader, event, now)
+        for subscription in subscriptions:
+            if subscription.wants(event):
+                self._enqueue(subscription, event, now)
 
     def close(self) -> None:
         """End every stream."""
         self._disarm()
         for subscription in self._all():
             subscription.close()
-        self.readers.clear()
+        self.by_session.clear()
         self.admins = ()
 
     def sweep(self, now: float) -> None:
-        """Let go of the readers that have had something to read, and nothing new to read cleanly, for too long."""
+        """Close the subscriptions with unread events that took no further one without loss for the idle timeout."""
         self._disarm()
-        for reader in self._all():
-            if len(reader) and _has_passed(self._config.idle_timeout_s, reader.clean_at, now):
-                self._close_idle(reader, now)
-        if any(len(reader) for reader in self._all()):
+        for subscription in self._all():
+            if len(subscription) and _has_passed(self._config.idle_timeout_s, subscription.last_fit_at, now):
+                self._close_idle(subscription, now)
+        if any(len(subscription) for subscription in self._all()):
             self._watch(now)
 
-    def _enqueue(self, reader: Subscription, event: Event, now: float) -> None:
-        reader.offer(event, now)
+    def _enqueue(self, subscription: Subscription, event: Event, now: float) -> None:
+        subscription.offer(event, now)
         if not self.is_watching and self._reaps_idle:
             self._watch(now)
 
     def _all(self) -> list[Subscription]:
-        return [*chain.from_iterable(self.readers.values()), *self.admins]
+        return [*chain.from_iterable(self.by_session.values()), *self.admins]
 
     def _watch(self, now: float) -> None:
-        """Look at the readers again one tick from now."""
+        """Sweep again one tick from now."""
         self.is_watching = True
         self.next_sweep = now + self._tick_s
         try:
             self._timer = self._clock.call_later(self._tick_s, self._on_tick)
         except RuntimeError:
-            # No loop runs here, so nobody can be waiting either; the next publish looks instead.
+            # No loop runs here, so no subscriber can be waiting either; the next publish sweeps instead.
             self._timer = None
 
     def _disarm(self) -> None:
@@ -183,24 +183,32 @@ class FanOut:
     def _on_tick(self) -> None:
         self.sweep(self._clock.monotonic())
 
-    def _close_idle(self, reader: Subscription, now: float) -> None:
-        payload = BusSubscriptionIdleClosedPayload(reader.id, now - reader.clean_at)
-        closing = Event(EventType.BUS_SUBSCRIPTION_IDLE_CLOSED, reader.filter.identity, payload)
-        reader.offer(self._finish(closing), now)
-        reader.cancel()
+    def _close_idle(self, subscription: Subscription, now: float) -> None:
+        payload = BusSubscriptionIdleClosedPayload(subscription.id, now - subscription.last_fit_at)
+        closing = Event(EventType.BUS_SUBSCRIPTION_IDLE_CLOSED, subscription.filter.identity, payload)
+        subscription.offer(self._stamp(closing), now)
+        subscription.cancel()
 
-    def _forget(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: Subscription) -> None:
         wanted = subscription.filter
         if wanted.admin:
             self.admins = tuple(other for other in self.admins if other is not subscription)
             return
         key = (wanted.tenant, wanted.user, wanted.session)
-        left = tuple(other for other in self.readers.get(key, ()) if other is not subscription)
+        left = tuple(other for other in self.by_session.get(key, ()) if other is not subscription)
         if left:
-            self.readers[key] = left
+            self.by_session[key] = left
         else:
-            self.readers.pop(key, None)
+            self.by_session.pop(key, None)
 
 
 def _has_passed(duration_s: float, since: float, now: float) -> bool:
     return now - since >= duration_s - _SLACK_S
+
+
+def admin_scope_used(filter: Filter, subscriber_id: int) -> Event:
+    """Return the audit event of a read across sessions; its envelope may lack an identity, so it is not validated."""
+    payload = AuditAdminScopeUsedPayload(
+        filter.tenant, filter.user, filter.session, subscriber_id, filter.types, effective_quadruple()
+    )
+    return Event(EventType.AUDIT_ADMIN_SCOPE_USED, filter.identity, payload)

@@ -1,7 +1,7 @@
 """Who may see which events: the filter of a subscription or replay, as pure functions.
 
-A filter names one whole session, or is an admin's and sees all. What a client asks for over the wire (lists of
-tenants, users, sessions, a time range) is turned into such a filter by `harborage.events.query`.
+A filter names one whole session, or is an admin's and sees all. `aggregation` turns the filter that a client sends
+(lists of tenants, users, sessions, a time range) into such a filter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Cursor", "Filter", "matches", "require_scope"]
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which events to deliver: those of one session, of one run in it, or (admin) of everybody; no types = all.
+    """Which events to deliver: those of one session, of one run in it, or (admin) of every session; no types = all.
 
     Raises:
         InvalidOptionError: `types` is one text, whose letters would count as types.
@@ -41,7 +41,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, who: Identity | Quadruple, types: tuple[str, ...] = ()) -> Filter:
-        """The events of `who`: of the whole session, or of its run when `who` names one."""
+        """Return the filter for the events of the session of `who`, or of its run when `who` names one."""
         run = who.run_id if isinstance(who, Quadruple) else ""
         return cls(who.tenant_id, who.user_id, who.session_id, run, types)
 
@@ -52,7 +52,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a reader got to: the sequence of the last event it has seen, 0 for none."""
+    """A position in the stream of a session: the sequence of the last event seen, 0 for none."""
 
     session_id: str = ""
     sequence: int = 0
@@ -69,7 +69,7 @@ def require_scope(filter: Filter) -> None:
 
 
 def matches(filter: Filter, event: Event) -> bool:
-    """Whether `event` is one that `filter` asks for. An admin filter narrows by type alone."""
+    """Return whether `event` matches `filter`. An admin filter narrows by type alone."""
     if filter.types and event.type not in filter.types:
         return False
     if filter.admin:

@@ -1,7 +1,7 @@
-"""Taking secrets and binary bodies out of a value before anybody sees it.
+"""Taking secrets and binary bodies out of a value before it is stored or shown.
 
 `PatternRedactor` is the default driver: nine rules in a fixed order, written here as data. What it returns is always
-a fresh copy; what it is given is never changed. It knows nothing of events.
+a fresh copy; its argument is never changed. It knows nothing of events.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from harborage.drivers import DriverTable
 from harborage.errors import names_of
 from harborage.events.errors import RedactionDepthExceededError, RedactionFailedError, RedactorMissingError
 
@@ -23,6 +24,7 @@ __all__ = [
     "DEPTH_LIMIT",
     "KEY_RULES",
     "MASK",
+    "REDACTOR_DRIVERS",
     "RULES",
     "PatternRedactor",
     "Redactor",
@@ -40,10 +42,10 @@ DEPTH_LIMIT = 64
 
 @runtime_checkable
 class Redactor(Protocol):
-    """Makes values safe to show and to keep."""
+    """Makes values safe to store and to show."""
 
     def redact(self, value: Any) -> Any:
-        """A copy of `value` without secrets.
+        """Return a copy of `value` without secrets.
 
         Raises:
             RedactionFailedError: no safe copy can be made. Never: returns part of one.
@@ -90,7 +92,7 @@ _BASE64_HEADERS = (
 
 
 def is_reference(value: Any) -> bool:
-    """Whether `value` only points at an artifact and is therefore shown as it is, even under a secret's name."""
+    """Return whether `value` only points at an artifact; it is shown as it is, even under a secret's name."""
     return getattr(type(value), "__harborage_reference__", False) is True
 
 
@@ -99,7 +101,7 @@ class PatternRedactor:
 
     Keys match whole, ignoring case and surrounding white space: `token` is masked, `tokens` is not. Structs,
     dataclasses and pydantic models become dicts keyed by their aliases. `secrets` of at least 8 characters are masked
-    wherever they stand in a text. One redactor serves everybody.
+    wherever they occur in a text. One redactor may serve all identities.
 
     The rules touch different things (a masked value matches no later rule), so one walk gives what nine in a row
     would.
@@ -111,7 +113,7 @@ class PatternRedactor:
         self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def redact(self, value: Any) -> Any:
-        """A redacted deep copy of `value`.
+        """Return a redacted deep copy of `value`.
 
         Raises:
             RedactionFailedError: nested 64 levels or deeper (`__cause__` is then a RedactionDepthExceededError), or
@@ -176,7 +178,7 @@ def _describe_data_url(match: re.Match[str]) -> str:
 
 
 def _decoded_size(body: str) -> int:
-    """The exact size of well-formed base64, and the nearest guess for anything else."""
+    """Return the exact size of well-formed base64, and the nearest guess for other text."""
     return len(body.rstrip("=")) * 3 // 4
 
 
@@ -185,9 +187,9 @@ def _placeholder(mime: str, size: int) -> str:
 
 
 def _fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a typed object by alias, or None for a kind that is not looked into (times, enums, …).
+    """Return the fields of a typed object by alias, or None for a type without fields (times, enums, …).
 
-    Everything that the encoder can write is looked into, or it would carry past the redactor what it holds.
+    It knows every type that the encoder can write; the content of any other would pass the redactor.
     """
     kind = type(value)
     if isinstance(value, type):
@@ -234,12 +236,12 @@ def _own_form(value: Any) -> dict[str, Any] | None:
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """The values of environment variables that are called like secrets."""
+    """Return the values of environment variables whose names say that they are secrets."""
     return [value for name, value in environ.items() if _SECRET_VARIABLE.search(name)]
 
 
 def default_redactor() -> PatternRedactor:
-    """A redactor that also knows the secrets which this process was given in its environment."""
+    """Return a redactor that also masks the secrets in this process's environment."""
     return PatternRedactor(secrets_of(os.environ))
 
 
@@ -248,7 +250,7 @@ _ambient: ContextVar[Redactor | None] = ContextVar("harborage_redactor", default
 
 @contextmanager
 def with_redactor(redactor: Redactor) -> Iterator[None]:
-    """Make `redactor` the ambient one for the block, then restore what was there."""
+    """Make `redactor` the ambient one inside the block, then restore the previous one."""
     undo = _ambient.set(redactor)
     try:
         yield
@@ -257,14 +259,14 @@ def with_redactor(redactor: Redactor) -> Iterator[None]:
 
 
 def redactor() -> Redactor | None:
-    """The ambient redactor, or None."""
+    """Return the ambient redactor, or None."""
     return _ambient.get()
 
 
 def safe_excerpt(text: str, most: int, by: Redactor | None = None) -> str:
-    """The first `most` characters of `text` without secrets: a secret that is cut first is not recognised any more.
+    """Return the first `most` characters of `text`, redacted before it is cut, so that no part of a secret remains.
 
-    `by` is the redactor; without one, the ambient or the default. Where it fails, only the length of the text is given.
+    `by` is the redactor; without one, the ambient or the default. If it fails, the result gives the text's length only.
     """
     by = redactor() if by is None else by
     try:
@@ -275,7 +277,7 @@ def safe_excerpt(text: str, most: int, by: Redactor | None = None) -> str:
 
 
 def must_redactor() -> Redactor:
-    """The ambient redactor.
+    """Return the ambient redactor.
 
     Raises:
         RedactorMissingError: none is bound.
@@ -284,3 +286,9 @@ def must_redactor() -> Redactor:
     if found is None:
         raise RedactorMissingError()
     return found
+
+
+REDACTOR_DRIVERS: DriverTable[Callable[..., Redactor]] = DriverTable(
+    "audit", {"patterns": "harborage.events.redaction:default_redactor"}
+)
+"""The redactors that configuration may name. Code passes the objects themselves."""

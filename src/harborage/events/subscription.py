@@ -1,7 +1,6 @@
-"""One reader's end of the bus: a bounded queue that forgets its oldest event, and remembers what it forgot.
+"""One subscriber's end of the bus: a bounded queue that drops its oldest event, and reports what it dropped.
 
-A publisher never waits for a reader. This file keeps the queue and its bookkeeping, and says at its place what is
-missing; deciding when a reader is idle is the bus's business.
+A publisher never waits for a subscriber. The bus decides when a subscription is idle.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ __all__ = ["Lost", "Subscription"]
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What a reader missed: `count` events, those with a number between two sequence numbers (inclusive).
+    """The `count` events that a subscriber missed; numbered ones lie between the two sequence numbers (inclusive).
 
-    `who` is whose the last of them was. Where none had a number, `to_seq` is how far the reader got, and `from_seq` one
-    more.
+    `who` is the identity of the last of them. If none had a number, `to_seq` is the last sequence that the subscriber
+    got, and `from_seq` one more.
     """
 
     from_seq: int
@@ -40,17 +39,17 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Subscription:
-    """The events one filter asked for, in order: `async for event in subscription`.
+    """The events that match one filter, in order: `async for event in subscription`.
 
     Ends after `cancel` or after the bus closed, once the queued events are read. Several tasks may read one
     subscription; each event goes to one of them. As a context manager it cancels itself.
 
-    Never: slows a publisher. A reader that falls behind loses its oldest events. Before it reads on it gets a
-    `bus.dropped` notice in their place, whose sequence is that of the last one it lost.
+    Never: slows a publisher. A subscriber that falls behind loses its oldest events. In their place it gets one
+    `bus.dropped` event, whose sequence is that of the last one it lost.
     """
 
-    __slots__ = ("_capacity", "_now", "_on_close", "_queue", "_reached", "_ready", "_run", "_types", "clean_at",
-                 "filter", "id", "is_closed", "lost")  # fmt: skip
+    __slots__ = ("_capacity", "_now", "_on_close", "_queue", "_reached", "_ready", "_run", "_types", "filter",
+                 "id", "is_closed", "last_fit_at", "lost")  # fmt: skip
 
     def __init__(
         self,
@@ -66,9 +65,10 @@ class Subscription:
         self.filter = filter
         self.is_closed = False
         self.lost: Lost | None = None
-        self.clean_at = at
+        # When an event was last queued without the loss of another; in monotonic seconds.
+        self.last_fit_at = at
         self._now = now
-        # The number of the last event that left the queue, read or lost.
+        # The number of the last event that left the queue, read or dropped.
         self._reached = 0
         self._types = frozenset(filter.types)
         self._run = "" if filter.admin else filter.run
@@ -78,11 +78,11 @@ class Subscription:
         self._on_close = on_close
 
     def __len__(self) -> int:
-        """How many events wait to be read."""
+        """Return the number of unread events."""
         return len(self._queue)
 
     def events(self) -> AsyncIterator[Event]:
-        """The stream of events; the same as iterating over the subscription itself."""
+        """Return the stream of events; the same as iterating over the subscription itself."""
         return self
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -96,15 +96,15 @@ class Subscription:
             self._ready.clear()
             await self._ready.wait()
         if self.lost is not None:
-            return self._notice(self.lost)
+            return self._report_loss(self.lost)
         event = queue.popleft()
         if event.sequence:
             self._reached = event.sequence
         return event
 
     def drain(self) -> list[Event]:
-        """Everything that there is to read right now; never waits."""
-        events = [] if self.lost is None else [self._notice(self.lost)]
+        """Return all unread events; never waits."""
+        events = [] if self.lost is None else [self._report_loss(self.lost)]
         events += self._queue
         self._queue.clear()
         self._reached = max([self._reached, *(event.sequence for event in events)])
@@ -124,30 +124,30 @@ class Subscription:
     ) -> None:
         self.cancel()
 
-    # What follows is for the bus.
+    # The methods below are for the bus.
 
     def wants(self, event: Event) -> bool:
-        """Whether `event`, whose session is known to fit, also fits the run and the types asked for."""
+        """Return whether `event`, which is of the right session, is of the run and a type that the filter names."""
         if self._types and event.type not in self._types:
             return False
         return not self._run or event.identity.run_id == self._run
 
     def offer(self, event: Event, at: float) -> None:
-        """Queue `event`; a full queue loses its oldest one for it."""
+        """Queue `event`; a full queue drops its oldest one."""
         queue = self._queue
         if len(queue) < self._capacity:
-            self.clean_at = at
+            self.last_fit_at = at
         else:
-            self._lose(queue.popleft())
+            self._drop(queue.popleft())
         queue.append(event)
         self._ready.set()
 
     def close(self) -> None:
-        """End the stream without telling the bus."""
+        """End the stream without a call of `on_close`."""
         self.is_closed = True
         self._ready.set()
 
-    def _lose(self, event: Event) -> None:
+    def _drop(self, event: Event) -> None:
         lost = Lost(self._reached + 1, self._reached, 0, event.identity) if self.lost is None else self.lost
         first, last = lost.from_seq, lost.to_seq
         if number := event.sequence:
@@ -156,8 +156,8 @@ class Subscription:
             self._reached = number
         self.lost = Lost(first, last, lost.count + 1, event.identity)
 
-    def _notice(self, lost: Lost) -> Event:
-        """Tell the reader what it lost; from here on it is counted anew."""
+    def _report_loss(self, lost: Lost) -> Event:
+        """Return the event that reports the loss, and start counting anew."""
         self.lost = None
         payload = BusDroppedPayload(lost.from_seq, lost.to_seq, lost.count, self.id)
         return Event(EventType.BUS_DROPPED, lost.who, payload, self._now(), lost.to_seq)

@@ -1,7 +1,7 @@
-"""How far this process has told a stream of stored events, and how it comes to tell what others have kept.
+"""Following a stream of stored events: those that this process stored and those that other processes stored.
 
-What it keeps itself is told without being read again as long as nothing lies between; whatever does is read first, so
-that every reader gets the stream in the order of the store, each event once.
+Events that this process stored are delivered without being read again, unless others lie before them; those are read
+first. So every subscriber gets the stream in the order of the store, each event once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from harborage.events.errors import EventCorruptError
-from harborage.events.stored import decode_event
+from harborage.events.rows import decode_event
 from harborage.store import EVENT_STEP, EventQuery
 
 if TYPE_CHECKING:
@@ -27,72 +27,75 @@ _log = logging.getLogger(__name__)
 
 
 class Tail:
-    """The events of one session, or without `who` those of all, on their way to the readers that `tell` hands them to.
+    """The stored events of one session, or without `who` those of all sessions, on their way to `deliver`.
 
-    `last` is the number of the last one that was told: its place in its session, for all of them its number in the
-    store; None before anybody has looked where the stream stands. While nobody reads it nothing is read for it.
+    `last` is the number of the last delivered event: its sequence in its session, or its number in the store for all
+    sessions; None before the first look at the store. Nothing is read while `has_subscribers` is false.
     """
 
-    __slots__ = ("_ahead", "_cursor", "_is_read", "_lock", "_step", "_store", "_tell", "_who", "last")
+    __slots__ = ("_ahead", "_cursor", "_deliver", "_has_subscribers", "_lock", "_step", "_store", "_who", "last")
 
     def __init__(
-        self, store: Views, who: Identity | None, tell: Callable[[Event], None], is_read: Callable[[], bool]
+        self, store: Views, who: Identity | None, deliver: Callable[[Event], None], has_subscribers: Callable[[], bool]
     ) -> None:
         self._store = store
         self._who = who
-        self._tell = tell
-        self._is_read = is_read
+        self._deliver = deliver
+        self._has_subscribers = has_subscribers
         self._step = EVENT_STEP if who is None else 1
         self.last: int | None = None
         self._cursor = 0
         self._ahead: dict[int, Event] = {}
         self._lock = asyncio.Lock()
 
-    def follows(self, number: int) -> bool:
-        """Whether an event of this number can be told next without anything being read."""
+    def is_next(self, number: int) -> bool:
+        """Return whether an event of this number can be delivered without a read."""
         is_next = self.last is None or number <= self.last + self._step
-        return not self._is_read() or (is_next and not self._lock.locked())
+        return not self._has_subscribers() or (is_next and not self._lock.locked())
 
-    def put(self, events: Sequence[Event]) -> bool:
-        """Take events that this process has kept, in order; whether all are told, or else `look` has to be called."""
-        if not self._is_read():
+    def add(self, events: Sequence[Event]) -> bool:
+        """Add events that this process has stored, in order.
+
+        Returns whether all are delivered; if not, the caller has to call `read_on`.
+        """
+        if not self._has_subscribers():
             self._ahead.clear()
             for event in events:
-                self._reach(event)
+                self._advance(event)
             return True
         for event in events:
             number = self._number(event)
             if self.last is None:
                 self.last = number - self._step
-            if number > self.last:  # others were found by a look, and told
+            if number > self.last:  # the others were read meanwhile, and delivered
                 self._ahead[number] = event
         if not self._lock.locked():
-            self._tell_next()
+            self._deliver_consecutive()
         return not self._ahead
 
-    async def begin(self) -> None:
-        """Find out where the stream stands, unless that is known: what is kept from then on is told."""
+    async def start(self) -> None:
+        """Find the end of the stream, unless it is known: events that are stored from then on are delivered."""
         if self.last is not None:
             return
         newest = await self._store.events(self._query(newest_first=True, limit=1))
         if self.last is None:
             self.last, self._cursor = (self._number_of(newest[0]), newest[0].sequence) if newest else (0, 0)
 
-    async def look(self, *, before: int | None = None) -> None:
-        """Tell what was kept behind the last event that was told; with `before` only up to that number.
+    async def read_on(self, *, before: int | None = None) -> None:
+        """Read and deliver the events after the last delivered one; with `before` only those of lower numbers.
 
         Raises:
-            HarborageError: the store cannot be read; what was taken waits for the next look.
+            HarborageError: the store cannot be read; added events wait for the next read.
         """
         async with self._lock:
             if self.last is None:
-                await self.begin()
+                await self.start()
             while await self._read(before):
                 pass
-        self._tell_next()
+        self._deliver_consecutive()
 
     async def _read(self, before: int | None) -> bool:
-        """Read everything that is behind the last event; whether something taken meanwhile asks for another look."""
+        """Read to the end of the stream; return whether events added meanwhile ask for another read."""
         waiting, is_more = set(self._ahead), True
         while is_more:
             found = await self._store.events(self._query(after=self._cursor, limit=_PAGE))
@@ -100,14 +103,14 @@ class Tail:
             for row in found:
                 if before is not None and self._number_of(row) >= before:
                     return False
-                self._found(row)
-        self._tell_next()
-        # Those are kept, and were not found: they, or what lies before them, were taken out from outside.
+                self._deliver_row(row)
+        self._deliver_consecutive()
+        # These were stored, but the read found them or their predecessors deleted by another program.
         for number in sorted(waiting.intersection(self._ahead)):
-            self._pass(self._ahead.pop(number))
+            self._deliver_own(self._ahead.pop(number))
         return bool(self._ahead)
 
-    def _found(self, row: EventRow) -> None:
+    def _deliver_row(self, row: EventRow) -> None:
         number = self._number_of(row)
         if self.last is not None and number <= self.last:
             return
@@ -118,22 +121,22 @@ class Tail:
             except EventCorruptError as error:
                 _log.error("%s", error)
         if event is not None:
-            self._tell(event)
+            self._deliver(event)
         self.last, self._cursor = number, row.sequence
 
-    def _tell_next(self) -> None:
-        """Tell what this process has kept, as far as nothing is missing before it."""
+    def _deliver_consecutive(self) -> None:
+        """Deliver the added events that directly follow the last delivered one."""
         while self._ahead and self.last is not None:
             event = self._ahead.pop(self.last + self._step, None)
             if event is None:
                 return
-            self._pass(event)
+            self._deliver_own(event)
 
-    def _pass(self, event: Event) -> None:
-        self._reach(event)
-        self._tell(event)
+    def _deliver_own(self, event: Event) -> None:
+        self._advance(event)
+        self._deliver(event)
 
-    def _reach(self, event: Event) -> None:
+    def _advance(self, event: Event) -> None:
         number = self._number(event)
         if self.last is None or number > self.last:
             self.last, self._cursor = number, event.store_sequence

@@ -1,7 +1,7 @@
-"""The names of everything that can happen, and the table that says which names may be published.
+"""The names of all events, and the table of the names that may be published.
 
 Every built-in type is a member of `EventType`. A product that has events of its own adds their names with
-`register_event_type` while it starts; a name that nobody registered is refused by the bus.
+`register_event_type` while it starts; the bus refuses names that are not registered.
 """
 
 from __future__ import annotations
@@ -155,12 +155,12 @@ class EventTypes(set[str]):
         self.add(str(name))
 
     def names(self) -> list[str]:
-        """Every registered name, sorted."""
+        """Return every registered name, sorted."""
         return sorted(self)
 
 
 EVENT_TYPES = EventTypes(EventType)
-"""The names that the buses of this process take."""
+"""The names that the buses of this process accept."""
 
 
 def register_event_type(name: str) -> None:
@@ -173,10 +173,10 @@ def register_event_type(name: str) -> None:
 
 
 def event_types() -> list[str]:
-    """Every registered event type, sorted."""
+    """Return every registered event type, sorted."""
     return EVENT_TYPES.names()
 
 
 def is_valid_event_type(name: str) -> bool:
-    """Whether events named `name` may be published."""
+    """Return whether events named `name` may be published."""
     return name in EVENT_TYPES

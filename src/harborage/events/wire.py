@@ -1,7 +1,7 @@
 """Events as they leave the process: JSON, and frames of a server-sent event stream.
 
 The envelope is in snake case, payload keys are as their classes spell them; every time has nine fractional digits,
-those in payloads, too. Pure: nothing here knows who is reading.
+those in payloads, too. Pure: nothing here knows the client.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class _WireEvent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def wire_time(moment: datetime) -> str:
-    """`moment` in RFC 3339, in UTC, with exactly nine fractional digits."""
+    """Return `moment` in RFC 3339, in UTC, with exactly nine fractional digits."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "000Z"
 
 
 def encode_wire(event: Event) -> bytes:
-    """A published event as compact JSON; `run`, `payload` and `extra` are left out when there is nothing in them.
+    """Return a published event as compact JSON; `run`, `payload` and `extra` are left out when they are empty.
 
     Raises:
         InvalidEventError: the event was never published, so it has no time.
@@ -49,7 +49,7 @@ def encode_wire(event: Event) -> bytes:
 
 
 def to_wire(event: Event) -> dict[str, Any]:
-    """The same as plain data.
+    """Return the same as plain data.
 
     Raises:
         InvalidEventError, UnserializableError: as for `encode_wire`.
@@ -59,31 +59,30 @@ def to_wire(event: Event) -> dict[str, Any]:
 
 
 def event_frame(event: Event) -> bytes:
-    """One event of a server-sent event stream; its id is the sequence number, which a client sends back to resume.
+    """Return one event of a server-sent event stream; its id is the sequence number, which a client sends to resume.
 
-    A notice to one reader, and an event without a number, has no id, so that the client's place stays that of the last
-    one that had.
+    A notice of the bus to one subscriber, and an event without a number, has no id: the client keeps its last one.
 
     Raises:
         InvalidEventError, UnserializableError: as for `encode_wire`.
     """
-    has_place = event.sequence and not event.type.startswith("bus.")
-    place = b"id: %d\n" % event.sequence if has_place else b""
-    return b"event: %s\n%sdata: %s\n\n" % (event.type.encode(), place, encode_wire(event))
+    has_id = event.sequence and not event.type.startswith("bus.")
+    id_line = b"id: %d\n" % event.sequence if has_id else b""
+    return b"event: %s\n%sdata: %s\n\n" % (event.type.encode(), id_line, encode_wire(event))
 
 
 def comment_frame(text: str) -> bytes:
-    """A comment, which clients ignore."""
+    """Return a comment, which clients ignore."""
     return f": {text}\n\n".encode()
 
 
 def retry_frame(delay_ms: int) -> bytes:
-    """How long clients should wait before they connect again."""
+    """Return the frame that says how long clients should wait before they connect again, in milliseconds."""
     return b"retry: %d\n\n" % delay_ms
 
 
 KEEPALIVE_FRAME = comment_frame("keepalive")
-"""What keeps an idle connection open."""
+"""Keeps an idle connection open."""
 
 
 def _wire(event: Event) -> _WireEvent:
@@ -98,7 +97,7 @@ def _wire(event: Event) -> _WireEvent:
 
 
 def _with_times(body: Any) -> Any:
-    """A payload, or a part of one, with its times as texts; the same object where it has none."""
+    """Return a payload, or a part of one, with its times as texts; the same object if it has none."""
     if isinstance(body, datetime):
         return wire_time(body)
     if isinstance(body, tuple) and body and _may_hold_times(body[0].__class__):
@@ -111,7 +110,7 @@ def _with_times(body: Any) -> Any:
 
 @cache
 def _may_hold_times(kind: type) -> bool:
-    """Whether a class has a field that holds a time, or a part that may."""
+    """Return whether a class has a field that holds a time, or a part that may."""
     if not issubclass(kind, msgspec.Struct):
         return False
     return any(_leads_to_time(field.type) for field in msgspec.structs.fields(kind))

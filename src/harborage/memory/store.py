@@ -19,11 +19,14 @@ from harborage import codec
 from harborage.clock import SYSTEM_CLOCK, Timers, sleep
 from harborage.concurrency import Crew
 from harborage.errors import error_reason, error_text
-from harborage.events import Event, EventBus, EventType, Payload
-from harborage.events.payloads import (
+from harborage.events import (
+    Event,
+    EventBus,
+    EventType,
     MemoryHealthChangedPayload,
     MemoryIdentityRejectedPayload,
     MemoryRecoveryDroppedPayload,
+    Payload,
 )
 from harborage.identity import Identity, Quadruple, missing_parts
 from harborage.ids import new_id

@@ -282,7 +282,7 @@ class Runtime:
             input_artifact_ids=await checked_inputs(parts.artifacts, who, input_artifacts),
             deadline=limits.until(deadline, self._setup.clock.now()),
         )
-        since = parts.bus.place(who)
+        since = parts.bus.last_sequence(who)
         given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
         asked = _Asked(max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, asked), scope, since)
@@ -324,7 +324,7 @@ class Runtime:
         if fork.request.limits is not None and fork.request.limits.cost is not None:
             await parts.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
-        since = parts.bus.place(wanted.identity)
+        since = parts.bus.last_sequence(wanted.identity)
         return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
 
     async def replay(

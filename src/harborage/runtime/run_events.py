@@ -26,9 +26,9 @@ from harborage.events import (
     EventType,
     Filter,
     Subscription,
+    TaskSpawnedPayload,
     typed_event,
 )
-from harborage.events.payloads import TaskSpawnedPayload
 from harborage.runtime.durable import Engine, EngineClosedError, RunFailedError, RunNotFoundError
 from harborage.tasks import TaskFilter, TaskRegistry
 

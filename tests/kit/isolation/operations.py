@@ -10,15 +10,14 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from harborage.artifacts import ArtifactScope
-from harborage.events import Cursor, EventQuery, Filter, aggregate, bus_filter, selects
+from harborage.events import ClientFilter, Cursor, Filter, aggregate, bus_filter, selects
 from harborage.identity import Identity
 from harborage.ids import new_id
 from harborage.planner import PauseReason
 from harborage.runtime.pauses import PauseDecision, PauseFilter, PauseRequest
 from harborage.sessions import SessionFilter
 from harborage.state.store import StateRecord
-from harborage.store import EventQuery as StoredEventQuery
-from harborage.store import RunQuery
+from harborage.store import EventQuery, RunQuery
 from harborage.tasks import GroupRequest, SpawnToolRequest, TaskFailure
 from harborage.tasks.listing import IdentityMatch, TaskListFilter, TaskListRequest
 from harborage.tasks.reading import TaskListing
@@ -78,9 +77,9 @@ async def _replayed(tenants: Tenants, me: Identity) -> Any:
     return (await tenants.runtime.bus.replay(Cursor(session, 0), Filter.of(me)))[-20:]
 
 
-def _query(tenants: Tenants, me: Identity) -> EventQuery:
+def _query(tenants: Tenants, me: Identity) -> ClientFilter:
     other = tenants.anybody()
-    return EventQuery(
+    return ClientFilter(
         tenant_ids=tenants.luck.choice(((), (me.tenant_id,), (other.tenant_id,))),
         user_ids=tenants.luck.choice(((), (me.user_id,), (other.user_id,))),
         session_ids=tenants.luck.choice(((), (me.session_id,))),
@@ -100,7 +99,7 @@ async def _counted(tenants: Tenants, me: Identity) -> Any:
 
 
 async def _logged(tenants: Tenants, me: Identity) -> Any:
-    mine = StoredEventQuery(tenant=me.tenant_id, user=me.user_id, session=me.session_id, newest_first=True, limit=20)
+    mine = EventQuery(tenant=me.tenant_id, user=me.user_id, session=me.session_id, newest_first=True, limit=20)
     return tenants.storage and await tenants.storage.store.events(mine)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import (
     CallEstimate,
     ChatMessage,

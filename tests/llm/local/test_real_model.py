@@ -20,7 +20,7 @@ import jsonschema_rs
 import pytest
 
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.events.redaction import PatternRedactor
 from harborage.identity import Quadruple, bound
 from harborage.llm import (

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from harborage.artifacts import ArtifactScope, MemoryArtifactStore
-from harborage.events import Event, EventType, LLMCompletionChunkPayload
-from harborage.events.payloads import DecisionPayload
+from harborage.events import DecisionPayload, Event, EventType, LLMCompletionChunkPayload
 from harborage.identity import Quadruple
 from harborage.planner import ChunkKind, Finish, FinishReason, RunContext
 from harborage.testing.planners import RecordingPlanner, ScriptedPlanner

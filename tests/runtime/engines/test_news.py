@@ -21,7 +21,7 @@ from harborage.events import (
     TaskCompletedPayload,
     ToolInvokedPayload,
 )
-from harborage.events.durable import DurableEventBus
+from harborage.events.durable_bus import DurableEventBus
 from harborage.identity import Identity, Quadruple, bound
 from harborage.runtime.durable import RecordRefusedError, RunRequest, RunTakenError
 from harborage.runtime.engines.leased import Carried, Ledger

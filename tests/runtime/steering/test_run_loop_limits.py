@@ -9,7 +9,7 @@ import pytest
 
 from harborage import CallTool, Finish, FinishReason, Quadruple, RunContext, RunLoop, tool
 from harborage.artifacts.memory import MemoryArtifactStore
-from harborage.events.bus import MemoryEventBus
+from harborage.events.memory_bus import MemoryEventBus
 from harborage.llm import CompleteRequest, CompleteResponse, LLMClient, Usage
 from harborage.llm.config import Deps
 from harborage.llm.opening import count_calls

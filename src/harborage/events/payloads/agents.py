@@ -49,7 +49,7 @@ class AgentRestartedPayload(SafePayload, frozen=True):
 
 
 class AgentHealthPayload(SafePayload, frozen=True):
-    """An agent said how it is. `reported_at` is in unix nanoseconds."""
+    """An agent reported its health. `reported_at` is in unix nanoseconds."""
 
     agent_id: str
     health: str
@@ -81,7 +81,7 @@ class FlowBudgetExceededPayload(SafePayload, frozen=True):
 
 
 class FlowsPageViewedPayload(SafePayload, frozen=True):
-    """Somebody read flows."""
+    """A caller read flows."""
 
     method: str
     flow_id: str = ""
@@ -137,7 +137,7 @@ class DevDraftSavedPayload(SafePayload, frozen=True):
 
 
 class DevDraftDiscardedPayload(SafePayload, frozen=True):
-    """A draft was thrown away."""
+    """A draft was deleted."""
 
     draft_id: str
 
@@ -162,7 +162,7 @@ class DevHotReloadCompletedPayload(SafePayload, frozen=True):
 
 
 class NotificationPayload(PlainPayload, frozen=True):
-    """Something a person should look at, made from the event it names."""
+    """A notification for a person, made from the event that it names."""
 
     class_: str
     severity: str
@@ -173,7 +173,7 @@ class NotificationPayload(PlainPayload, frozen=True):
 
 
 class NotificationIdentityRejectedPayload(SafePayload, frozen=True):
-    """A trigger came without a complete identity, so nobody can be notified."""
+    """An event without a complete identity triggered a notification, which therefore has no recipient."""
 
     reason: str
     origin_event_type: str

@@ -32,7 +32,7 @@ class ControlRejectedPayload(SafePayload, frozen=True):
 
 
 class PauseRequestedPayload(SafePayload, frozen=True):
-    """A run waits for somebody."""
+    """A run waits for an answer to a pause."""
 
     token: str
     reason: str
@@ -56,7 +56,7 @@ class PausePayloadArtifactRoutedPayload(SafePayload, frozen=True):
 
 
 class RunsOverridesSetPayload(SafePayload, frozen=True):
-    """Somebody changed how the next message will run; which settings, not their values."""
+    """A caller overrode settings for the next message; their names, not their values."""
 
     actor: Quadruple
     session_id: str

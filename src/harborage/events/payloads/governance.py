@@ -1,4 +1,4 @@
-"""Bodies of the events of governance: refused calls, and who read whose limits."""
+"""Bodies of the events of governance: refused calls, and reads of another tenant's limits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GovernanceMaxtokensExceededPayload(SafePayload, frozen=True, kw_only=True)
 
 
 class GovernancePostureReadAdminPayload(SafePayload, frozen=True, kw_only=True):
-    """Somebody read another tenant's limits."""
+    """An admin read another tenant's limits."""
 
     actor: Quadruple
     requested_tenant: str

@@ -126,7 +126,7 @@ class LLMRetryWithFeedbackPayload(SafePayload, frozen=True, kw_only=True):
 
 
 class LLMPostureReadAdminPayload(SafePayload, frozen=True):
-    """Somebody read another tenant's model settings."""
+    """An admin read another tenant's model settings."""
 
     actor: Quadruple
     requested_tenant: str

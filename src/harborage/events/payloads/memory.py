@@ -29,7 +29,7 @@ class SessionOpenedPayload(SafePayload, frozen=True):
 
 
 class SessionTouchedPayload(SafePayload, frozen=True):
-    """Something happened in a session."""
+    """A session was used."""
 
     session_id: str
     last_seen: int
@@ -89,7 +89,7 @@ class SkillDeletedPayload(SafePayload, frozen=True):
 
 
 class SkillPackOverwriteRefusedPayload(SafePayload, frozen=True):
-    """Something else than a pack tried to replace a pack's skill; the write failed."""
+    """A write that comes from no pack tried to replace a pack's skill, and failed."""
 
     name: str
     existing_origin: str

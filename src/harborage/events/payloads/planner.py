@@ -73,7 +73,7 @@ class RepairExhaustedPayload(SafePayload, frozen=True, kw_only=True):
 
 
 class RepairGuidanceInjectedPayload(SafePayload, frozen=True, kw_only=True):
-    """A guidance block went into the prompt: `tier` of `counter`, which stood at `count`."""
+    """A guidance block went into the prompt: `tier` of `counter`, which had reached `count`."""
 
     identity: Quadruple
     tier: str
@@ -91,7 +91,7 @@ class ActionExtraFieldDroppedPayload(SafePayload, frozen=True, kw_only=True):
 
 
 class TrajectoryCompressedPayload(SafePayload, frozen=True, kw_only=True):
-    """A summary took the place of the trajectory's past in the prompt."""
+    """A summary replaced the older steps of the trajectory in the prompt."""
 
     identity: Quadruple
     steps_before: int

@@ -40,7 +40,7 @@ class RuntimeErrorPayload(PlainPayload, frozen=True):
 
 
 class RuntimeWarningPayload(PlainPayload, frozen=True):
-    """Something a person should know that stopped nothing."""
+    """A problem that a person should know of; the run goes on."""
 
     message: str
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -55,10 +55,10 @@ class RuntimeRunCancelledPayload(SafePayload, frozen=True):
 
 
 class BusDroppedPayload(SafePayload, frozen=True):
-    """One reader was too slow: `dropped_count` events between the two sequence numbers never reached it.
+    """A subscriber was too slow and lost `dropped_count` events between the two sequence numbers (inclusive).
 
-    Where none of them had a number, `to_seq` is how far the reader got, and `from_seq` one more. What a bus forgot
-    before the reader came has `subscriber_id` 0, and `dropped_count` is then the most that it can be.
+    If none of them had a number, `to_seq` is the last sequence that the subscriber got, and `from_seq` one more. For
+    events that the bus dropped before the subscriber came, `subscriber_id` is 0 and `dropped_count` an upper bound.
     """
 
     from_seq: int
@@ -68,7 +68,7 @@ class BusDroppedPayload(SafePayload, frozen=True):
 
 
 class BusSubscriptionIdleClosedPayload(SafePayload, frozen=True):
-    """One reader read nothing for too long and was closed."""
+    """A subscription was closed because its events stayed unread for too long."""
 
     subscriber_id: int
     idle_seconds: float
@@ -82,7 +82,7 @@ class AuditRedactionFailedPayload(SafePayload, frozen=True):
 
 
 class AuditAdminScopeUsedPayload(SafePayload, frozen=True, omit_defaults=True):
-    """Somebody looked across sessions: the filter they used and, where it is known, who they are.
+    """An admin read across sessions: the filter and, if it is known, the admin's identity.
 
     `subscriber_id` is 0 for a replay and for reads that are not subscriptions.
     """
@@ -119,7 +119,7 @@ class AdminToolActionPayload(SafePayload, frozen=True):
 
 
 class ImpersonationPayload(SafePayload, frozen=True):
-    """`audit.admin_scope_used` of acting as somebody else."""
+    """`audit.admin_scope_used` of an admin who acts as another principal."""
 
     actor: Principal
     requester: Principal

@@ -74,7 +74,7 @@ class TaskFailedPayload(SafePayload, frozen=True):
 
 
 class TaskCancelledPayload(SafePayload, frozen=True):
-    """A task was cancelled; `cascaded` when it was not the one that was asked for."""
+    """A task was cancelled; `cascaded` if the request named another task, above it."""
 
     task_id: str
     reason: str
@@ -160,6 +160,6 @@ class TaskPatchRejectedPayload(SafePayload, frozen=True):
 
 
 class TaskBackgroundAcknowledgedPayload(SafePayload, frozen=True):
-    """Somebody took note of a finished background task."""
+    """A caller acknowledged a finished background task."""
 
     task_id: str

@@ -76,9 +76,9 @@ class ToolPolicyExhaustedPayload(SafePayload, frozen=True):
 
 
 class ToolInterruptedPayload(SafePayload, frozen=True):
-    """What became of a tool call whose process died in the middle of it: `repeated`, `known` or `unknown`.
+    """A tool call whose worker died in it was resolved; `outcome` is `repeated`, `known` or `unknown`.
 
-    `on_unknown` is how that was found out.
+    `on_unknown` is the way in which that was found out.
     """
 
     identity: Quadruple
@@ -115,7 +115,7 @@ class ToolRejectedPayload(SafePayload, frozen=True):
 
 
 class ToolAuthRequiredPayload(SafePayload, frozen=True):
-    """A tool's source needs somebody to sign in at `authorize_url`."""
+    """A tool's source needs a person to sign in at `authorize_url`."""
 
     source: str
     source_name: str
@@ -127,7 +127,7 @@ class ToolAuthRequiredPayload(SafePayload, frozen=True):
 
 
 class ToolAuthCompletedPayload(SafePayload, frozen=True):
-    """Somebody signed in for a tool's source."""
+    """A person signed in for a tool's source."""
 
     source: str
     binding_scope: str
@@ -136,7 +136,7 @@ class ToolAuthCompletedPayload(SafePayload, frozen=True):
 
 
 class MCPResourceUpdatedPayload(SafePayload, frozen=True):
-    """An MCP server said that a resource changed."""
+    """An MCP server reported that a resource changed."""
 
     identity: Quadruple
     source: str

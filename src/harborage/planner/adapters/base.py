@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 import msgspec
 
 from harborage.errors import MissingExtraError
-from harborage.events import EventType, LLMCostRecordedPayload
-from harborage.events.payloads import LLMCost, LLMUsage
+from harborage.events import EventType, LLMCost, LLMCostRecordedPayload, LLMUsage
 from harborage.planner.context import OnChunk, RunContext, publish, raise_if_cancelled, require_identity
 from harborage.planner.decisions import CallParallel, CallTool, Decision, Finish
 from harborage.planner.enums import ChunkKind, FinishReason, WakeMode

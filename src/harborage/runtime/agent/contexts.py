@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from harborage.artifacts import ArtifactScope, ArtifactStore
 from harborage.concurrency import together
 from harborage.errors import HarborageError, InvalidOptionError
-from harborage.events import Event, EventBus, EventType
-from harborage.events.payloads import LLMCompletionChunkPayload
+from harborage.events import Event, EventBus, EventType, LLMCompletionChunkPayload
 from harborage.planner import (
     Budget,
     ChunkKind,

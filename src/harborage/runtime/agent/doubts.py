@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.events import EventType
-from harborage.events.payloads import ToolInterruptedPayload
+from harborage.events import EventType, ToolInterruptedPayload
 from harborage.planner import CallTool, PauseReason
 from harborage.runtime.agent.steering import RESUMES, hand_over
 from harborage.runtime.approval.model import ApprovalRequest, fingerprint_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from harborage import codec
 from harborage.errors import error_reason
-from harborage.events import EventType
-from harborage.events.payloads import (
+from harborage.events import (
     ControlRejectedPayload,
+    EventType,
     TaskCompletedPayload,
     TaskFailedPayload,
     TaskStartedPayload,

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from harborage.crashes import is_order_to_stop
 from harborage.errors import error_reason, error_text
-from harborage.events import EventType, safe_excerpt
-from harborage.events.payloads import (
+from harborage.events import (
     DecisionPayload,
+    EventType,
     GovernanceBudgetExceededPayload,
     PlannerErrorPayload,
     PlannerFinishPayload,
     RuntimeWarningPayload,
+    safe_excerpt,
 )
 from harborage.llm import LimitReachedError, ProviderError, accounting
 from harborage.planner import (

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from harborage import codec
 from harborage.clock import sleep
 from harborage.errors import error_reason
-from harborage.events import EventType
-from harborage.events.payloads import ControlLifecyclePayload, PauseResumedPayload
+from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPayload
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw

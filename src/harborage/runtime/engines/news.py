@@ -45,18 +45,18 @@ class News:
         self._held = 0
         self.listener: Callable[[], None] | None = None
         self.hastener: Callable[[], None] | None = None
-        self._end = bus.carry(who, self)
+        self._end = bus.attach_run(who, self)
 
     def __len__(self) -> int:
         """How many may be kept now."""
         return len(self._waiting) - self._held
 
-    def take(self, event: Event, data: NewEvent) -> None:
+    def add(self, event: Event, data: NewEvent) -> None:
         self._waiting.append(Told(event, data))
         if self.listener is not None:
             self.listener()
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         if self._waiting and self.hastener is not None:
             self.hastener()
 
@@ -98,14 +98,14 @@ class News:
     def kept(self, told: tuple[Told, ...], done: Committed) -> None:
         """A commit kept these: its readers are told."""
         if told:
-            self._bus.kept([one.event for one in told], done)
+            self._bus.deliver([one.event for one in told], done)
 
     def close(self) -> None:
         """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing."""
         self._end()
         self.listener = self.hastener = None
         try:
-            self._bus.keep(self.leave())
+            self._bus.write(self.leave())
         except HarborageError as error:
             _log.warning("events: what a run published last is not kept: %s", error_reason(error))
 

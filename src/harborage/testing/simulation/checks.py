@@ -14,7 +14,7 @@ import msgspec
 
 from harborage import codec
 from harborage.events import Event, EventType, RedactedMap, typed_event
-from harborage.events.stored import decode_event
+from harborage.events.rows import decode_event
 from harborage.identity import Identity
 from harborage.planner import Finish, FinishReason
 from harborage.runtime.durable import RunRequest

@@ -1,4 +1,4 @@
-"""What a store keeps of an event, and what comes back."""
+"""Events as rows of the store, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harborage.events import Event, EventType, PauseRequestedPayload, RedactedMap, TaskPausedPayload
 from harborage.events.errors import EventCorruptError
-from harborage.events.stored import decode_event, encode_event, typed_event
+from harborage.events.rows import decode_event, encode_event, typed_event
 from harborage.identity import Identity, Quadruple
 from harborage.store import EventRow, NewEvent
 from tests.kit.tables import each_row
@@ -18,7 +18,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
 def back(kept: NewEvent | bytes, place: int = 1, *, is_damaged: bool = False) -> Event:
-    """The event that is read off what was kept."""
+    """Return the event that is decoded from what was encoded."""
     new = NewEvent(type="x.y", data=kept) if isinstance(kept, bytes) else kept
     row = EventRow(
         sequence=place * 4096,
@@ -59,7 +59,7 @@ def test_a_payload_that_is_no_object_is_wrapped() -> None:
     assert back(b'{"payload":[1]}').payload == RedactedMap({"value": [1]})
 
 
-def test_what_is_not_what_was_kept_is_no_event() -> None:
+def test_a_damaged_row_is_no_event() -> None:
     """Though it can be read."""
     with pytest.raises(EventCorruptError, match="event 9 of session s"):
         back(b'{"payload":{}}', 9, is_damaged=True)
@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named(data: bytes) -> None:
 
 
 def test_a_typed_payload_can_be_had_again() -> None:
-    """For a type that has one safe class, the event is the one that its first readers saw."""
+    """For a type that has one safe class, the event is equal to the one that was published."""
     event = Event(EventType.PAUSE_REQUESTED, WHO, PauseRequestedPayload("token", "await_input"), AT, 1, None, 4096)
     assert typed_event(back(encode_event(event))) == event
 

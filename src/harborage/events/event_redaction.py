@@ -1,6 +1,6 @@
-"""What every bus does with an event before it is anybody's: redaction, and the notices that go with it.
+"""Redacting an event before it is stored or delivered.
 
-Pure but for the redactor that is handed in.
+Pure but for the redactor that is passed in.
 """
 
 from __future__ import annotations
@@ -14,27 +14,22 @@ import msgspec
 
 from harborage.events.errors import RedactionFailedError
 from harborage.events.event import Event, Principal, RedactedMap, SafePayload, Triple
-from harborage.events.payloads import (
-    AuditAdminScopeUsedPayload,
+from harborage.events.payloads.llm import LLMCost, LLMUsage
+from harborage.events.payloads.runtime import (
     AuditRedactionFailedPayload,
     BusEnvelope,
-    LLMCost,
-    LLMUsage,
-    TaskError,
-    TaskGroupCompletion,
-    TaskGroupMember,
     TopologyEdge,
     TopologyNode,
     TopologyProjection,
 )
+from harborage.events.payloads.tasks import TaskError, TaskGroupCompletion, TaskGroupMember
 from harborage.events.types import EventType
-from harborage.identity import Identity, Quadruple, effective_quadruple
+from harborage.identity import Identity, Quadruple
 
 if TYPE_CHECKING:
-    from harborage.events.filters import Filter
     from harborage.events.redaction import Redactor
 
-__all__ = ["FIXED", "admin_audit", "redacted"]
+__all__ = ["FIXED", "redact_event"]
 
 FIXED: Final = frozenset(
     {"artifact_id", "decision", "decision_kind", "err", "group_id", "kind", "on_unknown", "outcome", "owner_task_id",
@@ -44,19 +39,20 @@ FIXED: Final = frozenset(
 """Fields of typed payloads that hold ids and fixed words, never a text; all others are redacted."""
 
 S = TypeVar("S", bound=msgspec.Struct)
-# What is no text, and the identities, which say whose an event is: nothing of them is hidden.
+# Types that hold no text, and identities, which name the owner of an event: none of them is redacted.
 _AS_THEY_ARE: Final = (bool, int, float, datetime, Identity, Quadruple, Triple, Principal)
-# The parts that payloads are made of; anything else that a field holds is not typed, and comes out as plain data.
+# The typed parts of payloads; any other value of a field is redacted as plain data.
 _PARTS: Final = frozenset(
     {LLMCost, LLMUsage, TaskError, TaskGroupMember, TaskGroupCompletion, TopologyProjection, TopologyNode, TopologyEdge,
      BusEnvelope}
 )  # fmt: skip
 
 
-def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) -> Event:
-    """`event` without its secrets. When that fails, `tell` gets a notice of it that holds nothing of the payload.
+def redact_event(redactor: Redactor, event: Event, publish: Callable[[Event], object]) -> Event:
+    """Return `event` without its secrets.
 
-    A safe payload stays the typed object that it is, with each of its texts redacted by itself.
+    A safe payload stays the typed object that it is, with each of its texts redacted by itself. `publish` is called
+    when redaction fails, with an audit event that holds nothing of the payload.
 
     Raises:
         RedactionFailedError: no safe copy could be made.
@@ -67,14 +63,14 @@ def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) 
         return event
     try:
         if isinstance(payload, SafePayload):
-            out: Any = _cleaned(redactor, payload)
+            out: Any = _redact_struct(redactor, payload)
         else:
             out = redactor.redact(payload)
         safe_extra = {key: str(redactor.redact(value)) for key, value in extra.items()} if extra else extra
     except Exception as error:
         reason = str(error) if isinstance(error, RedactionFailedError) else type(error).__name__
         failed = AuditRedactionFailedPayload(event.type, reason)
-        tell(Event(EventType.AUDIT_REDACTION_FAILED, event.identity, failed))
+        publish(Event(EventType.AUDIT_REDACTION_FAILED, event.identity, failed))
         raise RedactionFailedError(f"events: publish redaction failed: {event.type}: {reason}") from error
     if out is payload and isinstance(payload, SafePayload) and safe_extra == extra:
         return event
@@ -82,8 +78,8 @@ def redacted(redactor: Redactor, event: Event, tell: Callable[[Event], object]) 
     return Event(event.type, event.identity, safe, event.occurred_at, extra=safe_extra)
 
 
-def _cleaned(redactor: Redactor, body: S) -> S:
-    """A typed body with its texts redacted; the same object when nothing changed."""
+def _redact_struct(redactor: Redactor, body: S) -> S:
+    """Return a typed body with its texts redacted; the same object when nothing changed."""
     texts, values = _fields(type(body))
     changes: dict[str, Any] = {}
     for name in texts:
@@ -92,39 +88,31 @@ def _cleaned(redactor: Redactor, body: S) -> S:
             changes[name] = after
     for name in values:
         before = getattr(body, name)
-        if (after := _value_cleaned(redactor, before)) is not before:
+        if (after := _redact_value(redactor, before)) is not before:
             changes[name] = after
     return msgspec.structs.replace(body, **changes) if changes else body
 
 
-def _value_cleaned(redactor: Redactor, value: Any) -> Any:
+def _redact_value(redactor: Redactor, value: Any) -> Any:
     if value is None or isinstance(value, _AS_THEY_ARE):
         return value
     if isinstance(value, msgspec.Struct) and type(value) in _PARTS:
-        return _cleaned(redactor, value)
+        return _redact_struct(redactor, value)
     if isinstance(value, tuple) and any(type(one) in _PARTS for one in value):
-        return tuple(_value_cleaned(redactor, one) for one in value)
+        return tuple(_redact_value(redactor, one) for one in value)
     return redactor.redact(value)
 
 
 @cache
 def _has_no_texts(kind: Any) -> bool:
-    """Whether a payload class holds ids, fixed words and numbers alone, so that there is nothing to redact."""
+    """Return whether a payload class holds ids, fixed words and numbers alone, so that nothing needs redaction."""
     return issubclass(kind, SafePayload) and not any(_fields(kind))
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a class that hold texts, and those that may hold anything; without those that are `FIXED`."""
+    """Return the fields of a class that hold texts, and those that may hold anything; without those in `FIXED`."""
     known = [(field.name, field.type) for field in msgspec.structs.fields(kind) if field.name not in FIXED]
     texts = tuple(name for name, hint in known if hint is str)
     values = tuple(name for name, hint in known if hint is not str and hint not in _AS_THEY_ARE)
     return texts, values
-
-
-def admin_audit(filter: Filter, subscriber_id: int) -> Event:
-    """The notice that somebody looks across sessions. Its envelope may lack an identity, so it is not validated."""
-    payload = AuditAdminScopeUsedPayload(
-        filter.tenant, filter.user, filter.session, subscriber_id, filter.types, effective_quadruple()
-    )
-    return Event(EventType.AUDIT_ADMIN_SCOPE_USED, filter.identity, payload)

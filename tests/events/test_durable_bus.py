@@ -22,9 +22,9 @@ from harborage.events import (
     MemoryEventBus,
     RedactedMap,
 )
-from harborage.events.durable import DurableEventBus, make
+from harborage.events.durable_bus import DurableEventBus, make
 from harborage.events.errors import BusBacklogError, BusStalledError, EventCorruptError, EventGapError
-from harborage.events.keeper import MAX_LINES, RETRY_S
+from harborage.events.writer import MAX_SESSIONS, RETRY_S
 from harborage.identity import Quadruple
 from harborage.store import Commit, Committed, EventQuery, EventRow, NewEvent
 from harborage.store.errors import StoreClosedError
@@ -37,11 +37,11 @@ OTHER = Quadruple("tenant", "user", "other", "run")
 
 
 class RefusedError(HarborageError):
-    """The store was told to refuse."""
+    """The store refuses because the test says so."""
 
 
 class FaultyStore(MemoryStore):
-    """A store that refuses sessions, and waits for the test, where it is told to; it remembers what it was handed."""
+    """A store that refuses sessions, and waits for the test, where the test says so; it remembers its commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class FaultyStore(MemoryStore):
         await super().commit(Commit(who=ME.identity, events=tuple(NewEvent(type="x", data=one) for one in data)))
 
     def lose(self, place: int) -> None:
-        """Lose an event that was kept."""
+        """Lose a stored event."""
         rows = self._tables.events[ME.identity]
         rows[:] = [row for row in rows if row.place != place]
 
@@ -96,7 +96,7 @@ async def kept(bus: DurableEventBus) -> list[str]:
 
 
 async def test_a_refused_publish_raises_and_takes_no_number(opening: Opening, store: FaultyStore) -> None:
-    """The store's own error reaches the caller, nobody is told, and the next event has the number."""
+    """The store's own error reaches the caller, no subscriber gets the event, and the next event has the number."""
     bus = opening()
     reader = bus.subscribe(MINE)
     store.refuses.add(ME.session_id)
@@ -109,7 +109,7 @@ async def test_a_refused_publish_raises_and_takes_no_number(opening: Opening, st
 
 
 async def test_a_closed_store_fails_the_publish(opening: Opening, store: FaultyStore) -> None:
-    """A store that is closed under its bus is told as that."""
+    """A store that is closed under its bus fails with that reason."""
     bus = opening()
     await store.aclose()
     with pytest.raises(StoreClosedError):
@@ -117,10 +117,10 @@ async def test_a_closed_store_fails_the_publish(opening: Opening, store: FaultyS
     await bus.aclose()
 
 
-async def test_a_refused_event_that_nobody_waits_for_is_offered_again(
+async def test_a_refused_event_of_publish_nowait_is_offered_again(
     opening: Opening, store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once, its session cannot tell more without waiting, and it comes first when the store heals."""
+    """It is logged once, its session cannot publish more without waiting, and it comes first when the store heals."""
     bus = opening()
     reader = bus.subscribe(MINE)
     store.refuses.add(ME.session_id)
@@ -158,7 +158,7 @@ async def test_a_publish_heals_its_session_at_once(opening: Opening, store: Faul
 
 
 async def test_one_sessions_trouble_is_not_anothers(opening: Opening, store: FaultyStore) -> None:
-    """In one batch with an event that is refused, the other session's is kept."""
+    """In one batch with an event that is refused, the event of the other session is stored."""
     bus = opening()
     store.refuses.add(OTHER.session_id)
     results = await asyncio.gather(
@@ -178,11 +178,11 @@ async def test_what_the_store_refuses_to_the_end_is_said_at_close(
     store.refuses.add(ME.session_id)
     bus.publish_nowait(an_event("lost"))
     await bus.aclose()
-    assert "not kept, by session: {'session': 1}" in caplog.text
+    assert "they are lost, by session: {'session': 1}" in caplog.text
 
 
 async def test_a_replay_answers_while_the_store_refuses_writes(opening: Opening, store: FaultyStore) -> None:
-    """What was kept can be read though what was told last is stuck."""
+    """Stored events can be read while the latest event waits for the store."""
     bus = opening()
     await bus.publish(an_event("kept"))
     store.refuses.add(ME.session_id)
@@ -193,7 +193,7 @@ async def test_a_replay_answers_while_the_store_refuses_writes(opening: Opening,
 
 
 async def test_many_events_are_written_at_once(opening: Opening, store: FaultyStore) -> None:
-    """What is told while the store writes goes into the next commit of its session."""
+    """Events published while the store writes go into the next commit of their session."""
     bus = opening()
     store.may_write.clear()
     bus.publish_nowait(an_event("first"))
@@ -206,7 +206,7 @@ async def test_many_events_are_written_at_once(opening: Opening, store: FaultySt
 
 
 async def test_a_slow_store_bounds_what_may_wait(opening: Opening, store: FaultyStore) -> None:
-    """Beyond the limit what is told without waiting is refused; those who wait are taken."""
+    """Beyond the limit `publish_nowait` is refused and `publish` is accepted."""
     bus = opening(max_backlog=10)
     store.may_write.clear()
     for turn in range(10):
@@ -225,7 +225,7 @@ async def test_a_slow_store_bounds_what_may_wait(opening: Opening, store: Faulty
     await bus.aclose()
 
 
-async def test_a_caller_that_gives_up_has_told_its_event(opening: Opening, store: FaultyStore) -> None:
+async def test_a_cancelled_publish_stores_its_event(opening: Opening, store: FaultyStore) -> None:
     """Cancelling the wait does not take back what is on its way."""
     bus = opening()
     store.may_write.clear()
@@ -239,7 +239,7 @@ async def test_a_caller_that_gives_up_has_told_its_event(opening: Opening, store
 
 
 async def test_publish_nowait_gives_the_event_without_its_number(opening: Opening) -> None:
-    """Stamped and redacted, but the number is given when the event is kept."""
+    """Stamped and redacted, but the number is given when the event is stored."""
     bus = opening()
     event = bus.publish_nowait(an_event("x"))
     assert event.sequence == 0
@@ -247,7 +247,7 @@ async def test_publish_nowait_gives_the_event_without_its_number(opening: Openin
     await bus.aclose()
 
 
-async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, store: FaultyStore) -> None:
+async def test_a_payload_without_a_json_form_is_refused(opening: Opening, store: FaultyStore) -> None:
     """The publisher learns of it at once, and nothing behind it is held up."""
     bus = opening()
     with pytest.raises(UnserializableError):
@@ -257,7 +257,7 @@ async def test_a_payload_that_cannot_be_kept_is_refused(opening: Opening, store:
 
 
 async def test_a_gap_in_the_record_is_loud(opening: Opening, store: FaultyStore) -> None:
-    """An event that was kept and is gone fails the replay, one that comes behind it does not."""
+    """A missing stored event fails a replay from before it, but not one from behind it."""
     bus = opening()
     for turn in range(4):
         await bus.publish(an_event(str(turn)))
@@ -281,8 +281,8 @@ async def test_an_event_that_cannot_be_read_is_named(opening: Opening, store: Fa
     await bus.aclose()
 
 
-async def test_catching_up_tells_what_another_process_kept(opening: Opening) -> None:
-    """A reader that replayed first misses nothing of what came between its replay and the first look."""
+async def test_catching_up_delivers_what_another_process_stored(opening: Opening) -> None:
+    """A subscriber that replayed first misses no event between its replay and the first read of the store."""
     bus, other = opening(), opening()
     reader = bus.subscribe(MINE)
     assert await kept(bus) == []
@@ -297,8 +297,8 @@ async def test_catching_up_tells_what_another_process_kept(opening: Opening) -> 
     await other.aclose()
 
 
-async def test_a_reader_that_asked_for_nothing_older_starts_now(opening: Opening) -> None:
-    """Without a replay the first look sets the reader's place at the end of the record."""
+async def test_a_subscriber_without_a_replay_starts_now(opening: Opening) -> None:
+    """Without a replay the first read starts the subscriber at the end of the stored events."""
     bus, other = opening(), opening()
     await other.publish(an_event("before"))
     reader = bus.subscribe(MINE)
@@ -325,7 +325,7 @@ async def test_a_damaged_event_of_another_process_is_logged(
 
 
 async def test_what_follows_at_once_is_not_read_again(opening: Opening, store: FaultyStore) -> None:
-    """Of what one process keeps nothing is read for its readers, whether they see a session or all of them."""
+    """Events that this process stored are not read again, for subscribers of a session and for admins alike."""
     bus = opening()
     reader, admin = bus.subscribe(MINE), bus.subscribe(Filter(admin=True))
     for turn in range(10):
@@ -338,7 +338,7 @@ async def test_what_follows_at_once_is_not_read_again(opening: Opening, store: F
 
 
 async def test_who_sees_all_sessions_sees_those_of_other_processes(opening: Opening, clock: FakeClock) -> None:
-    """In the order of the store, each once: what lies between two of its own events is told between them."""
+    """In the order of the store, each once: events of others between two of its own are delivered between them."""
     bus, other = opening(), opening()
     admin = bus.subscribe(Filter(admin=True))
     await bus.publish(an_event("1"))
@@ -355,10 +355,10 @@ async def test_who_sees_all_sessions_sees_those_of_other_processes(opening: Open
     await other.aclose()
 
 
-async def test_what_cannot_be_read_in_between_is_told_later(
+async def test_events_that_cannot_be_read_are_delivered_later(
     opening: Opening, store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The publisher learns that its event is kept; its readers get it behind the others once the store can be read."""
+    """The publisher gets its event at once; subscribers get it after the others once the store can be read."""
     bus, other = opening(), opening()
     reader = bus.subscribe(MINE)
     await bus.publish(an_event("one"))
@@ -366,7 +366,7 @@ async def test_what_cannot_be_read_in_between_is_told_later(
     store.refuses_reads = True
     assert (await bus.publish(an_event("three"))).sequence == 3
     assert names(reader.drain()) == ["one"]
-    assert "cannot be told yet" in caplog.text
+    assert "cannot read yet what other processes stored" in caplog.text
     store.refuses_reads = False
     await clock.run_for(2)
     assert names(reader.drain()) == ["two", "three"]
@@ -374,8 +374,8 @@ async def test_what_cannot_be_read_in_between_is_told_later(
     await other.aclose()
 
 
-async def test_what_was_taken_out_holds_up_no_reader(opening: Opening, store: FaultyStore) -> None:
-    """An event that was kept and is gone before anybody was told of it is left out."""
+async def test_a_deleted_event_holds_up_no_subscriber(opening: Opening, store: FaultyStore) -> None:
+    """A stored event that is deleted before its delivery is left out."""
     bus = opening()
     reader = bus.subscribe(MINE)
     await bus.publish(an_event("one"))
@@ -387,16 +387,16 @@ async def test_what_was_taken_out_holds_up_no_reader(opening: Opening, store: Fa
 
 
 async def test_quiet_sessions_are_forgotten_but_not_their_numbers(opening: Opening, store: FaultyStore) -> None:
-    """Memory does not grow with the sessions that ever told something; a returning one goes on where it was."""
+    """Memory does not grow with the number of sessions; a returning one continues its numbers."""
     bus = opening()
     await bus.publish(an_event())
-    for number in range(MAX_LINES + 10):
+    for number in range(MAX_SESSIONS + 10):
         bus.publish_nowait(an_event("", Quadruple("tenant", "user", f"s{number}", "")))
         if not number % 1_000:
             await bus.replay(Cursor(), Filter("tenant", "user", f"s{number}"))
     await bus.replay(Cursor(), Filter("tenant", "user", f"s{number}"))
     await settle()
-    assert len(bus._keeper._lines) <= MAX_LINES
+    assert len(bus._writer._queues) <= MAX_SESSIONS
     assert (await bus.publish(an_event())).sequence == 2
     await bus.aclose()
 
@@ -412,7 +412,7 @@ async def test_a_recorder_works_on_it(opening: Opening) -> None:
 
 
 async def test_the_store_is_its_owners_to_close(opening: Opening, store: FaultyStore) -> None:
-    """Unless the bus was told that it owns it."""
+    """Unless the bus owns it."""
     await opening().aclose()
     assert await store.events(EventQuery()) == []
     bus = opening(owns_store=True)
@@ -424,7 +424,7 @@ async def test_the_store_is_its_owners_to_close(opening: Opening, store: FaultyS
 
 
 async def test_it_is_opened_by_name(store: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
-    """With a store it is durable; without one it warns, and keeps its events in memory."""
+    """With a store it is durable; without one it warns, and events stay in memory."""
     factory: Any = BUS_DRIVERS.factory("durable")
     assert factory is make
     assert isinstance(factory(store=store), DurableEventBus)
@@ -434,25 +434,25 @@ async def test_it_is_opened_by_name(store: FaultyStore, caplog: pytest.LogCaptur
 
 
 def test_the_backlog_must_be_positive(store: FaultyStore) -> None:
-    """A bus that may keep nothing waiting could tell nothing."""
+    """A bus whose queue holds nothing could publish nothing."""
     with pytest.raises(BusConfigError):
         DurableEventBus(store, max_backlog=0)
 
 
 def test_it_needs_a_running_loop(store: FaultyStore) -> None:
-    """Without one nothing could ever be kept, so nothing is taken."""
+    """Without one no event could ever be stored, so none is accepted."""
     with pytest.raises(RuntimeError):
         DurableEventBus(store).publish_nowait(an_event())
 
 
 async def test_what_is_put_behind_the_events_comes_behind_them(opening: Opening) -> None:
-    """And before what is told later; where nothing is on its way it comes at once."""
+    """And before later events; with an empty queue the call comes at once."""
     bus = opening()
     order: list[str] = []
-    bus.behind(ME.identity, lambda: order.append("at once"))
+    bus.call_after_delivery(ME.identity, lambda: order.append("at once"))
     subscription = bus.subscribe(MINE)
     bus.publish_nowait(an_event("first"))
-    bus.behind(ME.identity, lambda: order.append(f"behind {len(subscription)}"))
+    bus.call_after_delivery(ME.identity, lambda: order.append(f"behind {len(subscription)}"))
     bus.publish_nowait(an_event("second"))
     assert order == ["at once"]
     assert await kept(bus) == ["first", "second"]
@@ -461,14 +461,14 @@ async def test_what_is_put_behind_the_events_comes_behind_them(opening: Opening)
 
 
 async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Opening, store: FaultyStore) -> None:
-    """Nobody waits for a store that does not take what was told."""
+    """The call does not wait for a store that refuses events."""
     bus = opening()
     store.refuses.add(ME.session_id)
     order: list[str] = []
     bus.publish_nowait(an_event("first"))
-    bus.behind(ME.identity, lambda: order.append("behind"))
+    bus.call_after_delivery(ME.identity, lambda: order.append("behind"))
     await settle()
-    bus.behind(ME.identity, lambda: order.append("at once"))
+    bus.call_after_delivery(ME.identity, lambda: order.append("at once"))
     assert order == ["behind", "at once"]
     store.refuses.clear()
     await bus.aclose()
@@ -477,7 +477,7 @@ async def test_what_is_put_behind_refused_events_comes_all_the_same(opening: Ope
 async def test_a_bus_over_a_store_that_hangs_is_closed_in_time(
     store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the stated time it is: who waits gets an error, and what may be lost is told by session and store."""
+    """After the stated time it is: waiting publishers get an error, a log names the sessions with losses."""
     bus = DurableEventBus(store, clock=clock, close_within_s=3.0)
     store.may_write.clear()
     bus.publish_nowait(an_event(1))
@@ -492,14 +492,14 @@ async def test_a_bus_over_a_store_that_hangs_is_closed_in_time(
     with pytest.raises(BusClosedError):
         await waiting
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert line.startswith("events: FaultyStore did not answer within 3 s; not known to be kept, by session:")
+    assert line.startswith("events: FaultyStore did not answer within 3 s; events may be lost, by session:")
     assert "'other': 2" in line
 
 
-async def test_an_owned_store_that_does_not_close_holds_nobody_up(
+async def test_an_owned_store_that_does_not_close_holds_up_no_caller(
     store: FaultyStore, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name is told, and the bus is closed."""
+    """The log names it, and the bus is closed."""
     monkeypatch.setattr(store, "aclose", asyncio.Event().wait)
     bus = DurableEventBus(store, clock=clock, close_within_s=3.0, owns_store=True)
     closing = asyncio.create_task(bus.aclose())

@@ -1,4 +1,4 @@
-"""The in-memory bus: what publishing checks, how events are numbered, redacted, handed out and replayed."""
+"""The in-memory bus: what publishing checks, how events are numbered, redacted, delivered and replayed."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_the_memory_bus_is_an_event_bus(bus: MemoryEventBus) -> None:
 
 
 async def test_events_are_numbered_from_one_without_gaps(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """Sequence numbers belong to the bus, whoever publishes and through whichever verb."""
+    """Sequence numbers belong to the bus, for all publishers and both verbs."""
     published = [await bus.publish(make_event()), bus.publish_nowait(make_event(who=Quadruple("x", "y", "z")))]
     assert _sequences([*published, await bus.publish(make_event())]) == [1, 2, 3]
 
 
 async def test_time_is_filled_in_when_left_open(bus: MemoryEventBus, clock: FakeClock) -> None:
-    """An event without a time happened now; a given time is kept."""
+    """An event without a time happened now; a given time stays."""
     given = datetime(2020, 2, 2, tzinfo=UTC)
     assert (await bus.publish(Event(EventType.TASK_PAUSED, WHO, BODY))).occurred_at == clock.now()
     assert (await bus.publish(Event(EventType.TASK_PAUSED, WHO, BODY, given))).occurred_at == given
@@ -96,7 +96,7 @@ async def test_a_published_event_keeps_everything_else(bus: MemoryEventBus) -> N
     ],
 )
 async def test_publishing_checks_in_order(bus: MemoryEventBus, event: Event, error: type[Exception]) -> None:
-    """Type, identity, number, payload: the first that is wrong is the one reported, and nothing is told."""
+    """Type, identity, number, payload: the first that is wrong is the one reported, and nothing is published."""
     reader = bus.subscribe(MINE)
     with pytest.raises(error):
         await bus.publish(event)
@@ -130,7 +130,7 @@ async def test_a_closed_bus_refuses_everything(bus: MemoryEventBus) -> None:
 
 
 async def test_a_plain_payload_arrives_redacted(bus: MemoryEventBus) -> None:
-    """Readers get a map in which secrets are masked and keys are in lower case."""
+    """Subscribers get a map in which secrets are masked and keys are in lower case."""
     reader = bus.subscribe(MINE)
     fields = {"password": "hunter2", "note": "use Bearer abc"}
     await bus.publish(_error(fields))
@@ -139,7 +139,7 @@ async def test_a_plain_payload_arrives_redacted(bus: MemoryEventBus) -> None:
     assert fields["password"] == "hunter2"
 
 
-async def test_nobody_declares_a_payload_redacted(bus: MemoryEventBus) -> None:
+async def test_a_publisher_cannot_declare_a_payload_redacted(bus: MemoryEventBus) -> None:
     """A map that says that it was redacted is redacted all the same; one that really was stays as it is."""
     event = Event(EventType.RUNTIME_ERROR, WHO, RedactedMap({"message": "it broke", "token": "hunter2"}))
     once = await bus.publish(event)
@@ -162,13 +162,13 @@ async def test_whatever_a_redactor_returns_becomes_a_payload(clock: FakeClock, o
 
 
 async def test_a_plain_payload_never_travels_as_an_object(clock: FakeClock) -> None:
-    """Even a redactor that returns the plain payload itself cannot get it to readers unwrapped."""
+    """Even a redactor that returns the plain payload itself cannot get it to subscribers unwrapped."""
     told = await MemoryEventBus(redactor=NoopRedactor(), clock=clock).publish(_error())
     assert isinstance(told.payload, RedactedMap)
 
 
-async def test_a_failed_redaction_is_told_without_the_payload(clock: FakeClock) -> None:
-    """Publishing raises, and readers see that it failed for which type, and nothing of what it held."""
+async def test_a_failed_redaction_is_published_without_the_payload(clock: FakeClock) -> None:
+    """Publishing raises, and subscribers see that it failed for which type, and nothing of what it held."""
     bus = MemoryEventBus(redactor=FailingRedactor(), clock=clock)
     admin, reader = bus.subscribe(ALL), bus.subscribe(MINE)
     with pytest.raises(RedactionFailedError, match="events: publish redaction failed") as caught:
@@ -183,7 +183,7 @@ async def test_a_failed_redaction_is_told_without_the_payload(clock: FakeClock) 
 
 
 async def test_a_redactor_that_breaks_leaks_nothing(clock: FakeClock) -> None:
-    """The words of a foreign error may quote the secret, so only its kind is told."""
+    """The words of a foreign error may quote the secret, so only its type is named."""
 
     class Broken:
         def redact(self, value: Any) -> Any:
@@ -208,8 +208,8 @@ async def test_what_quotes_nothing_never_meets_the_redactor(clock: FakeClock) ->
 # Subscribing.
 
 
-async def test_a_reader_gets_its_own_session_only(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """Events of another tenant, user or session never reach a reader."""
+async def test_a_subscriber_gets_its_own_session_only(bus: MemoryEventBus, make_event: MakeEvent) -> None:
+    """Events of another tenant, user or session never reach a subscriber."""
     reader = bus.subscribe(MINE)
     others = [Quadruple("x", "u", "s"), Quadruple("t", "x", "s"), Quadruple("t", "u", "x")]
     for who in others:
@@ -218,7 +218,7 @@ async def test_a_reader_gets_its_own_session_only(bus: MemoryEventBus, make_even
     assert reader.drain() == [mine]
 
 
-async def test_a_reader_narrows_by_run_and_type(bus: MemoryEventBus, make_event: MakeEvent) -> None:
+async def test_a_subscriber_narrows_by_run_and_type(bus: MemoryEventBus, make_event: MakeEvent) -> None:
     """A run or a list of types in the filter leaves out everything else."""
     run, types = bus.subscribe(Filter("t", "u", "s", "r2")), bus.subscribe(Filter.of(WHO, ("task.failed",)))
     await bus.publish(make_event())
@@ -233,8 +233,8 @@ async def test_a_filter_must_name_a_session(bus: MemoryEventBus) -> None:
         bus.subscribe(Filter(session="s"))
 
 
-async def test_a_session_has_a_limited_number_of_readers(make_bus: MakeBus) -> None:
-    """The limit counts one session's readers; cancelling one frees its place at once."""
+async def test_a_session_has_a_limited_number_of_subscribers(make_bus: MakeBus) -> None:
+    """The limit counts one session's subscribers; cancelling one frees its place at once."""
     bus = make_bus(max_subscribers_per_session=2)
     first = bus.subscribe(MINE)
     bus.subscribe(Filter("t", "u", "s", "r"))
@@ -267,7 +267,7 @@ async def test_an_admin_sees_everything_and_its_own_audit_first(bus: MemoryEvent
 
 
 async def test_a_pure_admin_filter_is_audited_without_an_identity(bus: MemoryEventBus) -> None:
-    """The audit of a filter that names nobody has an empty identity, which no other event may have."""
+    """The audit of a filter without a session has an empty identity, which no other event may have."""
     admin = bus.subscribe(ALL)
     (audit,) = admin.drain()
     assert audit.identity == Quadruple()
@@ -275,7 +275,7 @@ async def test_a_pure_admin_filter_is_audited_without_an_identity(bus: MemoryEve
 
 
 async def test_an_admin_audit_says_who_looked_and_for_what(bus: MemoryEventBus) -> None:
-    """When somebody is bound in the context, the audit names them and the types they asked for."""
+    """The audit names the identity bound in the context and the types of the filter."""
     with bound(Identity("ops", "ann", "console")):
         admin = bus.subscribe(Filter(admin=True, types=("audit.admin_scope_used",)))
     payload = admin.drain()[0].payload
@@ -284,15 +284,15 @@ async def test_an_admin_audit_says_who_looked_and_for_what(bus: MemoryEventBus) 
     assert payload.types == ("audit.admin_scope_used",)
 
 
-async def test_an_ordinary_reader_is_not_audited(bus: MemoryEventBus) -> None:
-    """Reading one's own session is nobody else's business."""
+async def test_an_ordinary_subscriber_is_not_audited(bus: MemoryEventBus) -> None:
+    """A read of the caller's own session is not audited."""
     reader = bus.subscribe(MINE)
     assert reader.drain() == []
     assert await bus.replay(Cursor(), MINE) == []
 
 
-async def test_a_cancelled_reader_is_forgotten_at_once(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """After cancelling, nothing is queued for the reader any more."""
+async def test_a_cancelled_subscriber_is_forgotten_at_once(bus: MemoryEventBus, make_event: MakeEvent) -> None:
+    """After cancelling, nothing is queued for the subscriber any more."""
     reader, admin = bus.subscribe(MINE), bus.subscribe(ALL)
     admin.drain()
     reader.cancel()
@@ -302,7 +302,7 @@ async def test_a_cancelled_reader_is_forgotten_at_once(bus: MemoryEventBus, make
 
 
 async def test_closing_ends_every_stream_after_what_is_queued(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """Readers of a closing bus still get what was told before, and then come to an end."""
+    """Subscribers of a closing bus still get earlier events, and then their streams end."""
     reader, admin = bus.subscribe(MINE), bus.subscribe(ALL)
     told = await bus.publish(make_event())
     await bus.aclose()
@@ -313,7 +313,7 @@ async def test_closing_ends_every_stream_after_what_is_queued(bus: MemoryEventBu
 async def test_readers_of_other_sessions_cost_nothing(
     bus: MemoryEventBus, make_event: MakeEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Telling an event asks only the readers of its session, however many others there are."""
+    """Delivering an event looks only at the subscribers of its session, however many others there are."""
     asked: list[int] = []
     wants = Subscription.wants
     monkeypatch.setattr(Subscription, "wants", lambda self, event: asked.append(self.id) or wants(self, event))
@@ -324,8 +324,8 @@ async def test_readers_of_other_sessions_cost_nothing(
     assert asked == [reader.id]
 
 
-async def test_a_reader_may_cancel_another_while_an_event_is_told(make_bus: MakeBus, make_event: MakeEvent) -> None:
-    """Readers come and go between events without disturbing one another."""
+async def test_a_subscriber_may_cancel_another_during_a_delivery(make_bus: MakeBus, make_event: MakeEvent) -> None:
+    """Subscribers come and go between events without an effect on each other."""
     bus = make_bus()
     readers = [bus.subscribe(MINE) for _ in range(3)]
     await bus.publish(make_event("one"))
@@ -371,7 +371,7 @@ async def test_replay_checks_the_filter(bus: MemoryEventBus) -> None:
 
 
 async def test_an_admin_replay_contains_its_own_audit(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """The audit of an admin replay is told first, without a subscriber, and is part of the answer."""
+    """The audit of an admin replay is published first, without a subscriber, and is part of the answer."""
     await bus.publish(make_event())
     events = await bus.replay(Cursor(), Filter("x", admin=True))
     assert [event.type for event in events] == ["task.paused", "audit.admin_scope_used"]
@@ -379,7 +379,7 @@ async def test_an_admin_replay_contains_its_own_audit(bus: MemoryEventBus, make_
 
 
 async def test_subscribing_first_and_replaying_after_leaves_no_gap(bus: MemoryEventBus, make_event: MakeEvent) -> None:
-    """A reader that comes back gets every event once, when it skips what it gets twice."""
+    """A subscriber that comes back gets every event once, when it skips what it gets twice."""
     seen = [await bus.publish(make_event(str(n))) for n in range(3)]
     missed = [await bus.publish(make_event(str(n))) for n in range(3)]
     reader = bus.subscribe(MINE)
@@ -392,7 +392,7 @@ async def test_subscribing_first_and_replaying_after_leaves_no_gap(bus: MemoryEv
 # Many at once.
 
 
-async def test_many_readers_and_publishers_never_cross(bus: MemoryEventBus) -> None:
+async def test_many_subscribers_and_publishers_never_cross(bus: MemoryEventBus) -> None:
     """128 sessions publish and read at once; each reads its own events, all of them, in order."""
 
     async def one(n: int) -> list[str]:

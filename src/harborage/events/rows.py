@@ -1,6 +1,6 @@
-"""The stored form of an event: what a store keeps of it, and the way back.
+"""An event as a row of the store, and back.
 
-Whose it is, its type, its time and its numbers are columns of their own, so none of them is in the bytes. Pure.
+Its identity, type, time and numbers are columns of their own, so none of them is in the encoded bytes. Pure.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import msgspec
 from harborage import codec
 from harborage.events.errors import EventCorruptError
 from harborage.events.event import Event, Payload, RedactedMap, SafePayload
-from harborage.events.payloads import PAYLOADS
+from harborage.events.payloads.by_type import PAYLOADS
 from harborage.store import EVENT_STEP, NewEvent
 from harborage.store.times import micros, moment
 
 if TYPE_CHECKING:
     from harborage.store import EventRow
 
-__all__ = ["decode_event", "encode_event", "numbered", "typed_event"]
+__all__ = ["decode_event", "encode_event", "set_numbers", "typed_event"]
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -30,7 +30,7 @@ class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def encode_event(event: Event) -> NewEvent:
-    """What is kept of a redacted event that has its time.
+    """Return the row to insert for an event that is redacted and has its time.
 
     Raises:
         UnserializableError: the payload holds something that has no JSON form; `field` is its path.
@@ -42,10 +42,10 @@ def encode_event(event: Event) -> NewEvent:
 
 
 def decode_event(row: EventRow) -> Event:
-    """The event that was kept, its payload as a `RedactedMap`.
+    """Return the event of a row, its payload as a `RedactedMap`.
 
     Raises:
-        EventCorruptError: it cannot be read.
+        EventCorruptError: the row cannot be read.
     """
     if row.is_damaged:
         raise EventCorruptError(row.who.session_id, row.place)
@@ -58,23 +58,24 @@ def decode_event(row: EventRow) -> Event:
     return Event(row.type, who, RedactedMap(body), at, row.place, stored.extra, row.sequence)
 
 
-def numbered(event: Event, place: int, first: int, offset: int) -> Event:
-    """An event as it was kept: the one at `offset` of a commit whose first has this place and number in the store."""
+def set_numbers(event: Event, sequence: int, store_sequence: int, offset: int) -> Event:
+    """Return the event at `offset` of a commit with its numbers; those of the commit's first event are given."""
     return Event(
         event.type,
         event.identity,
         event.payload,
         event.occurred_at,
-        place + offset,
+        sequence + offset,
         event.extra,
-        first + offset * EVENT_STEP,
+        store_sequence + offset * EVENT_STEP,
     )
 
 
 def typed_event(event: Event) -> Event:
-    """The event with the payload object that its first readers got; as it is where it has none, or no longer fits.
+    """Return a replayed event with a typed payload, as live subscribers get it; unchanged where that is impossible.
 
-    What a log gives back are plain maps. Only a type that has one safe class can be told apart from them.
+    A store returns payloads as plain maps. They are typed again if their event type has one payload class, which is a
+    `SafePayload`, and if they still fit it.
     """
     payload = event.payload
     if not isinstance(payload, RedactedMap):
