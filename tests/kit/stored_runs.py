@@ -36,9 +36,9 @@ async def keep(
 ) -> None:
     """Keep a run with these entries: ready for any worker, or as an earlier worker left it with `change`.
 
-    Where that ends the run, the last entry is kept with it.
+    Where that ends the run, the last entry is kept with it, unless the run begins with that.
     """
-    last = () if change is None or change.status is None else tuple(entries[-1:])
+    last = () if change is None or change.status is None else tuple(entries[1:][-1:])
     first = tuple(entries[: len(entries) - len(last)])
     worker = "" if change is None else "earlier"
     run = NewRun(run_id=who.run_id, who=who.identity, entries=first, goal=goal, agent=agent, worker=worker)

@@ -6,8 +6,25 @@ from hashlib import sha256
 
 import pytest
 
-from harborage.identity import Quadruple
-from harborage.store import LIVE, Change, Commit, Guard, Lease, RunQuery, RunRow, Status
+from harborage.identity import Identity, Quadruple
+from harborage.store import (
+    LIVE,
+    Change,
+    ChangeGroup,
+    Commit,
+    GroupQuery,
+    GroupStatus,
+    Guard,
+    Lease,
+    Move,
+    NewEvent,
+    NewGroup,
+    NewRun,
+    RunQuery,
+    RunRow,
+    SessionQuery,
+    Status,
+)
 from harborage.store.memory import MemoryStore, views
 from harborage.store.memory import store as memory_store
 from harborage.store.memory.views import has_run
@@ -81,3 +98,43 @@ async def test_a_body_stays_for_as_long_as_a_run_names_it() -> None:
     assert await store.body("b", digest) == data
     assert await store.delete(["b"]) == 1
     assert store._tables.bodies == {}
+
+
+async def test_what_was_kept_for_runs_goes_with_them() -> None:
+    """Groups that ended, waits and sessions that nobody opened: nothing stays that only the deleted runs had."""
+    store = MemoryStore(keep_ended=2, keep_strays=1)
+    tables = store._tables
+    for number in range(10):
+        who = Identity("t", "u", f"s{number}")
+        opened = NewGroup(group_id="g", who=who)
+        member = NewRun(run_id=f"member{number}", who=who, group="g")
+        waits = NewRun(run_id=f"waits{number}", who=who)
+        wait = Move(run_id=waits.run_id, expected=(Status.PENDING,), awaits="g")
+        ends = tuple(
+            Move(run_id=one.run_id, expected=(Status.PENDING,), status=Status.COMPLETE) for one in (member, waits)
+        )
+        done = ChangeGroup(group_id="g", who=who, expected=(GroupStatus.OPEN,), status=GroupStatus.COMPLETED)
+        nobodys = ChangeGroup(group_id="empty", who=who, expected=(GroupStatus.OPEN,), status=GroupStatus.CANCELLED)
+        await store.commit(Commit(groups=(opened, NewGroup(group_id="empty", who=who)), starts=(member, waits)))
+        await store.commit(Commit(moves=(wait,), groups=(done, nobodys)))
+        await store.commit(Commit(moves=ends))
+    assert set(tables.runs) == {"member9", "waits9"}
+    kept = (await store.groups(GroupQuery())).rows
+    assert [(row.who.session_id, row.group_id) for row in kept] == [("s9", "empty"), ("s9", "g")]
+    assert (tables.live, tables.ready, tables.waiting) == ({}, {}, {})
+    assert [row.who.session_id for row in (await store.sessions(SessionQuery())).rows] == ["s9"]
+    assert await store.delete(["member9", "waits9"]) == 2
+    assert [row.group_id for row in (await store.groups(GroupQuery())).rows] == ["empty"]
+
+
+async def test_a_session_stays_for_what_happened_in_it_and_for_who_opened_it() -> None:
+    """Its events are counted in its row; whoever opened it finds it again."""
+    store = MemoryStore(keep_ended=0)
+    opened, told = Identity("t", "u", "opened"), Identity("t", "u", "told")
+    await store.open_session(opened)
+    await store.commit(Commit(who=told, events=(NewEvent(type="a", data=b"{}"),)))
+    for who in (opened, told, Identity("t", "u", "other")):
+        run = who.with_run(f"of {who.session_id}")
+        await keep(store, run, [b"1"], change=Change(status=Status.COMPLETE))
+    assert (await store.runs(RunQuery())).rows == []
+    assert {row.who for row in (await store.sessions(SessionQuery())).rows} == {opened, told}

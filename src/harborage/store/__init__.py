@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from harborage.store.port import Upkeep as Upkeep
     from harborage.store.port import Views as Views
     from harborage.store.queries import EventQuery as EventQuery
+    from harborage.store.queries import GroupQuery as GroupQuery
     from harborage.store.queries import Orphan as Orphan
     from harborage.store.queries import Page as Page
     from harborage.store.queries import PauseQuery as PauseQuery
@@ -63,7 +64,7 @@ else:
                 "NewRun SendControl SettlePause"
             ),
             "harborage.store.port": "Claimed Queue Records SessionChange Sessions Store Upkeep Views",
-            "harborage.store.queries": "EventQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
+            "harborage.store.queries": "EventQuery GroupQuery Orphan Page PauseQuery RunCounts RunQuery SessionQuery",
             "harborage.store.rows": (
                 "EVENT_STEP LIVE ControlRow EventRow GroupRow GroupStatus Lease PatchRow PauseRow PauseStatus RunRow "
                 "SessionRow Status"

@@ -333,12 +333,24 @@ def check_commit(commit: Commit) -> None:
             raise CommitInvalidError(f"run {start.run_id!r} cannot be started without an id and a whole identity")
         if start.status.is_final:
             raise CommitInvalidError(f"run {start.run_id} cannot be started as {start.status}")
+        if start.worker and not start.entries:
+            raise CommitInvalidError(f"run {start.run_id} has no entries, and what no worker executes has none")
+    _check_waits(commit)
     for settle in commit.settles:
         if settle.status is PauseStatus.OPEN:
             raise CommitInvalidError(f"pause {settle.token} cannot be settled as open")
     change = commit.change
     if change is not None:
         _check_change(change)
+
+
+def _check_waits(commit: Commit) -> None:
+    for move in commit.moves:
+        if move.awaits and any(status.is_final for status in (*move.expected, move.status or Status.RUNNING)):
+            raise CommitInvalidError(f"run {move.run_id} cannot wait for {move.awaits} once it has ended")
+    waits = [part.awaits for part in (commit.change, *commit.moves) if part is not None and part.awaits]
+    if len(waits) > 1:
+        raise CommitInvalidError("a commit lets one run wait: two waits may be a circle that neither of them is alone")
 
 
 def _check_change(change: Change) -> None:

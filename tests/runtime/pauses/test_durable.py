@@ -71,11 +71,13 @@ async def test_a_pause_goes_with_its_run(durable: Starting, asking: Asking, owne
     await store.join("one")
     pauses: dict[str, Pause] = {}
     for run_id in ("r1", "r2"):
-        await store.commit(Commit(starts=(NewRun(run_id=run_id, who=owner.identity, worker="one"),)))
+        await store.commit(
+            Commit(starts=(NewRun(run_id=run_id, who=owner.identity, entries=(b"started",), worker="one"),))
+        )
         pause = await coordinator.request(asking(identity=owner.identity.with_run(run_id), key="k"))
         pauses[run_id] = await coordinator.resume(pause.token, PauseDecision.RESUME, who=owner)
         assert await durable(store=store).status(pause.token) == pauses[run_id]
-        guard = Guard(lease=Lease(run_id, "one", 1), position=0)
+        guard = Guard(lease=Lease(run_id, "one", 1), position=1)
         await store.commit(Commit(guard=guard, change=Change(status=Status.COMPLETE)))
     with pytest.raises(PauseNotFoundError):
         await coordinator.status(pauses["r1"].token)
@@ -104,9 +106,9 @@ async def test_the_end_of_a_run_cancels_what_it_asked(durable: Starting, asking:
     store = MemoryStore()
     coordinator = durable(store=store)
     await store.join("one")
-    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, worker="one"),)))
+    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, entries=(b"started",), worker="one"),)))
     pause = await coordinator.request(asking(payload={"ask": "city?"}))
-    guard = Guard(lease=Lease("r1", "one", 1), position=0)
+    guard = Guard(lease=Lease("r1", "one", 1), position=1)
     await store.commit(Commit(guard=guard, change=Change(status=Status.FAILED)))
     with pytest.raises(AlreadyResumedError) as caught:
         await coordinator.resume(pause.token, PauseDecision.APPROVE, who=owner)
@@ -119,9 +121,9 @@ async def test_a_settled_pause_wakes_its_run(durable: Starting, asking: Asking, 
     """In the same commit, so that the run goes on though the process that settled it dies right after."""
     store = MemoryStore()
     await store.join("one")
-    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, worker="one"),)))
+    await store.commit(Commit(starts=(NewRun(run_id="r1", who=owner.identity, entries=(b"started",), worker="one"),)))
     pause = await durable(store=store).request(asking())
-    guard = Guard(lease=Lease("r1", "one", 1), position=0)
+    guard = Guard(lease=Lease("r1", "one", 1), position=1)
     await store.commit(Commit(guard=guard, change=Change(status=Status.PAUSED, release=True)))
     assert await store.claim("one") == []
     await durable(store=store).resume(pause.token, PauseDecision.RESUME, who=owner)

@@ -172,10 +172,10 @@ async def test_free_text_may_hold_anything(place: Any) -> None:
     store = await place.open()
     odd = "a\0b\\0c\\\\ \\ \0"
     await store.join("one")
-    new = NewRun(run_id="r", who=ME, goal=odd, description=odd, worker="one")
+    new = NewRun(run_id="r", who=ME, entries=(b"started",), goal=odd, description=odd, worker="one")
     await store.commit(Commit(starts=(new,)))
     (found,) = (await store.runs(RunQuery())).rows
-    await store.commit(step(found.lease, 0, change=Change(status=Status.FAILED, reason=odd)))
+    await store.commit(step(found.lease, 1, change=Change(status=Status.FAILED, reason=odd)))
     (found,) = (await store.runs(RunQuery())).rows
     assert (found.about, found.description, found.reason) == (odd, odd, odd)
 

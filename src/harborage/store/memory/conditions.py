@@ -22,7 +22,9 @@ from harborage.store.errors import (
 from harborage.store.rows import GroupStatus, PauseStatus
 
 if TYPE_CHECKING:
+    from harborage.identity import Identity
     from harborage.store.memory.tables import HeldRun, Tables
+    from harborage.store.rows import RunRow
 
 __all__ = ["check"]
 
@@ -82,6 +84,8 @@ def _check_move(tables: Tables, move: Move) -> None:
     row = tables.run(move.run_id).row
     if row.status not in move.expected or (row.owner and move.status is not None):
         raise StatusConflictError(f"run {move.run_id}", row.status, move.expected)
+    if move.awaits:
+        _check_wait(tables, row, move.awaits)
 
 
 def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
@@ -100,7 +104,7 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
         raise RunLimitError(f"the tree of run {start.root}", start.max_tree)
     if start.group:
         opened = any(isinstance(one, NewGroup) and one.group_id == start.group for one in commit.groups)
-        group = tables.groups.get((start.who, start.group))
+        group = tables.groups.get(start.who, start.group)
         if group is None and not opened:
             raise RowNotFoundError(f"no group {start.group} in this session")
         if group is not None and group.status is not GroupStatus.OPEN:
@@ -108,7 +112,7 @@ def _check_start(tables: Tables, start: NewRun, commit: Commit) -> None:
 
 
 def _check_group(tables: Tables, change: ChangeGroup) -> None:
-    group = tables.groups.get((change.who, change.group_id))
+    group = tables.groups.get(change.who, change.group_id)
     if group is None:
         raise RowNotFoundError(f"no group {change.group_id} in this session")
     if group.status not in change.expected:
@@ -142,22 +146,27 @@ def _check_change(tables: Tables, held: HeldRun, commit: Commit, change: Change)
         left = [held.controls[number] for number in sorted(held.controls.keys() - set(commit.consumed))]
         if left:
             raise ControlsLeftError(held.row.run_id, left)
-    if change.awaits and _reaches(tables, change.awaits, held.row.run_id):
-        raise WaitCycleError(held.row.run_id, change.awaits)
+    if change.awaits:
+        _check_wait(tables, held.row, change.awaits)
 
 
-def _reaches(tables: Tables, target: str, run_id: str) -> bool:
-    """Whether what `target` waits for leads to the run."""
-    seen: set[str] = set()
-    todo = [target]
+def _check_wait(tables: Tables, row: RunRow, target: str) -> None:
+    """Refuse a wait that leads back to the run: from run to what it awaits, from group to its members.
+
+    A group is looked for in the session of the run that awaits it. What has ended leads nowhere.
+    """
+    seen: set[tuple[str, Identity]] = set()
+    todo = [(target, row.who)]
     while todo:
-        one = todo.pop()
-        if one == run_id:
-            return True
+        name, who = one = todo.pop()
+        if name == row.run_id:
+            raise WaitCycleError(row.run_id, target)
         if one in seen:
             continue
         seen.add(one)
-        if one in tables.runs and tables.runs[one].row.awaits:
-            todo.append(tables.runs[one].row.awaits)
-        todo += [member for (_, group), members in tables.members.items() if group == one for member in members]
-    return False
+        run, group = tables.runs.get(name), tables.groups.get(who, name)
+        if run is not None and run.row.awaits:
+            todo.append((run.row.awaits, run.row.who))
+        if group is not None and not group.status.is_final:
+            members = tables.groups.members(who, name)
+            todo += ((run_id, who) for run_id in members if not tables.runs[run_id].row.status.is_final)

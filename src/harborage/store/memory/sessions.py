@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ __all__ = ["Sessions"]
 
 
 class Sessions:
-    """Every session, by whose it is."""
+    """Every session, by whose it is. One that nobody opened stays for as long as something is kept in it."""
 
     def __init__(self) -> None:
         self._rows: dict[Identity, SessionRow] = {}
+        self._kept: Counter[Identity] = Counter()
+        self._last = 0
 
     def get(self, who: Identity) -> SessionRow | None:
         """The session, if it is known."""
@@ -38,10 +41,26 @@ class Sessions:
         """The session, seen now and with so many events more; a new row where it was not known."""
         row = self._rows.get(who)
         if row is None:
-            row = SessionRow(number=len(self._rows) + 1, who=who, opened_at=now, seen_at=now)
+            self._last += 1
+            row = SessionRow(number=self._last, who=who, opened_at=now, seen_at=now)
         seen_at = row.seen_at if row.closed_at is not None else max(row.seen_at, now)
         row = self._rows[who] = replace(row, seen_at=seen_at, events=row.events + events)
         return row
+
+    def hold(self, who: Identity, now: int) -> None:
+        """See a session in which something more is kept from now on: a run, a group or a patch."""
+        self.see(who, now)
+        self._kept[who] += 1
+
+    def release(self, who: Identity) -> None:
+        """One thing less is kept in a session; it goes with the last, if nobody opened it and it never had an event."""
+        self._kept[who] -= 1
+        if self._kept[who]:
+            return
+        del self._kept[who]
+        row = self._rows[who]
+        if not row.is_opened and not row.events:
+            del self._rows[who]
 
     def open(self, who: Identity, context: bytes, now: int) -> SessionChange:
         """Open a session, unless somebody did."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,10 +15,28 @@ from harborage.store.commit import Commit, Committed, check_commit, is_append, i
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
-from harborage.store.memory.views import find_events, find_pauses, find_runs, find_sessions, has_pause, has_run
+from harborage.store.memory.views import (
+    find_events,
+    find_groups,
+    find_pauses,
+    find_runs,
+    find_sessions,
+    has_pause,
+    has_run,
+)
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
-from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow, Status
+from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.rows import (
+    ControlRow,
+    EventRow,
+    GroupRow,
+    GroupStatus,
+    PatchRow,
+    PauseRow,
+    RunRow,
+    SessionRow,
+    Status,
+)
 from harborage.store.times import micros
 
 __all__ = ["MemoryStore"]
@@ -32,6 +50,8 @@ class MemoryStore:
     """A store in memory. The last `keep_ended` runs that ended stay readable; older ones are deleted.
 
     Pauses go with their run; of those that belong to none the last `keep_strays` settled ones of each tenant stay.
+    A group that has ended goes with the last of its members; of those that have none as many stay. A session that
+    nobody opened goes with what was kept in it.
     """
 
     is_shared = False
@@ -48,7 +68,6 @@ class MemoryStore:
         self._keep_ended = keep_ended
         self._max_attempts = max_attempts
         self._tables = Tables(keep_strays)
-        self._ended: deque[str] = deque()
         self._workers: set[str] = set()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self._is_closed = False
@@ -71,12 +90,9 @@ class MemoryStore:
         if not check(self._tables, commit):
             return Committed(is_again=True)
         done = self._tables.apply(commit, self._now())
-        change = commit.change
-        if commit.guard is not None and change is not None and change.status is not None and change.status.is_final:
-            self._note_end(commit.guard.lease.run_id)
-        for move in commit.moves:
-            if move.status is not None and move.status.is_final:
-                self._note_end(move.run_id)
+        ended = self._tables.ended
+        while len(ended) > self._keep_ended:
+            self._tables.delete(ended.popleft())
         if is_news(commit):
             self._notify()
         return done
@@ -209,26 +225,33 @@ class MemoryStore:
 
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         self._check_open()
-        key = (who, group_id)
-        if key not in self._tables.groups:
+        group = self._tables.groups.get(who, group_id)
+        if group is None:
             raise RowNotFoundError(f"no group {group_id} in this session")
-        members = self._tables.members.get(key, ())
-        rows = [self._tables.runs[run_id].row for run_id in members if run_id in self._tables.runs]
-        return self._tables.groups[key], rows
+        return group, [self._tables.runs[run_id].row for run_id in self._tables.groups.members(who, group_id)]
+
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        self._check_open()
+        return find_groups(self._tables.groups.likely(query), query)
 
     # ── Upkeep ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def orphans(self, *, limit: int = 100) -> list[Orphan]:
         self._check_open()
         found: list[Orphan] = []
-        for held in self._tables.runs.values():
-            row = held.row
+        for row in (self._tables.runs[run_id].row for run_id in self._tables.live):
             waits = row.wake_at is not None or row.awaits or self._tables.pauses.open_of(row.run_id)
-            if row.status is Status.PAUSED and not row.owner and not row.is_woken and not row.blocked and not waits:
+            is_still = row.status is Status.PAUSED and not row.owner and not row.is_woken and not row.blocked
+            if is_still and row.position and not waits:
                 found.append(Orphan(kind="paused_for_nothing", subject=row.run_id, run_id=row.run_id))
             parent = self._tables.runs.get(row.parent)
-            if not row.status.is_final and parent is not None and parent.row.status.is_final and row.is_cascading:
+            if parent is not None and parent.row.status.is_final and row.is_cascading:
                 found.append(Orphan(kind="parent_ended", subject=row.run_id, run_id=row.run_id))
+        found += [
+            Orphan(kind="group_not_ended", subject=group.group_id, run_id=group.owner)
+            for group in self._tables.groups.live()
+            if group.status is not GroupStatus.OPEN and group.members and not group.open_members
+        ]
         return found[:limit]
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
@@ -262,11 +285,6 @@ class MemoryStore:
 
     def _now(self) -> int:
         return micros(self._clock.now())
-
-    def _note_end(self, run_id: str) -> None:
-        self._ended.append(run_id)
-        while len(self._ended) > self._keep_ended:
-            self._tables.delete(self._ended.popleft())
 
     def _notify(self) -> None:
         here = asyncio.get_running_loop()

@@ -5,14 +5,13 @@ No await, no clock: a commit is applied in one go at a given moment, and nobody 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from harborage.identity import Identity
 from harborage.store.commit import (
     Change,
     ChangeGroup,
@@ -29,14 +28,13 @@ from harborage.store.commit import (
     about,
 )
 from harborage.store.errors import RowNotFoundError
+from harborage.store.memory.groups import Groups
 from harborage.store.memory.pauses import Pauses
 from harborage.store.memory.sessions import Sessions
 from harborage.store.rows import (
     EVENT_STEP,
     ControlRow,
     EventRow,
-    GroupRow,
-    GroupStatus,
     Lease,
     PatchRow,
     RunRow,
@@ -44,25 +42,25 @@ from harborage.store.rows import (
 from harborage.store.times import micros
 
 if TYPE_CHECKING:
+    from harborage.identity import Identity
     from harborage.store.queries import RunQuery
 
 __all__ = ["HeldRun", "Tables"]
-
-GroupKey = tuple[Identity, str]
 
 _NO_IDS: Final[set[str]] = set()
 _NO_CONTROLS: Final[dict[int, ControlRow]] = {}
 
 
 class HeldRun:
-    """A run in memory: its row, its journal, and the controls that wait in its inbox."""
+    """A run in memory: its row, its journal, the controls that wait in its inbox, and what it is noted to wait for."""
 
-    __slots__ = ("_row", "bodies", "controls", "entries", "event_ids", "written_at")
+    __slots__ = ("_row", "awaited", "bodies", "controls", "entries", "event_ids", "written_at")
 
     def __init__(self, row: RunRow, entries: Iterable[bytes]) -> None:
         self._row = row
         self.entries = list(entries)
         self.written_at: datetime | None = None
+        self.awaited = ""
         # Most runs never have any of these, and thousands that ended are kept: they are made when they are needed.
         self.controls: dict[int, ControlRow] = _NO_CONTROLS
         self.event_ids: set[str] = _NO_IDS
@@ -105,11 +103,11 @@ class Tables:
         self.waiting: dict[str, dict[str, None]] = {}
         self.keys: dict[tuple[Identity, str], str] = {}
         self.sessions = Sessions()
-        self.groups: dict[GroupKey, GroupRow] = {}
-        self.members: dict[GroupKey, list[str]] = {}
+        self.groups = Groups(keep_strays, self.sessions.release)
         self.pauses = Pauses(keep_strays)
         self.patches: dict[tuple[Identity, str], PatchRow] = {}
         self.unread: dict[str, None] = {}
+        self.ended: deque[str] = deque()
         self.events: dict[Identity, list[EventRow]] = {}
         self.bodies: dict[str, bytes] = {}
         self._named: Counter[str] = Counter()
@@ -121,6 +119,9 @@ class Tables:
         held = None if commit.guard is None else self.runs[commit.guard.lease.run_id]
         if held is not None:
             self._write(held, commit, now)
+        for group in commit.groups:
+            if isinstance(group, NewGroup):
+                self._open_group(group, now)
         for start in commit.starts:
             self._start(start, now)
             if held is None:
@@ -128,7 +129,8 @@ class Tables:
         for move in commit.moves:
             self._move(move, now)
         for group in commit.groups:
-            self._group(group, now)
+            if isinstance(group, ChangeGroup):
+                self._change_group(group, now)
         for patch in commit.patches:
             self._patch(patch, now)
         opened = tuple(self._open(pause, now) for pause in commit.opens)
@@ -175,7 +177,7 @@ class Tables:
 
     def _start(self, start: NewRun, now: int) -> None:
         self._numbers += 1
-        self.sessions.see(start.who, now)
+        self.sessions.hold(start.who, now)
         row = RunRow(
             number=self._numbers,
             run_id=start.run_id,
@@ -189,13 +191,14 @@ class Tables:
             status=start.status,
             description=about(start.description),
             about=about(start.goal),
+            asked=start.asked,
             created_at=now,
             updated_at=now,
             deadline=start.deadline,
             position=len(start.entries),
             owner=start.worker,
             fence=1 if start.worker else 0,
-            is_woken=not start.worker,
+            is_woken=bool(start.entries) and not start.worker,
             key=start.key,
             fingerprint=start.fingerprint,
             is_cascading=start.is_cascading,
@@ -206,7 +209,7 @@ class Tables:
         if start.key:
             self.keys[start.who, start.key] = start.run_id
         if start.group:
-            self._join_group((start.who, start.group), start.run_id, now)
+            self.groups.join(start.who, start.group, start.run_id)
         self._count_up(start.parent, "children")
         self._count_up(start.root, "tree")
         self._enlist(self.runs[start.run_id])
@@ -216,17 +219,10 @@ class Tables:
             held = self.runs[run_id]
             held.row = replace(held.row, **{counter: getattr(held.row, counter) + 1})
 
-    def _join_group(self, key: GroupKey, run_id: str, now: int) -> None:
-        group = self.groups.get(key)
-        if group is None:
-            group = self._group(NewGroup(group_id=key[1], who=key[0]), now)
-        self.groups[key] = replace(group, members=group.members + 1, open_members=group.open_members + 1)
-        self.members.setdefault(key, []).append(run_id)
-
     def _move(self, move: Move, now: int) -> None:
         held = self.run(move.run_id)
         changed: dict[str, Any] = {"updated_at": now, "tool_count": held.row.tool_count + move.tool_calls}
-        for field in ("status", "reason", "priority", "is_acknowledged"):
+        for field in ("status", "reason", "outcome", "awaits", "priority", "is_acknowledged"):
             if (value := getattr(move, field)) is not None:
                 changed[field] = value
         was_final = held.row.status.is_final
@@ -236,38 +232,20 @@ class Tables:
             self._end(held, now)
         self._enlist(held)
 
-    def _group(self, group: NewGroup | ChangeGroup, now: int) -> GroupRow:
-        key = (group.who, group.group_id)
-        if isinstance(group, NewGroup):
-            if key not in self.groups:
-                self._numbers += 1
-                self.sessions.see(group.who, now)
-                self.groups[key] = GroupRow(
-                    number=self._numbers,
-                    group_id=group.group_id,
-                    who=group.who,
-                    owner=group.owner,
-                    retains_turn=group.retains_turn,
-                    fails_fast=group.fails_fast,
-                    description=group.description,
-                    created_at=now,
-                    deadline=group.deadline,
-                )
-            return self.groups[key]
-        row = replace(self.groups[key], status=group.status, reason=group.reason)
-        if group.status is GroupStatus.SEALED:
-            row = replace(row, sealed_at=now)
-        elif group.status.is_final:
-            row = replace(row, ended_at=now)
-        self.groups[key] = row
-        if row.status.is_final:
-            self._wake_waiting(group.group_id)
-        return row
+    def _open_group(self, group: NewGroup, now: int) -> None:
+        self._numbers += 1
+        if self.groups.open(group, self._numbers, now):
+            self.sessions.hold(group.who, now)
+
+    def _change_group(self, change: ChangeGroup, now: int) -> None:
+        self.groups.change(change, now)
+        if change.status.is_final:
+            self._wake_waiting(change.group_id, change.who)
 
     def _patch(self, patch: DecidePatch, now: int) -> None:
         key = (patch.who, patch.patch_id)
         if key not in self.patches:
-            self.sessions.see(patch.who, now)
+            self.sessions.hold(patch.who, now)
             self.patches[key] = PatchRow(patch_id=patch.patch_id, who=patch.who, created_at=now)
         if patch.decision:
             self.patches[key] = replace(self.patches[key], decision=patch.decision, decided_at=now)
@@ -306,19 +284,21 @@ class Tables:
 
     def _wake(self, run_id: str) -> None:
         held = self.runs.get(run_id)
-        if held is not None and not held.row.status.is_final and not held.row.is_woken:
+        if held is not None and held.entries and not held.row.status.is_final and not held.row.is_woken:
             held.row = replace(held.row, is_woken=True)
             self._enlist(held)
 
-    def _wake_waiting(self, target: str) -> None:
-        for run_id in self.waiting.pop(target, ()):
-            self._wake(run_id)
+    def _wake_waiting(self, target: str, who: Identity | None = None) -> None:
+        """Wake the runs that await a run, or those of this session that await a group."""
+        for run_id in tuple(self.waiting.get(target, ())):
+            if who is None or self.runs[run_id].row.who == who:
+                self._wake(run_id)
 
     def _change(self, held: HeldRun, change: Change, now: int) -> None:
         row = held.row
         changed: dict[str, Any] = {
             field: value
-            for field in ("status", "reason", "blocked", "priority")
+            for field in ("status", "reason", "outcome", "blocked", "awaits", "priority")
             if (value := getattr(change, field)) is not None
         }
         if change.progress:
@@ -340,20 +320,19 @@ class Tables:
         self._enlist(held)
 
     def _has_ended(self, target: str, who: Identity) -> bool:
-        if target in self.runs:
-            return self.runs[target].row.status.is_final
-        group = self.groups.get((who, target))
-        return group is None or group.status.is_final
+        """Whether nothing of this name would ever end any more."""
+        run, group = self.runs.get(target), self.groups.get(who, target)
+        return (run is None or run.row.status.is_final) and (group is None or group.status.is_final)
 
     def _end(self, held: HeldRun, now: int) -> None:
         """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
-        held.row = replace(held.row, owner="", is_woken=False, wake_at=None, awaits="")
-        row = held.row
+        held.row = row = replace(held.row, owner="", is_woken=False, wake_at=None, awaits="")
+        self.ended.append(row.run_id)
+        self.unread.pop(row.run_id, None)
         self.pauses.cancel_of(row.run_id, now)
-        key = (row.who, row.group)
-        if row.group and key in self.groups:
-            self.groups[key] = replace(self.groups[key], open_members=self.groups[key].open_members - 1)
-            self._wake_waiting(row.group)
+        if row.group:
+            self.groups.leave(row.who, row.group)
+            self._wake_waiting(row.group, row.who)
         self._wake_waiting(row.run_id)
 
     def _enlist(self, held: HeldRun) -> None:
@@ -371,8 +350,18 @@ class Tables:
             self.due[row.run_id] = row.wake_at
         else:
             self.due.pop(row.run_id, None)
-        if row.awaits:
-            self.waiting.setdefault(row.awaits, {})[row.run_id] = None
+        if row.awaits != held.awaited:
+            self._note_wait(held, row.awaits)
+
+    def _note_wait(self, held: HeldRun, target: str) -> None:
+        if held.awaited:
+            waiting = self.waiting[held.awaited]
+            del waiting[held.row.run_id]
+            if not waiting:
+                del self.waiting[held.awaited]
+        if target:
+            self.waiting.setdefault(target, {})[held.row.run_id] = None
+        held.awaited = target
 
     def _publish(self, who: Identity | None, events: Sequence[NewEvent], now: int) -> tuple[int, int]:
         """Number the events of a session; the first number, and the first place."""
@@ -470,12 +459,14 @@ class Tables:
         held = self.runs.get(run_id)
         if held is None or not held.row.status.is_final:
             return False
+        row = held.row
         del self.runs[run_id]
-        self.unread.pop(run_id, None)
-        self.keys.pop((held.row.who, held.row.key), None)
+        self.keys.pop((row.who, row.key), None)
         self.pauses.delete_of(run_id)
         for digest in held.bodies:
             self._named[digest] -= 1
             if not self._named[digest]:
                 del self._named[digest], self.bodies[digest]
+        self.groups.forget(row.who, row.group, run_id)
+        self.sessions.release(row.who)
         return True

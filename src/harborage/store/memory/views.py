@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from harborage.store.queries import EventQuery, Page, PauseQuery, RunQuery, SessionQuery
-from harborage.store.rows import EventRow, PauseRow, PauseStatus, RunRow, SessionRow, Status
+from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
+from harborage.store.rows import EventRow, GroupRow, PauseRow, PauseStatus, RunRow, SessionRow, Status
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
 
-__all__ = ["find_events", "find_pauses", "find_runs", "find_sessions", "has_pause", "has_run"]
+__all__ = ["find_events", "find_groups", "find_pauses", "find_runs", "find_sessions", "has_pause", "has_run"]
 
-T = TypeVar("T", RunRow, PauseRow, SessionRow)
+T = TypeVar("T", RunRow, GroupRow, PauseRow, SessionRow)
 
 
 def find_runs(rows: Iterable[RunRow], query: RunQuery) -> Page[RunRow]:
@@ -25,6 +25,12 @@ def find_runs(rows: Iterable[RunRow], query: RunQuery) -> Page[RunRow]:
 def find_pauses(rows: Iterable[PauseRow], query: PauseQuery) -> Page[PauseRow]:
     """A page of the pauses that a query finds."""
     found = [(row.opened_at, row.number, row) for row in rows if has_pause(query, row)]
+    return _page(found, query.after, query.limit)
+
+
+def find_groups(rows: Iterable[GroupRow], query: GroupQuery) -> Page[GroupRow]:
+    """A page of the groups that a query finds."""
+    found = [(row.created_at, row.number, row) for row in rows if _has_group(query, row)]
     return _page(found, query.after, query.limit)
 
 
@@ -84,6 +90,15 @@ def has_pause(query: PauseQuery, row: PauseRow) -> bool:
 
 def _is_due(row: PauseRow, now: int) -> bool:
     return row.status is PauseStatus.OPEN and row.deadline is not None and row.deadline <= now
+
+
+def _has_group(query: GroupQuery, row: GroupRow) -> bool:
+    return (
+        _is_of(query.tenant, query.user, query.session, row.who)
+        and row.group_id in (query.group_ids or (row.group_id,))
+        and row.status in (query.statuses or (row.status,))
+        and (not query.only_empty or (row.members > 0 and not row.open_members))
+    )
 
 
 def _has_session(query: SessionQuery, row: SessionRow) -> bool:
