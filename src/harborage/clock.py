@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SharedTimers", "SystemClock", "Timer", "Timers", "sleep", "timers_of"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "SharedTimers", "SystemClock", "Timer", "Timers", "dice", "sleep", "timers_of"]
 
 
 @runtime_checkable
@@ -61,6 +61,14 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def dice() -> float:
+    """A random number from 0 up to 1, for the jitter of a wait."""
+    from random import random  # loaded by the first wait that needs it
+
+    return random()
+
 
 _MOST_LINES = 64
 _FEWEST_CALLED_OFF = 64

@@ -6,7 +6,6 @@ the walker runs as a pre-flight where the contract asks for one, and otherwise o
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 import re
@@ -231,8 +230,10 @@ def _children(value: Any, path: str, any_key: bool) -> list[tuple[str, Any]]:
             (f".{wire}", getattr(value, name))
             for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
         ]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if hasattr(type(value), "__dataclass_fields__"):
+        from dataclasses import fields  # loaded already where there is such a value
+
+        return [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
     return [("", _converted(value, path))]
 
 

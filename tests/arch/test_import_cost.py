@@ -18,7 +18,7 @@ import msgspec
 from tests.kit.tables import each_row
 
 # Structs that hold live objects and are never read from bytes: what some of their fields name is above them.
-NEVER_READ = frozenset({"OpenSession", "CallContext", "RunContext"})
+NEVER_READ = frozenset({"OpenSession", "CallContext", "RunContext", "Setup"})
 
 # Network, database, provider, server, terminal: each belongs to one driver or one front and loads when that is used.
 HEAVY = frozenset(

@@ -6,19 +6,21 @@ a fresh copy; its argument is never changed. It knows nothing of events.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from harborage.drivers import DriverTable
 from harborage.errors import names_of
 from harborage.events.errors import RedactionDepthExceededError, RedactionFailedError, RedactorMissingError
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 __all__ = [
     "DEPTH_LIMIT",
@@ -69,8 +71,9 @@ RULES = (*(name for name, _ in KEY_RULES), "bearer_in_value", "multimodal")
 
 _SECRET_KEYS = frozenset(key for _, keys in KEY_RULES for key in keys)
 # An ASCII word boundary with Unicode white space: of the two readings, each time the one that hides more.
-_BEARER = re.compile(r"(?<![A-Za-z0-9_])Bearer\s+[A-Za-z0-9._\-+/=~]+", re.IGNORECASE)
-_DATA_URL = re.compile(r"data:([a-z0-9.+\-]+/[a-z0-9.+\-]+)?(;base64)?,([A-Za-z0-9+/=._\-]+)", re.IGNORECASE | re.ASCII)
+# As texts: `re` compiles them for the first value that they are about and keeps them.
+_BEARER = r"(?i)(?<![A-Za-z0-9_])Bearer\s+[A-Za-z0-9._\-+/=~]+"
+_DATA_URL = r"(?ia)data:([a-z0-9.+\-]+/[a-z0-9.+\-]+)?(;base64)?,([A-Za-z0-9+/=._\-]+)"
 _SHORTEST_SECRET = 8
 _SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _BASE64_MIN_CHARS = 256
@@ -162,9 +165,9 @@ class PatternRedactor:
         # Searching the lower-cased text is far cheaper than running patterns that ignore case over it.
         lowered = text.lower()
         if "bearer" in lowered:
-            text = _BEARER.sub(f"Bearer {MASK}", text)
+            text = re.sub(_BEARER, f"Bearer {MASK}", text)
         if "data:" in lowered:
-            text = _DATA_URL.sub(_describe_data_url, text)
+            text = re.sub(_DATA_URL, _describe_data_url, text)
         if len(text) >= _BASE64_MIN_CHARS:
             for header, mime in _BASE64_HEADERS:
                 if text.startswith(header):
@@ -196,8 +199,10 @@ def _fields_of(value: Any) -> dict[str, Any] | None:
         return None
     if isinstance(value, msgspec.Struct):
         return _struct_fields(value)
-    if dataclasses.is_dataclass(value):
-        return {_dataclass_key(field): getattr(value, field.name) for field in dataclasses.fields(value)}
+    if hasattr(kind, "__dataclass_fields__"):
+        from dataclasses import fields  # loaded already where there is such a value
+
+        return {_dataclass_key(field): getattr(value, field.name) for field in fields(value)}
     if isinstance(models := getattr(kind, "model_fields", None), Mapping):
         known = {_model_key(name, info): getattr(value, name) for name, info in models.items()}
         return known | (getattr(value, "model_extra", None) or {})
@@ -216,7 +221,7 @@ def _struct_fields(value: msgspec.Struct) -> dict[str, Any]:
     return out
 
 
-def _dataclass_key(field: dataclasses.Field[Any]) -> str:
+def _dataclass_key(field: Field[Any]) -> str:
     alias = field.metadata.get("config") or field.metadata.get("json")
     return str(alias or field.name.lower())
 

@@ -5,14 +5,13 @@ Values only: naming a driver imports nothing, `configure` checks the settings, a
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from harborage.artifacts import ArtifactStore
-from harborage.clock import SYSTEM_CLOCK, Timers
+from harborage.clock import SYSTEM_CLOCK, Timers, dice
 from harborage.drivers import DriverTable
 from harborage.events import EventBus
 from harborage.llm.client import LLMClient
@@ -80,7 +79,7 @@ class Deps(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: ArtifactStore | None
     bus: EventBus | None
     clock: Timers = SYSTEM_CLOCK
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = dice
     governance: Governor | None = None
 
 

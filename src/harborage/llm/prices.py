@@ -6,13 +6,11 @@ certain, or the model is not in the table, there is no cost rather than a wrong 
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import ModuleType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,7 +32,7 @@ class Prices:
         self._table: ModuleType | None = None
         self._models: dict[str, _Model | None] = {}
         self.is_loaded = not _may_be_listed(self._provider, base_url)
-        self.is_nearby = self._provider == "local" if not base_url else _is_near(urlsplit(base_url).hostname or "")
+        self.is_nearby = self._provider == "local" if not base_url else _is_near(base_url)
 
     def load(self) -> None:
         """Load the table. Loading twice does nothing; safe to call in a thread."""
@@ -131,14 +129,18 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 def _may_be_listed(provider: str, base_url: str) -> bool:
     """Return whether the table can have this provider's models, which excludes local machines and unknown services."""
     if base_url:
-        return not _is_near(urlsplit(base_url).hostname or "")
+        return not _is_near(base_url)
     return provider in _PROVIDERS or provider in _RESELLERS
 
 
 _RESELLERS: Final = ("", "any")
 
 
-def _is_near(host: str) -> bool:
+def _is_near(base_url: str) -> bool:
+    import ipaddress  # like the parser of urls, needed only where a provider is spoken to elsewhere
+    from urllib.parse import urlsplit
+
+    host = urlsplit(base_url).hostname or ""
     if not host or host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         return True
     try:

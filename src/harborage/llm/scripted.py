@@ -7,11 +7,9 @@ turn.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -40,6 +38,8 @@ from harborage.llm.errors import (
 from harborage.llm.streaming import AnswerBuilder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harborage.llm.config import ConfigSnapshot, Deps
 
 _RAISABLE: Final = sorted(
@@ -192,6 +192,9 @@ def load_script(path: str | Path) -> Script:
     Raises:
         ScriptInvalidError: it cannot be read, is no JSON (with line and column), or a turn is invalid (with its place).
     """
+    import json
+    from pathlib import Path
+
     try:
         text = Path(path).read_bytes().decode()
     except OSError as error:
@@ -305,6 +308,8 @@ def _as_object(message: ChatMessage) -> dict[str, Any]:
     """Return the JSON object in a tool result; empty for any other message."""
     if message.role is not Role.TOOL:
         return {}
+    import json
+
     try:
         value = json.loads(_text(message))
     except (ValueError, RecursionError):

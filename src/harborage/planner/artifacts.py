@@ -28,7 +28,8 @@ __all__ = [
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OLDEST: Final = int((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * 1_000_000_000
-_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)")
+# As text: `re` compiles it for the first time that is read and keeps it.
+_RFC3339: Final = r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)"
 
 
 def build_artifact_manifest(refs: Iterable[ArtifactRef]) -> list[ArtifactManifestEntry] | None:
@@ -82,7 +83,7 @@ def _created_at(source: Mapping[str, Any] | None) -> int:
 
 def _parse_time(text: str) -> int:
     """Parse an RFC 3339 time with its fraction to the nanosecond, which `datetime` would cut short."""
-    found = _RFC3339.fullmatch(text)
+    found = re.fullmatch(_RFC3339, text)
     if found is None:
         return _OLDEST
     seconds, fraction, zone = found.groups()

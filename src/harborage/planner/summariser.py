@@ -7,7 +7,6 @@ in JSON. An answer without the five fields of a summary is an error that the ret
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -174,18 +173,20 @@ def parse_summary(text: str) -> TrajectorySummary:
 _WANTED: Final = 'the lists of strings "goals", "facts", "pending" and the strings "last_output_digest", "note"'
 # Each is tried, so this bounds what a text of nothing but braces costs.
 _MOST_BRACES: Final = 1024
-_scanner: Final = json.JSONDecoder()
 
 
 def _find_objects(text: str) -> Iterator[Any]:
     """Yield the JSON objects in a text in order, including those inside an object that is no summary."""
+    from json import JSONDecoder  # loaded by the first summary
+
+    scanner = JSONDecoder()
     at = text.find("{")
     for _ in range(_MOST_BRACES):
         if at < 0:
             return
         end = at + 1
         try:
-            value, after = _scanner.raw_decode(text, at)
+            value, after = scanner.raw_decode(text, at)
         except (ValueError, RecursionError):
             pass
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.events import BUS_DRIVERS, REDACTOR_DRIVERS, EventBus, RecordBus, Redactor
 from harborage.identity import Identity, Quadruple
 from harborage.llm import Deps
-from harborage.memory import Memory, MemoryStrategy, SessionMemory
 from harborage.planner import HandleRegistry, Planner, ProcessLocalHandleRegistry, RegistryAware, Summariser
 from harborage.runtime.agent.contexts import ContextBuilder
 from harborage.runtime.agent.effects import AgentEffects
@@ -29,7 +29,6 @@ from harborage.runtime.agent.providing import ContextDesk
 from harborage.runtime.agent.services import AgentServices
 from harborage.runtime.approval import ApprovalPolicy
 from harborage.runtime.approvals import Gates, approval_gates
-from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.context import ContextSource
 from harborage.runtime.dispatch.executor import CatalogToolExecutor
 from harborage.runtime.engines.stored import StoredEngine
@@ -40,11 +39,9 @@ from harborage.runtime.pauses import Coordinator
 from harborage.runtime.steering.controls import ControlEvent
 from harborage.runtime.steering.history import ControlHistory
 from harborage.runtime.steering.state import ControlErrors
-from harborage.runtime.survey import KeptTasks, Places
 from harborage.runtime.upkeep import Upkeep
 from harborage.sessions import SessionNotFoundError, SessionRegistry
 from harborage.state.drivers import StateConfig, open_state
-from harborage.state.storage import Storage, open_storage
 from harborage.store import LIVE, RunQuery, Store
 from harborage.store.memory import MemoryStore
 from harborage.tasks import RegistryParts, TaskLimits, TaskRegistry, TasksConfig, open_tasks
@@ -52,6 +49,9 @@ from harborage.tools import MemoryToolSearch, ToolCatalog, ToolDescriptor, tool
 from harborage.tools.enums import ARTIFACT_FETCH
 
 if TYPE_CHECKING:
+    from harborage.memory import Memory, SessionMemory
+    from harborage.runtime.survey import Places
+    from harborage.state.storage import Storage
     from harborage.state.store import StateStore
 
 __all__ = ["Assembly", "Setup", "assemble"]
@@ -61,6 +61,8 @@ BeginChild = Callable[[str, Quadruple], Awaitable[None]]
 """Starts the run of a task that a run has spawned, unless it was started already."""
 Admit = Callable[[Quadruple], Awaitable[None]]
 """Refuses with an error that the run spawns another, where too many are under way."""
+Forget = Callable[[datetime, Callable[[Identity], Awaitable[bool]]], Awaitable[int]]
+"""Drops the tasks that ended before then in sessions that are over; how many."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,13 +199,18 @@ async def _opened(setup: Setup, catalog: ToolCatalog, closers: list[Closer]) -> 
 
 
 def _register_built_ins(setup: Setup, catalog: ToolCatalog, mind: Mind, artifacts: ArtifactStore, gates: Gates) -> None:
+    names = _built_in(setup.options, catalog, mind)
+    if not names:
+        return
+    from harborage.runtime.built_ins import BuiltInDeps, register_built_ins  # loaded where there is one to make
+
     deps = BuiltInDeps(
         artifacts=artifacts,
         needs_approval=gates.__contains__,
         granted_scopes=setup.options.granted_scopes,
         clock=setup.clock,
     )
-    register_built_ins(catalog, _built_in(setup.options, catalog, mind), deps)
+    register_built_ins(catalog, names, deps)
 
 
 def _built_in(options: RuntimeOptions, catalog: ToolCatalog, mind: Mind) -> tuple[str, ...]:
@@ -216,6 +223,8 @@ async def _storage(setup: Setup, closers: list[Closer]) -> Storage | None:
     """The storage, opened here if only its url was given."""
     if not isinstance(setup.storage, str):
         return setup.storage
+    from harborage.state.storage import open_storage  # loaded where there is one to open
+
     storage = await open_storage(setup.storage, clock=setup.clock)
     closers.append(storage.aclose)
     return storage
@@ -249,7 +258,11 @@ async def _mind(setup: Setup, deps: Deps, closers: list[Closer], redactor: Redac
 
 def _memory(setup: Setup, state: StateStore, bus: EventBus, mind: Mind, closers: list[Closer]) -> SessionMemory | None:
     """The memory of sessions, kept where the runs are kept; None when nothing is to be remembered."""
-    if setup.memory is None or isinstance(setup.memory, SessionMemory):
+    if setup.memory is None:
+        return None
+    from harborage.memory import MemoryStrategy, SessionMemory  # loaded where something is to be remembered
+
+    if isinstance(setup.memory, SessionMemory):
         return setup.memory
     if setup.memory.strategy is MemoryStrategy.NONE:
         return None
@@ -323,22 +336,28 @@ def _upkeep(
         return not is_open and not await is_running(session)
 
     async def forget() -> int:
-        before = setup.clock.now() - setup.options.task_retention
-        return await tasks.forget(before, is_over) if isinstance(tasks, KeptTasks) else 0
+        drop: Forget | None = getattr(tasks, "forget", None)
+        return 0 if drop is None else await drop(setup.clock.now() - setup.options.task_retention, is_over)
 
-    places = None
-    if storage is not None and isinstance(tasks, KeptTasks):
-        places = Places(store=storage.store, pauses=pauses, tasks=tasks, clock=setup.clock)
     return Upkeep(
         pauses,
         sessions,
-        places=places,
+        places=None if storage is None else _places(storage, tasks, pauses, setup.clock),
         forgets=forget,
         hears=[*_looks(bus, "catch_up"), *_looks(tasks, "recheck")],
         interval=setup.options.upkeep,
         clock=setup.clock,
         logger=setup.logger,
     )
+
+
+def _places(storage: Storage, tasks: TaskRegistry, pauses: Coordinator, clock: Timers) -> Places | None:
+    """Where things wait in the storage; None beside tasks that cannot be read across sessions."""
+    from harborage.runtime.survey import KeptTasks, Places  # loaded where there is a storage
+
+    if not isinstance(tasks, KeptTasks):
+        return None
+    return Places(store=storage.store, pauses=pauses, tasks=tasks, clock=clock)
 
 
 def _bus(setup: Setup, storage: Storage | None, redactor: Redactor, closers: list[Closer]) -> EventBus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -16,7 +16,6 @@ from msgspec.structs import force_setattr, replace
 from harborage.artifacts import ArtifactStore
 from harborage.errors import HarborageError, one_of
 from harborage.identity import Quadruple
-from harborage.memory import Memory, MemoryConfigError, MemoryStrategy, SessionMemory
 from harborage.planner import (
     BudgetHints,
     MemoryBlocks,
@@ -27,6 +26,9 @@ from harborage.planner import (
     ToolCatalogView,
     ToolContext,
 )
+
+if TYPE_CHECKING:
+    from harborage.memory import Memory, MemoryStrategy, SessionMemory
 
 __all__ = [
     "Context",
@@ -161,7 +163,11 @@ def memory_of(
     Raises:
         MemoryConfigError: no such strategy, or one whose summaries nothing could make.
     """
-    if choice is None or isinstance(choice, SessionMemory):
+    if choice is None:
+        return None
+    from harborage.memory import Memory, MemoryConfigError, MemoryStrategy, SessionMemory
+
+    if isinstance(choice, SessionMemory):
         return choice
     memory = choice if isinstance(choice, Memory) else Memory(strategy=choice)
     if memory.strategy is MemoryStrategy.ROLLING_SUMMARY and not has_model:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -169,8 +170,16 @@ Entry = Started | Begun | Done | Failed | Cut | Joined | Arrived | Patched | Rol
 
 _OUTCOMES: Final = (b'{"entry":"done"', b'{"entry":"failed"', b'{"entry":"cut"')
 
-_decoder = msgspec.json.Decoder(Entry)
-_list_decoder = msgspec.json.Decoder(list[Entry])
+
+# Made when the first entry is read: a decoder of every kind is costly to make, and a run in memory reads none.
+@cache
+def _decoder() -> msgspec.json.Decoder[Entry]:
+    return msgspec.json.Decoder(Entry)
+
+
+@cache
+def _list_decoder() -> msgspec.json.Decoder[list[Entry]]:
+    return msgspec.json.Decoder(list[Entry])
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -192,7 +201,7 @@ def decode_entry(data: bytes, run_id: str, index: int) -> Entry:
         JournalCorruptError: it is not an entry.
     """
     try:
-        entry: Entry = _decoder.decode(data)
+        entry = _decoder().decode(data)
     except msgspec.DecodeError as error:
         return _brought_up_to_date(data, run_id, index, error)
     return entry if entry.v == FORMAT_VERSION else _brought_up_to_date(data, run_id, index, None)
@@ -205,7 +214,7 @@ def decode_entries(stored: Sequence[bytes], run_id: str, first: int = 0) -> list
         JournalVersionError, JournalCorruptError: as `decode_entry` does, for the first that cannot be read.
     """
     try:
-        entries: list[Entry] = _list_decoder.decode(b"[%b]" % b",".join(stored))
+        entries = _list_decoder().decode(b"[%b]" % b",".join(stored))
         if len(entries) == len(stored) and all(entry.v == FORMAT_VERSION for entry in entries):
             return entries
     except msgspec.DecodeError:
@@ -236,7 +245,7 @@ def _brought_up_to_date(data: bytes, run_id: str, index: int, error: Exception |
     try:
         if written == FORMAT_VERSION and error is not None:
             raise error
-        entry: Entry = _decoder.decode(codec.encode(found))
+        entry = _decoder().decode(codec.encode(found))
     except msgspec.DecodeError as reason:
         raise JournalCorruptError(f"run {run_id}, entry {index}: {reason}") from reason
     return entry

@@ -20,7 +20,6 @@ from harborage.runtime.pauses import (
     PauseNotFoundError,
     ToolContextLostError,
 )
-from harborage.runtime.run_events import RunEvents
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.runtime.steering.errors import NoOutstandingPauseError, SteeringError
 from harborage.runtime.steering.rejection import emit_rejection
@@ -107,6 +106,8 @@ class Run:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
             RunBlockedError: the run is blocked, as of `result`.
         """
+        from harborage.runtime.run_events import RunEvents  # loaded by the first reader of a run's events
+
         reader = RunEvents(
             self.who, self._engine, self._bus, self._tasks, since=self._since, after=after, children=children
         )

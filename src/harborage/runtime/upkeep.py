@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from harborage.clock import Timers, sleep
 from harborage.errors import HarborageError, error_reason
-from harborage.runtime.survey import Places, settle
 
 if TYPE_CHECKING:
     from harborage.runtime.pauses import Coordinator
+    from harborage.runtime.survey import Places
     from harborage.sessions import SessionRegistry
     from harborage.store import Queue
 
@@ -80,6 +80,8 @@ class Upkeep:
         if self._places is None:
             await self._pauses.expire_due()
             return
+        from harborage.runtime.survey import settle  # loaded where there is a storage
+
         for one in await settle(self._places):
             wait = one.wait
             self._logger.info("%s %s: %s; %s", wait.kind, wait.id, wait.orphan or "it was overdue", one.done)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STORAGE_DRIVERS", "Storage", "StorageFactory", "open_storage"]
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
+# As text: `re` compiles it for the first url and keeps it.
+_SCHEME = r"(?i)([a-z][a-z0-9+.-]+):"
 
 
 class _Closable(Protocol):
@@ -109,7 +110,7 @@ async def open_storage(
     """
     if not url.strip():
         raise StorageUrlError("the storage url is empty: write memory:, sqlite:PATH, a bare path, or postgres://…")
-    found = _SCHEME.match(url)
+    found = re.match(_SCHEME, url)
     scheme = found[1].lower() if found else "sqlite"
     if scheme not in drivers.names():
         # The rest of the url is left out: it may hold a password.

@@ -146,9 +146,10 @@ def _is_list(value: Any) -> bool:
 REQUIRED: Any = msgspec.NODEFAULT
 """In place of a default: the argument is required."""
 
-_PLACE = re.compile(r"^(?P<reason>.*?) - at `(?P<path>.+)`$", re.DOTALL)
-_NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.+)`$", re.DOTALL)
-_QUOTED_VALUE = re.compile(r"^(Invalid (?:enum )?value)\b.*", re.DOTALL)
+# As texts: `re` compiles them for the first refusal and keeps them.
+_PLACE = r"(?s)^(?P<reason>.*?) - at `(?P<path>.+)`$"
+_NAMED_FIELD = r"(?s)^Object (?:missing required|contains unknown) field `(?P<field>.+)`$"
+_QUOTED_VALUE = r"(?s)^(Invalid (?:enum )?value)\b.*"
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -236,13 +237,13 @@ def to_invalid_args(error: Exception) -> ToolInvalidArgsError:
         return ToolInvalidArgsError("JSON is not valid UTF-8")
     if isinstance(error, RecursionError):
         return ToolInvalidArgsError("JSON is nested too deeply")
-    placed = _PLACE.match(str(error))
+    placed = re.match(_PLACE, str(error))
     reason, path = (placed["reason"], placed["path"]) if placed else (str(error), "$")
     inner = error.__cause__
     if isinstance(inner, _ModelError):
         return ToolInvalidArgsError(inner.reason, path + inner.path.removeprefix("$"))
-    named = _NAMED_FIELD.match(reason)
-    return ToolInvalidArgsError(_QUOTED_VALUE.sub(r"\1", reason), f"{path}.{named['field']}" if named else path)
+    named = re.match(_NAMED_FIELD, reason)
+    return ToolInvalidArgsError(re.sub(_QUOTED_VALUE, r"\1", reason), f"{path}.{named['field']}" if named else path)
 
 
 def _decode_model(cls: Any, value: Any) -> Any:

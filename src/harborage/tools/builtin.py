@@ -13,14 +13,22 @@ from typing import Any, Final, NotRequired, TypedDict
 from harborage.artifacts import ArtifactNotFoundError, ArtifactRef, ArtifactScope, ArtifactStore
 from harborage.identity import Quadruple, require_triple
 from harborage.tools.catalog import MAX_LIMIT, CatalogView
-from harborage.tools.enums import ARTIFACT_FETCH, CLOCK_NOW, TEXT_ECHO, TOOL_GET, TOOL_SEARCH, ErrorClass, SideEffect
+from harborage.tools.enums import (
+    ARTIFACT_FETCH,
+    CLOCK_NOW,
+    MAX_FETCH_BYTES,
+    TEXT_ECHO,
+    TOOL_GET,
+    TOOL_SEARCH,
+    ErrorClass,
+    SideEffect,
+)
 from harborage.tools.errors import ToolError
 from harborage.tools.function import tool
 from harborage.tools.model import CallContext, ToolDescriptor
 from harborage.tools.text import TextRange, is_text, read_window
 
 __all__ = [
-    "MAX_FETCH_BYTES",
     "ArtifactStoreRequiredError",
     "Echo",
     "FetchedArtifact",
@@ -36,7 +44,6 @@ __all__ = [
 ]
 
 _DEFAULT_BYTES: Final = 64 * 1024
-MAX_FETCH_BYTES: Final = 1024 * 1024
 """Bytes of an artifact that one call reads at most."""
 
 

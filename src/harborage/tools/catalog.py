@@ -267,7 +267,8 @@ _TAG_WEIGHT = 3
 _DESCRIPTION_WEIGHT = 1
 _MAX_QUERY_CHARS = 512
 # Python's expressions can take exponential time; the few signs allowed here cannot nest, so they cannot either.
-_SIMPLE_PATTERN = re.compile(r"\^?(?:[\w \-/:,@]|\\?\.|\.\*)*\$?(?:\|\^?(?:[\w \-/:,@]|\\?\.|\.\*)*\$?)*")
+# As text: `re` compiles it for the first search and keeps it.
+_SIMPLE_PATTERN = r"\^?(?:[\w \-/:,@]|\\?\.|\.\*)*\$?(?:\|\^?(?:[\w \-/:,@]|\\?\.|\.\*)*\$?)*"
 _MAX_WILDCARDS = 1
 
 
@@ -344,7 +345,7 @@ def _score(entry: _Entry, word: str) -> int:
 
 
 def _match_pattern(entries: list[_Entry], query: str) -> list[str]:
-    if _SIMPLE_PATTERN.fullmatch(query) is None or query.count(".*") > _MAX_WILDCARDS:
+    if re.fullmatch(_SIMPLE_PATTERN, query) is None or query.count(".*") > _MAX_WILDCARDS:
         return []
     pattern = re.compile(query, re.IGNORECASE | re.MULTILINE)
     return [entry.tool.name for entry in entries if pattern.search(entry.text)]

@@ -10,6 +10,7 @@ __all__ = [
     "BUILT_IN_TOOL_NAMES",
     "CLOCK_NOW",
     "DECLARATIVE_ACTION",
+    "MAX_FETCH_BYTES",
     "TEXT_ECHO",
     "TOOL_GET",
     "TOOL_SEARCH",
@@ -89,3 +90,6 @@ TOOL_SEARCH: Final = "tool_search"
 
 BUILT_IN_TOOL_NAMES: Final = (ARTIFACT_FETCH, CLOCK_NOW, DECLARATIVE_ACTION, TEXT_ECHO, TOOL_GET, TOOL_SEARCH)
 """Every built-in tool, sorted."""
+
+MAX_FETCH_BYTES: Final = 1024 * 1024
+"""Bytes that one call of `artifact_fetch` returns at most."""

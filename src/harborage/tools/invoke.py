@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as randomness
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, sleep
+from harborage.clock import SYSTEM_CLOCK, SharedTimers, Timers, dice, sleep
 from harborage.concurrency import CANCEL_GRACE_S, CancelScope, leavable
 from harborage.crashes import is_order_to_stop
 from harborage.errors import error_reason, error_summary
@@ -67,7 +66,7 @@ async def run_with_policy(
     validate_in: Callable[[], None] | None = None,
     validate_out: Callable[[T], None] | None = None,
     clock: Timers = SYSTEM_CLOCK,
-    random: Callable[[], float] = randomness.random,
+    random: Callable[[], float] = dice,
     on_attempt: OnAttempt | None = None,
     is_guarded: bool = False,
     name: str = "attempt",
@@ -186,7 +185,7 @@ class Invoker:
         *,
         bus: EventBus | None = None,
         clock: Timers = SYSTEM_CLOCK,
-        random: Callable[[], float] = randomness.random,
+        random: Callable[[], float] = dice,
         redactor: Redactor | None = None,
     ) -> None:
         self._publish: Callable[[Event], object] | None = None if bus is None else bus.publish_nowait

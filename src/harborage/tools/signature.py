@@ -31,8 +31,9 @@ __all__ = [
 _PARAMETER_HEADINGS = frozenset({"args", "arguments", "params", "parameters", "other parameters", "keyword args"})
 _OTHER_HEADINGS = frozenset({"returns", "return", "yields", "yield", "raises", "raise", "attributes", "warns"})
 _GOOGLE_HEADING = re.compile(r"^([A-Za-z ]+):$")
-_GOOGLE_ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_NUMPY_ENTRY = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+# Those for entries as texts: `re` compiles them for the first section and keeps them.
+_GOOGLE_ENTRY = r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$"
+_NUMPY_ENTRY = r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
 _SPHINX_FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*))?:\s*(.*)$")
 
 
@@ -95,7 +96,7 @@ def _read_google_entries(body: list[str]) -> dict[str, str]:
     for line in body:
         if line.strip() and _indent(line) < max(indent, 1):
             break  # free text after the section
-        entry = _GOOGLE_ENTRY.match(line.strip()) if _indent(line) == indent else None
+        entry = re.match(_GOOGLE_ENTRY, line.strip()) if _indent(line) == indent else None
         if entry:
             current = found.setdefault(entry.group(1), [])
             current.append(entry.group(2))
@@ -109,7 +110,7 @@ def _read_numpy_entries(body: list[str]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     names: list[str] = []
     for line in body:
-        entry = _NUMPY_ENTRY.match(line) if line.strip() and not _indent(line) else None
+        entry = re.match(_NUMPY_ENTRY, line) if line.strip() and not _indent(line) else None
         if entry:
             names = [name.strip().lstrip("*") for name in entry.group(1).split(",")]
             found.update({name: [] for name in names})

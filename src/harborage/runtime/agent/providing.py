@@ -38,7 +38,6 @@ from harborage.runtime.context import (
     without_handles,
 )
 from harborage.runtime.effects import Effect
-from harborage.runtime.session_memory import memory_source, turn_of
 from harborage.state.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class ContextDesk:
     ) -> None:
         self.memory = memory
         self.max_skills = max_skills
-        self._sources = sources_of(sources if memory is None else (memory_source(memory), *sources))
+        self._sources = sources_of(sources if memory is None else _remembering(memory, sources))
         self.handles = handles
         self.redactor = redactor
         self._clock = clock
@@ -287,6 +286,13 @@ def give(services: AgentServices, live: LiveRun, provided: Provided) -> Context:
     return given
 
 
+def _remembering(memory: SessionMemory, sources: Sequence[ContextSource]) -> tuple[ContextSource, ...]:
+    """The memory of sessions as a provider before the others."""
+    from harborage.runtime.session_memory import memory_source  # loaded where something is to be remembered
+
+    return (memory_source(memory), *sources)
+
+
 async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -> bool:
     """Let the run's session remember it; whether it does. A failure is announced, and never the run's own."""
     state, who = live.state, live.base.quadruple
@@ -294,6 +300,8 @@ async def write_memory(services: AgentServices, live: LiveRun, finish: Finish) -
     if memory is None or state is None:
         services.logger.warning("run %s is not remembered: this process has no memory of sessions", _id(live))
         return False
+    from harborage.runtime.session_memory import turn_of
+
     turn = turn_of(live.base.query or live.base.goal, finish, state.trajectory, key=who.run_id, clock=services.stamp)
     try:
         await contained(memory.add_turn(who.identity, turn))

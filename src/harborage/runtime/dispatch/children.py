@@ -8,7 +8,6 @@ So every wait for a group ends.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -349,6 +348,8 @@ def _outcome(member: MemberOutcome) -> dict[str, Any]:
 
 
 def _parsed(result: bytes) -> Any:
+    import json  # loaded by the first result of a task
+
     try:
         return json.loads(result)
     except ValueError:

@@ -79,8 +79,7 @@ from harborage.tools import (
     ToolResult,
     run_with_policy,
 )
-from harborage.tools.builtin import MAX_FETCH_BYTES
-from harborage.tools.enums import ARTIFACT_FETCH
+from harborage.tools.enums import ARTIFACT_FETCH, MAX_FETCH_BYTES
 
 if TYPE_CHECKING:
     from harborage.artifacts import ArtifactStore
