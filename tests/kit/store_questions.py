@@ -71,6 +71,8 @@ NARROWER: tuple[dict[str, Any], ...] = (
     {"agent": "a1", "parent": "r1", "root": "r1"},
     {"since": 1_000_000, "until": 2_000_000, "longer_than": 5},
     {"text": "goal"},
+    {"text": "goal", "oldest_first": True},
+    {"statuses": (Status.COMPLETE, Status.CANCELLED)},
     {"session": "s1"},
     {"tenant": ME.tenant_id, "user": ME.user_id, "group": "g1", "only_blocked": True, "run_ids": ("r1",)},
 )

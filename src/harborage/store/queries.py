@@ -31,7 +31,10 @@ COUNT_CAP: Final = 10_000
 
 
 class Page(NamedTuple, Generic[T]):
-    """Some rows, and the cursor after the last of them; None when there are no more."""
+    """Some rows, and the cursor to go on from; None when there are no more.
+
+    A page of what no index answers may have fewer rows than were asked for, even none, and a cursor.
+    """
 
     rows: list[T]
     cursor: tuple[int, int] | None
@@ -40,7 +43,9 @@ class Page(NamedTuple, Generic[T]):
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which runs, newest first; with `oldest_first` the other way round. `after` is the cursor of the page before.
 
-    `text` is looked for in goal and description as a list shows them, whatever the case. `is_whole` finds rows with
+    `text` is looked for in goal and description as a list shows them, whatever the case. A page of a query by `text`,
+    `kinds`, `root`, `longer_than`, or by users, sessions, agents or final statuses of any tenant, looks at some
+    thousands of runs, and its cursor goes on behind them: read on until there is none. `is_whole` finds rows with
     what was asked and the outcome, which may be large.
     """
 
@@ -80,7 +85,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs there are by status; with `is_capped` there are more than were counted."""
+    """How many runs there are by status; with `is_capped` not all were counted, or looked at."""
 
     by_status: dict[Status, int]
     is_capped: bool = False

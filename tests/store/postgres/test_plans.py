@@ -23,7 +23,21 @@ LARGE = {
     "harborage_pauses",
     "harborage_controls",
 }
-PARTIAL = {"ready", "due", "owner", "inbox", "blocked", "parent", "group", "awaits", "idem", "live", "bad", "open"}
+PARTIAL = {
+    "ready",
+    "due",
+    "owner",
+    "inbox",
+    "blocked",
+    "parent",
+    "group",
+    "awaits",
+    "idem",
+    "live",
+    "bad",
+    "failed",
+    "open",
+}
 # Every plan, also of what functions do, is told to whoever asked.
 TELLING = {
     "session_preload_libraries": "auto_explain",

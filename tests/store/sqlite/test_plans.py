@@ -36,7 +36,9 @@ LARGE = re.compile(
     r"(SCAN|SEARCH) "
     r"(run|other|parent|entry|event|pause|control|harborage_(?:runs|journal|events|pauses|controls))\b(.*)"
 )
-PARTIAL = re.compile(r"harborage_\w+_(ready|due|owner|inbox|blocked|parent|group|awaits|idem|live|bad|open|unread)\b")
+PARTIAL = re.compile(
+    r"harborage_\w+_(ready|due|owner|inbox|blocked|parent|group|awaits|idem|live|bad|failed|open|unread)\b"
+)
 FILL = """
 WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < {rows} - 1)
 """

@@ -12,7 +12,18 @@ from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.postgres.asking import SQL, fetch, fetchrow, fetchval
 from harborage.store.postgres.rows import controls_of, event_of, group_of, pause_of, run_of, session_of
 from harborage.store.queries import COUNT_CAP, EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
-from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, PauseStatus, RunRow, Status
+from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, Status
+from harborage.store.ways import (
+    edge_of,
+    is_sliced,
+    page_of,
+    pause_pieces,
+    run_ways,
+    slice_of,
+    slice_query,
+    statuses_of,
+    widest_way,
+)
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
@@ -23,10 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "checked"]
 
 _STATUSES: Final = tuple(Status)
-_RUN_PARTS: Final = (
-    "agent", "parent", "root", "group", "tenant", "user", "session", "statuses", "kinds", "reasons", "since", "until",
-    "text",
-)  # fmt: skip
 _END: Final = (1 << 62, 1 << 62)
 _BEGINNING: Final = (-1, -1)
 
@@ -128,21 +135,32 @@ class Reading:
 
     async def runs(self, query: RunQuery) -> Page[RunRow]:
         """The runs of a query, each way to find them for itself and then put together."""
-        order, edge = ("oldest_run", _BEGINNING) if query.oldest_first else ("newest_run", _END)
+        end = await self._slice_end(query) if is_sliced(query) else None
+        asked = query if end is None else slice_query(query, end)
+        order = "oldest_run" if query.oldest_first else "newest_run"
         found: list[RunRow] = []
-        for way, more in _ways(query):
-            text = _list("run_rows", [way, *_run_conditions(query)], order)
-            found += map(run_of, await self._page(text, query.after or edge, query.limit, _run_values(query) | more))
-        found.sort(key=lambda row: (row.created_at, row.number), reverse=not query.oldest_first)
-        rows = found[: query.limit]
-        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
+        for way in run_ways(asked):
+            text = _list("run_rows", way.pieces, order)
+            rows = await fetch(self._database, text, **_run_values(way.query), limit=query.limit + 1)
+            found += map(run_of, rows)
+        return page_of([((row.created_at, row.number), row) for row in found], query, end)
+
+    async def _slice_end(self, query: RunQuery) -> tuple[int, int] | None:
+        """The last run that a page looks at whose query no index answers; None when it looks at all that are left."""
+        order = "oldest_end" if query.oldest_first else "newest_end"
+        text = _list("slice_end", widest_way(query), order)
+        skipped = slice_of(query) - 1
+        found: Any = await fetchrow(self._database, text, **_run_values(query), limit=skipped)
+        return None if found is None else (found[0], found[1])
 
     async def count_runs(self, query: RunQuery) -> RunCounts:
-        """How many runs a query finds by status, up to a cap."""
-        counts, left, is_capped = dict.fromkeys(_STATUSES, 0), COUNT_CAP, False
-        for way, more in _ways(query):
-            text = _list("run_counts", [way, *_run_conditions(query)], "run_counted")
-            for status, is_over, count in await fetch(self._database, text, **_run_values(query), **more, cap=left):
+        """How many runs a query finds by status, up to a cap; of what no index answers, in the newest runs."""
+        end = await self._slice_end(query) if is_sliced(query) else None
+        asked = query if end is None else slice_query(query, end)
+        counts, left, is_capped = dict.fromkeys(_STATUSES, 0), COUNT_CAP, end is not None
+        for way in run_ways(asked):
+            text = _list("run_counts", way.pieces, "run_counted")
+            for status, is_over, count in await fetch(self._database, text, **_run_values(way.query), cap=left):
                 if is_over:
                     is_capped = True
                 else:
@@ -152,7 +170,7 @@ class Reading:
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
-        text = _list("pause_rows", _pause_conditions(query), "newest_pause")
+        text = _list("pause_rows", pause_pieces(query), "newest_pause")
         rows_found = await self._page(text, query.after or _END, query.limit, _pause_values(query))
         found = [pause_of(row) for row in rows_found]
         rows = found[: query.limit]
@@ -160,7 +178,7 @@ class Reading:
 
     async def count_pauses(self, query: PauseQuery) -> int:
         """How many pauses a query finds."""
-        text = f"{SQL['pause_count']}\n{' and '.join(SQL[one] for one in _pause_conditions(query))}"
+        text = f"{SQL['pause_count']}\n{' and '.join(SQL[one] for one in pause_pieces(query))}"
         return int(await fetchval(self._database, text, **_pause_values(query)))
 
     async def events(self, query: EventQuery) -> list[EventRow]:
@@ -223,72 +241,16 @@ def _list(rows: str, conditions: list[str], order: str) -> str:
     return f"{SQL[rows]}\n{' and '.join(SQL[one] for one in conditions)}\n{SQL[order]}"
 
 
-def _ways(query: RunQuery) -> list[tuple[str, dict[str, Any]]]:
-    """The indexes at which to begin, each with its values; together they find each run once."""
-    if way := _narrowest(query):
-        return [(way, {})]
-    live = [status for status in query.statuses if status.code < Status.COMPLETE.code]
-    bad = [status for status in query.statuses if status.code > Status.COMPLETE.code]
-    if query.tenant and live and len(live) == len(query.statuses):
-        return [("by_live", {"status": status.code}) for status in live]
-    if query.tenant and query.user and bad and len(bad) == len(query.statuses):
-        return [("by_bad", {"status": status.code}) for status in bad]
-    if query.tenant and query.user:
-        return [("by_user", {})]
-    if query.tenant and query.agent:
-        return [("by_agent", {})]
-    if query.tenant:
-        return [("by_tenant", {})]
-    return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_age", {})]
-
-
-def _narrowest(query: RunQuery) -> str:
-    """The index that leaves the fewest runs to look at, where one part of the query names it."""
-    if query.run_ids:
-        return "by_run_id"
-    if query.only_blocked:
-        return "by_blocked"
-    if query.group:
-        return "by_group"
-    if query.parent:
-        return "by_parent"
-    return "by_session" if query.tenant and query.user and query.session else ""
-
-
-def _run_conditions(query: RunQuery) -> list[str]:
-    conditions = [f"run_has_{name}" for name in _RUN_PARTS if _is_given(getattr(query, name))]
-    if query.longer_than:
-        conditions.append("run_has_longer_than")
-    return [*conditions, "by_blocked"] if query.only_blocked and query.run_ids else conditions
-
-
 def _run_values(query: RunQuery) -> dict[str, Any]:
     values = _values(query, "tenant user session agent parent root group run_ids kinds reasons since until longer_than")
-    return values | {"statuses": [status.code for status in query.statuses], "text": query.text.lower()}
-
-
-def _pause_conditions(query: PauseQuery) -> list[str]:
-    """The index at which to begin, and what narrows a query further."""
-    names = ("tenant", "user", "session", "run_ids", "statuses", "reasons", "since", "until", "due")
-    return [_way_of_pauses(query), *(f"pause_has_{name}" for name in names if _is_given(getattr(query, name)))]
+    at, num = edge_of(query, _BEGINNING, _END)
+    statuses = [status.code for status in statuses_of(query)]
+    status = statuses[0] if statuses else None
+    return values | {"status": status, "statuses": statuses, "text": query.text.lower(), "at": at, "num": num}
 
 
 def _pause_values(query: PauseQuery) -> dict[str, Any]:
     return _values(query, "tenant user session tokens run_ids statuses reasons since until due")
-
-
-def _way_of_pauses(query: PauseQuery) -> str:
-    if query.tokens:
-        return "pause_by_token"
-    if query.run_ids:
-        return "pause_by_run"
-    if query.due is not None:
-        return "pause_by_due"
-    if query.tenant and query.user:
-        return "pause_by_user"
-    if query.statuses == (PauseStatus.OPEN,):
-        return "pause_by_open" if query.tenant else "pause_open_anywhere"
-    return "pause_by_tenant" if query.tenant else "pause_by_age"
 
 
 def _way_of_sessions(query: SessionQuery) -> str:

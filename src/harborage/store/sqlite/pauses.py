@@ -12,6 +12,7 @@ from harborage.store.queries import Page, PauseQuery
 from harborage.store.rows import PauseRow, PauseStatus
 from harborage.store.sqlite.failures import UnreadableError
 from harborage.store.sqlite.salvage import UNREADABLE, check_times, salvaged_pause
+from harborage.store.ways import pause_pieces
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.stations import Transaction
@@ -44,9 +45,10 @@ class Pauses:
         at, num = query.after or _END
         values = _values(query) | {"at": at, "num": num, "limit": query.limit + 1}
         sql = self._sql
-        which = f"{sql[_way(query)]}\n{sql['pause_filter']}\n{sql['newest_pause']}"
+        which = f"{self._which(query)}\n{sql['newest_pause']}"
         try:
-            found = [_pause(row) for row in tx.execute(f"{sql['pause_rows']}\n{which}", values)]
+            page = f"{sql['pause_rows']}\n{sql['pause_page']}\n{which}\n{sql['pause_paged']}"
+            found = [_pause(row) for row in tx.execute(page, values)]
             keys = [(row.opened_at, row.number) for row in found]
         except UNREADABLE:
             keys = list(tx.execute(f"{sql['pause_keys']}\n{which}", values))
@@ -57,9 +59,12 @@ class Pauses:
     def count(self, tx: Transaction, query: PauseQuery) -> int:
         """How many pauses a query finds."""
         sql = self._sql
-        text = f"{sql['pause_count']}\n{sql[_way(query)]}\n{sql['pause_filter']}"
+        text = f"{sql['pause_count']}\n{self._which(query)}"
         count: Any = tx.execute(text, _values(query)).get
         return int(count)
+
+    def _which(self, query: PauseQuery) -> str:
+        return "\nAND ".join(self._sql[name] for name in pause_pieces(query))
 
     def _row(self, tx: Transaction, num: int) -> PauseRow:
         """The pause with this number, as far as it can be read."""
@@ -83,20 +88,6 @@ def _values(query: PauseQuery) -> dict[str, Any]:
         "until": query.until,
         "due": query.due,
     }
-
-
-def _way(query: PauseQuery) -> str:
-    if query.tokens:
-        return "pause_by_token"
-    if query.run_ids:
-        return "pause_by_run"
-    if query.due is not None:
-        return "pause_by_due"
-    if query.tenant and query.user:
-        return "pause_by_user"
-    if query.statuses == (PauseStatus.OPEN,):
-        return "pause_by_open" if query.tenant else "pause_open_anywhere"
-    return "pause_by_tenant" if query.tenant else "pause_by_age"
 
 
 def _json(values: Sequence[Any]) -> str | None:

@@ -32,6 +32,17 @@ from harborage.store.sqlite.salvage import (
     status_of,
 )
 from harborage.store.sqlite.sessions import Sessions
+from harborage.store.ways import (
+    edge_of,
+    is_counted,
+    is_sliced,
+    page_of,
+    run_ways,
+    slice_of,
+    slice_query,
+    statuses_of,
+    widest_way,
+)
 
 if TYPE_CHECKING:
     from harborage.store.sqlite.stations import Transaction
@@ -129,78 +140,64 @@ class Reading:
 
     def runs(self, tx: Transaction, query: RunQuery) -> Page[RunRow]:
         """The runs of a query; where one cannot be read they are read one by one."""
+        end = self._slice_end(tx, query) if is_sliced(query) else None
+        asked = query if end is None else slice_query(query, end)
         try:
-            found = [_run(row) for row in self._found(tx, query, "run_rows")]
+            rows = [_run(row) for row in self._found(tx, asked, "run_rows")]
+            found = [((row.created_at, row.number), row) for row in rows]
         except UNREADABLE:
-            return self._runs_one_by_one(tx, query)
-        found.sort(key=lambda row: (row.created_at, row.number), reverse=not query.oldest_first)
-        rows = found[: query.limit]
-        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
-
-    def _runs_one_by_one(self, tx: Transaction, query: RunQuery) -> Page[RunRow]:
-        found = sorted(self._found(tx, query, "run_keys"), reverse=not query.oldest_first)
-        keys = found[: query.limit]
-        return Page([self.row(tx, num) for _, num in keys], keys[-1] if len(found) > query.limit else None)
+            keys: list[tuple[int, int]] = self._found(tx, asked, "run_keys")
+            found = [(key, self.row(tx, key[1])) for key in keys]
+        return page_of(found, query, end)
 
     def _found(self, tx: Transaction, query: RunQuery, what: str) -> list[Any]:
         """What a query finds, each way to find it for itself and then put together."""
         sql, found = self._sql, list[Any]()
         order = "oldest_run" if query.oldest_first else "newest_run"
-        for way, values in self._ways(tx, query):
-            at, num = query.after or (_BEGINNING if query.oldest_first else _END)
-            values |= {"at": at, "num": num, "limit": query.limit + 1}
-            text = f"{sql[what]}\n{sql[way]}\n{sql['run_filter']}\n{sql[order]}"
-            found += tx.execute(text, values)
+        for way in run_ways(query):
+            values = _run_values(way.query) | {"limit": query.limit + 1}
+            found += tx.execute(f"{sql[what]}\n{self._which(way.pieces)}\n{sql[order]}", values)
         return found
 
-    def count_runs(self, tx: Transaction, query: RunQuery) -> RunCounts:
-        """How many runs a query finds, by status as lists show it."""
-        sql, counts = self._sql, dict.fromkeys(Status, 0)
-        for way, values in self._ways(tx, query):
-            text = f"{sql['run_counts']}\n{sql[way]}\n{sql['run_filter']}\n{sql['count_run']}"
-            for status, count in tx.execute(text, values):
-                counts[shown_status(status)] += count
-        return RunCounts(by_status=counts)
+    def _which(self, pieces: Sequence[str]) -> str:
+        return "\nAND ".join(self._sql[name] for name in pieces)
 
-    def _ways(self, tx: Transaction, query: RunQuery) -> list[tuple[str, dict[str, Any]]]:
-        """The indexes at which to begin, each with its values; together they find each run once."""
-        session: int | None = None
-        if query.tenant and query.user and query.session:
-            session = self.session(tx, Identity(query.tenant, query.user, query.session))
-            if session is None:
-                return []
-        values = {
-            "tenant": query.tenant,
-            "user": query.user,
-            "session": session,
-            "agent": query.agent,
-            "parent": query.parent,
-            "root": query.root,
-            "grp": query.group,
-            "run_ids": _json(query.run_ids),
-            "statuses": _json([status.code for status in query.statuses]),
-            "kinds": _json(query.kinds),
-            "reasons": _json(query.reasons),
-            "since": query.since,
-            "until": query.until,
-            "longer_than": query.longer_than,
-            "text": query.text.lower(),
-        }
-        if way := _narrowest(query, session):
-            return [(way, values)]
-        live = [status for status in query.statuses if status.code < Status.COMPLETE.code]
-        bad = [status for status in query.statuses if status.code > Status.COMPLETE.code]
-        if query.tenant and live and len(live) == len(query.statuses):
-            return [("by_live", {**values, "status": status.code}) for status in live]
-        if query.tenant and query.user and bad and len(bad) == len(query.statuses):
-            return [("by_bad", {**values, "status": status.code}) for status in bad]
-        if query.tenant and query.user:
-            return [("by_user", values)]
-        if query.tenant and query.agent:
-            return [("by_agent", values)]
-        if query.tenant:
-            return [("by_tenant", values)]
-        return [("by_live_anywhere" if live and len(live) == len(query.statuses) else "by_age", values)]
+    def _slice_end(self, tx: Transaction, query: RunQuery) -> tuple[int, int] | None:
+        """The last run that a page looks at whose query no index answers; None when it looks at all that are left."""
+        order = "oldest_end" if query.oldest_first else "newest_end"
+        text = f"{self._sql['slice_end']}\n{self._which(widest_way(query))}\n{self._sql[order]}"
+        found: Any = tx.execute(text, _run_values(query) | {"limit": slice_of(query) - 1}).fetchone()
+        end: tuple[int, int] | None = found
+        return end
+
+    def count_runs(self, tx: Transaction, query: RunQuery) -> RunCounts:
+        """How many runs a query finds, by status as lists show it; of what no index answers, in the newest runs."""
+        if is_counted(query):
+            return self._counts_by_index(tx, query)
+        sql, counts = self._sql, dict.fromkeys(Status, 0)
+        end = self._slice_end(tx, query) if is_sliced(query) else None
+        asked = query if end is None else slice_query(query, end)
+        for way in run_ways(asked):
+            text = f"{sql['run_counts']}\n{self._which(way.pieces)}\n{sql['count_run']}"
+            for status, count in tx.execute(text, _run_values(way.query)):
+                counts[shown_status(status)] += count
+        return RunCounts(by_status=counts, is_capped=end is not None)
+
+    def _counts_by_index(self, tx: Transaction, query: RunQuery) -> RunCounts:
+        """The live and the bad ones by indexes that hold only them; all others are complete."""
+        sql, counts = self._sql, dict.fromkeys(Status, 0)
+        values, pieces = _run_values(query), widest_way(query)
+        whose = [f"run_has_{name}" for name in ("tenant", "user") if getattr(query, name)]
+        others = "".join(f"\nAND {sql[name]}" for name in dict.fromkeys((*whose, *pieces)))
+        for what in ("live_counts", "bad_counts"):
+            for status, count in tx.execute(f"{sql[what]}{others}\n{sql['count_run']}", values):
+                counts[shown_status(status)] += count
+        if not query.statuses or Status.COMPLETE in query.statuses:
+            every: Any = tx.execute(f"{sql['run_count']}\n{self._which(pieces)}", values).get
+            counts[Status.COMPLETE] = every - sum(counts.values())
+        return RunCounts(
+            by_status={one: count if one in (query.statuses or counts) else 0 for one, count in counts.items()}
+        )
 
     def events(self, tx: Transaction, query: EventQuery) -> list[EventRow]:
         """The events of a query; those that are not what was kept are shown as far as they can be read."""
@@ -273,17 +270,30 @@ def _salvaged_control(row: Any) -> ControlRow:
     return _control((number, run_id, salvaged_text(event_id), salvaged_text(kind), sent_at, data))
 
 
-def _narrowest(query: RunQuery, session: int | None) -> str:
-    """The index that leaves the fewest runs to look at, where one part of the query names it."""
-    if query.run_ids:
-        return "by_run_id"
-    if query.only_blocked:
-        return "by_blocked"
-    if query.group:
-        return "by_group"
-    if query.parent:
-        return "by_parent"
-    return "" if session is None else "by_session"
+def _run_values(query: RunQuery) -> dict[str, Any]:
+    """What the pieces of a query name."""
+    at, num = edge_of(query, _BEGINNING, _END)
+    statuses = statuses_of(query)
+    return {
+        "tenant": query.tenant,
+        "user": query.user,
+        "session": query.session,
+        "agent": query.agent,
+        "parent": query.parent,
+        "root": query.root,
+        "grp": query.group,
+        "run_ids": _json(query.run_ids),
+        "status": statuses[0].code if statuses else None,
+        "statuses": _json([status.code for status in statuses]),
+        "kinds": _json(query.kinds),
+        "reasons": _json(query.reasons),
+        "since": query.since,
+        "until": query.until,
+        "longer_than": query.longer_than,
+        "text": query.text.lower(),
+        "at": at,
+        "num": num,
+    }
 
 
 def _json(values: Sequence[Any]) -> str | None:

@@ -73,6 +73,7 @@ create index harborage_runs_session on harborage_runs (session, created_at, num)
 create index harborage_runs_agent on harborage_runs (tenant, agent, created_at, num);
 create index harborage_runs_live on harborage_runs (tenant, status, created_at, num) where status < 3;
 create index harborage_runs_bad on harborage_runs (tenant, "user", status, created_at, num) where status > 3;
+create index harborage_runs_failed on harborage_runs (tenant, status, created_at, num) where status > 3;
 create index harborage_runs_ready on harborage_runs (priority desc, num)
   where owner is null and woken and blocked is null;
 create index harborage_runs_due on harborage_runs (wake_at) where wake_at is not null;

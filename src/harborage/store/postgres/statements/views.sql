@@ -17,6 +17,18 @@ select counted.status, counted.nth > :cap as is_over, count(*)
 from (
   select run.status, row_number() over () as nth from harborage_runs as run where
 
+-- name: slice_end
+select run.created_at, run.num
+from harborage_runs as run
+where
+
+-- name: newest_end
+and (run.created_at, run.num) < (:at::bigint, :num::bigint)
+order by run.created_at desc, run.num desc limit 1 offset :limit
+
+-- name: oldest_end
+and (run.created_at, run.num) > (:at::bigint, :num::bigint) order by run.created_at, run.num limit 1 offset :limit
+
 -- name: run_counted
   limit :cap + 1
 ) as counted
@@ -38,6 +50,9 @@ run.tenant = :tenant and run."user" = :user
 
 -- name: by_bad
 run.tenant = :tenant and run."user" = :user and run.status > 3 and run.status = :status
+
+-- name: by_bad_of_tenant
+run.tenant = :tenant and run.status > 3 and run.status = :status
 
 -- name: by_agent
 run.tenant = :tenant and run.agent = :agent
@@ -120,7 +135,7 @@ where
 
 -- name: pause_count
 select count(*)
-from harborage_pauses as pause join harborage_sessions as session on session.num = pause.session
+from harborage_pauses as pause
 where
 
 -- name: pause_by_token
@@ -154,7 +169,7 @@ pause.tenant = :tenant
 pause."user" = :user
 
 -- name: pause_has_session
-session.session = :session
+exists (select from harborage_sessions as own where own.num = pause.session and own.session = :session)
 
 -- name: pause_has_run_ids
 pause.run = any(:run_ids::text[])

@@ -80,6 +80,7 @@ CREATE INDEX harborage_runs_session ON harborage_runs (session, created_at);
 CREATE INDEX harborage_runs_agent ON harborage_runs (tenant, agent, created_at);
 CREATE INDEX harborage_runs_live ON harborage_runs (tenant, status, created_at) WHERE status < 3;
 CREATE INDEX harborage_runs_bad ON harborage_runs (tenant, user, status, created_at) WHERE status > 3;
+CREATE INDEX harborage_runs_failed ON harborage_runs (tenant, status, created_at) WHERE status > 3;
 CREATE INDEX harborage_runs_ready ON harborage_runs (priority DESC, num)
   WHERE owner IS NULL AND woken > 0 AND blocked IS NULL;
 CREATE INDEX harborage_runs_due ON harborage_runs (wake_at) WHERE wake_at IS NOT NULL;

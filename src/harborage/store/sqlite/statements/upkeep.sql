@@ -1,15 +1,16 @@
 -- What is wrong, and what is deleted.
 
 -- name: paused_for_nothing
-SELECT run.run_id FROM harborage_runs AS run
-WHERE run.tenant IN (SELECT DISTINCT tenant FROM harborage_sessions) AND run.status < 3 AND run.status = 2
+SELECT run.run_id FROM harborage_runs AS run INDEXED BY harborage_runs_live
+WHERE run.status < 3 AND run.status = 2
   AND run.owner IS NULL AND NOT run.woken AND run.blocked IS NULL AND run.wake_at IS NULL AND run.awaits IS NULL
   AND NOT EXISTS (SELECT 1 FROM harborage_pauses AS pause WHERE pause.run = run.run_id AND pause.status = 'open')
 LIMIT :limit;
 
 -- name: parent_ended
-SELECT run.run_id FROM harborage_runs AS run CROSS JOIN harborage_runs AS parent ON parent.run_id = run.parent
-WHERE run.parent IS NOT NULL AND run.status < 3 AND run.cascades AND parent.status >= 3
+SELECT run.run_id FROM harborage_runs AS run INDEXED BY harborage_runs_live
+CROSS JOIN harborage_runs AS parent ON parent.run_id = run.parent
+WHERE run.status < 3 AND run.parent IS NOT NULL AND run.cascades AND parent.status >= 3
 LIMIT :limit;
 
 -- name: pause_of_ended

@@ -28,16 +28,67 @@ SELECT run.status, count(*)
 FROM harborage_runs AS run
 WHERE
 
--- name: run_filter
-AND (:agent = '' OR run.agent = :agent) AND (:parent = '' OR run.parent = :parent) AND (:root = '' OR run.root = :root)
-AND (:grp = '' OR run.grp = :grp) AND (:tenant = '' OR run.tenant = :tenant) AND (:user = '' OR run.user = :user)
-AND (:session IS NULL OR run.session = :session)
-AND (:statuses IS NULL OR run.status IN (SELECT value FROM json_each(:statuses)))
-AND (:kinds IS NULL OR run.kind IN (SELECT value FROM json_each(:kinds)))
-AND (:reasons IS NULL OR (run.status = 4 AND run.reason IN (SELECT value FROM json_each(:reasons))))
-AND (:since IS NULL OR run.created_at >= :since) AND (:until IS NULL OR run.created_at <= :until)
-AND (:longer_than = 0 OR run.updated_at - run.created_at > :longer_than)
-AND (:text = '' OR instr(lower(run.about), :text) OR instr(lower(run.description), :text))
+-- name: run_count
+SELECT count(*)
+FROM harborage_runs AS run
+WHERE
+
+-- name: live_counts
+SELECT run.status, count(*)
+FROM harborage_runs AS run INDEXED BY harborage_runs_live
+WHERE run.status < 3
+
+-- name: bad_counts
+SELECT run.status, count(*)
+FROM harborage_runs AS run INDEXED BY harborage_runs_bad
+WHERE run.status > 3
+
+-- name: slice_end
+SELECT run.created_at, run.num
+FROM harborage_runs AS run
+WHERE
+
+-- name: run_has_agent
+run.agent = :agent
+
+-- name: run_has_parent
+run.parent = :parent
+
+-- name: run_has_root
+run.root = :root
+
+-- name: run_has_group
+run.grp = :grp
+
+-- name: run_has_tenant
+run.tenant = :tenant
+
+-- name: run_has_user
+run.user = :user
+
+-- name: run_has_session
+EXISTS (SELECT 1 FROM harborage_sessions AS own WHERE own.num = run.session AND own.session = :session)
+
+-- name: run_has_statuses
+run.status IN (SELECT value FROM json_each(:statuses))
+
+-- name: run_has_kinds
+run.kind IN (SELECT value FROM json_each(:kinds))
+
+-- name: run_has_reasons
+run.status = 4 AND run.reason IN (SELECT value FROM json_each(:reasons))
+
+-- name: run_has_since
+run.created_at >= :since
+
+-- name: run_has_until
+run.created_at <= :until
+
+-- name: run_has_longer_than
+run.updated_at - run.created_at > :longer_than
+
+-- name: run_has_text
+(instr(lower(run.about), :text) OR instr(lower(run.description), :text))
 
 -- name: by_num
 run.num = :num
@@ -46,13 +97,19 @@ run.num = :num
 run.run_id IN (SELECT value FROM json_each(:run_ids))
 
 -- name: by_session
-run.session = :session
+run.session = (
+  SELECT own.num FROM harborage_sessions AS own
+  WHERE own.tenant = :tenant AND own.user = :user AND own.session = :session
+)
 
 -- name: by_user
 run.tenant = :tenant AND run.user = :user
 
 -- name: by_bad
 run.tenant = :tenant AND run.user = :user AND run.status > 3 AND run.status = :status
+
+-- name: by_bad_of_tenant
+run.tenant = :tenant AND run.status > 3 AND run.status = :status
 
 -- name: by_agent
 run.tenant = :tenant AND run.agent = :agent
@@ -77,13 +134,20 @@ run.grp = :grp AND run.grp IS NOT NULL
 run.blocked IS NOT NULL
 
 -- name: by_age
-run.created_at > -1
+-- The page says where to begin.
+TRUE
 
 -- name: newest_run
 AND (run.created_at, run.num) < (:at, :num) ORDER BY run.created_at DESC, run.num DESC LIMIT :limit
 
 -- name: oldest_run
 AND (run.created_at, run.num) > (:at, :num) ORDER BY run.created_at, run.num LIMIT :limit
+
+-- name: newest_end
+AND (run.created_at, run.num) < (:at, :num) ORDER BY run.created_at DESC, run.num DESC LIMIT 1 OFFSET :limit
+
+-- name: oldest_end
+AND (run.created_at, run.num) > (:at, :num) ORDER BY run.created_at, run.num LIMIT 1 OFFSET :limit
 
 -- name: count_run
 GROUP BY run.status
@@ -97,12 +161,22 @@ WHERE
 
 -- name: pause_keys
 SELECT pause.opened_at, pause.num
-FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
+FROM harborage_pauses AS pause
 WHERE
+
+-- name: pause_page
+-- Only the pauses of a page are read whole.
+pause.num IN (
+SELECT pause.num
+FROM harborage_pauses AS pause
+WHERE
+
+-- name: pause_paged
+) ORDER BY pause.opened_at DESC, pause.num DESC
 
 -- name: pause_count
 SELECT count(*)
-FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
+FROM harborage_pauses AS pause
 WHERE
 
 -- name: pause_by_num
@@ -115,15 +189,32 @@ SELECT
 FROM harborage_pauses AS pause LEFT JOIN harborage_sessions AS session ON session.num = pause.session
 WHERE pause.num = :num;
 
--- name: pause_filter
-AND (:tenant = '' OR pause.tenant = :tenant) AND (:user = '' OR pause.user = :user)
-AND (:session = '' OR session.session = :session)
-AND (:tokens IS NULL OR pause.token IN (SELECT value FROM json_each(:tokens)))
-AND (:run_ids IS NULL OR pause.run IN (SELECT value FROM json_each(:run_ids)))
-AND (:statuses IS NULL OR pause.status IN (SELECT value FROM json_each(:statuses)))
-AND (:reasons IS NULL OR pause.reason IN (SELECT value FROM json_each(:reasons)))
-AND (:since IS NULL OR pause.opened_at >= :since) AND (:until IS NULL OR pause.opened_at <= :until)
-AND (:due IS NULL OR (pause.status = 'open' AND pause.deadline <= :due))
+-- name: pause_has_tenant
+pause.tenant = :tenant
+
+-- name: pause_has_user
+pause.user = :user
+
+-- name: pause_has_session
+EXISTS (SELECT 1 FROM harborage_sessions AS own WHERE own.num = pause.session AND own.session = :session)
+
+-- name: pause_has_run_ids
+pause.run IN (SELECT value FROM json_each(:run_ids))
+
+-- name: pause_has_statuses
+pause.status IN (SELECT value FROM json_each(:statuses))
+
+-- name: pause_has_reasons
+pause.reason IN (SELECT value FROM json_each(:reasons))
+
+-- name: pause_has_since
+pause.opened_at >= :since
+
+-- name: pause_has_until
+pause.opened_at <= :until
+
+-- name: pause_has_due
+pause.status = 'open' AND pause.deadline <= :due
 
 -- name: pause_by_token
 pause.token IN (SELECT value FROM json_each(:tokens))
@@ -176,7 +267,8 @@ AND (:since IS NULL OR event.at >= :since) AND (:until IS NULL OR event.at <= :u
 event.session = :session
 
 -- name: event_by_sequence
-event.sequence > 0
+-- The page says where to begin.
+TRUE
 
 -- name: oldest_event
 AND event.sequence > :after ORDER BY event.sequence LIMIT :limit
