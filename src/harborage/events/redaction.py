@@ -75,7 +75,7 @@ _SECRET_KEYS = frozenset(key for _, keys in KEY_RULES for key in keys)
 _BEARER = r"(?i)(?<![A-Za-z0-9_])Bearer\s+[A-Za-z0-9._\-+/=~]+"
 _DATA_URL = r"(?ia)data:([a-z0-9.+\-]+/[a-z0-9.+\-]+)?(;base64)?,([A-Za-z0-9+/=._\-]+)"
 _SHORTEST_SECRET = 8
-_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_VARIABLES = ("key", "token", "secret", "password", "passwd", "credential", "credentials")
 _BASE64_MIN_CHARS = 256
 # Order matters: the first header that fits names the type.
 _BASE64_HEADERS = (
@@ -242,7 +242,7 @@ def _own_form(value: Any) -> dict[str, Any] | None:
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:
     """Return the values of environment variables whose names say that they are secrets."""
-    return [value for name, value in environ.items() if _SECRET_VARIABLE.search(name)]
+    return [value for name, value in environ.items() if name.casefold().endswith(_SECRET_VARIABLES)]
 
 
 def default_redactor() -> PatternRedactor:

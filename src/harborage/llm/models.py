@@ -28,48 +28,58 @@ _OLLAMA_WINDOW_TOKENS: Final = 32_768
 
 
 class _Family(msgspec.Struct, frozen=True):
-    """The models whose names begin as `pattern` says; `tools` and `sees` say whether they take tools and pictures."""
+    """The models whose names begin with one of `starts`, and as `pattern` says where there is one.
 
-    pattern: str
+    `tools` and `sees` say whether they take tools and pictures. Few names come as far as a pattern, which is costly to
+    compile.
+    """
+
+    starts: str | tuple[str, ...]
     window: int
+    pattern: str = ""
     sees: bool = False
     tools: bool = True
 
+    def has(self, name: str) -> bool:
+        """Whether a model of this name, in lower case, is of the family."""
+        return name.startswith(self.starts) and (not self.pattern or re.match(self.pattern, name) is not None)
+
 
 _FAMILIES: Final = (
-    _Family(r"gpt-oss", 131_072),
-    _Family(r"gpt-5", 272_000, sees=True),
-    _Family(r"gpt-4\.1", 1_047_576, sees=True),
-    _Family(r"(chat)?gpt-4o", 128_000, sees=True),
-    _Family(r"gpt-4-turbo", 128_000, sees=True),
-    _Family(r"gpt-4", 8_192),
-    _Family(r"gpt-3\.5", 16_385),
-    _Family(r"o1-(mini|preview)", 128_000, tools=False),
-    _Family(r"o3-mini", 200_000),
-    _Family(r"o[134](-|$)", 200_000, sees=True),
-    _Family(r"claude", 200_000, sees=True),
-    _Family(r"gemini", 1_048_576, sees=True),
-    _Family(r"gemma-?3", 32_768, tools=False),
-    _Family(r"gemma", 8_192, tools=False),
-    _Family(r"(mistral-(large|medium|small)|ministral|devstral)", 128_000),
-    _Family(r"magistral", 40_000),
-    _Family(r"pixtral", 128_000, sees=True),
-    _Family(r"codestral", 128_000),
-    _Family(r"(mixtral|open-mixtral|open-mistral|mistral)", 32_768),
-    _Family(r"grok-[4-9]", 256_000, sees=True),
-    _Family(r"grok", 131_072),
-    _Family(r"deepseek", 64_000),
-    _Family(r"llama-?v?4", 131_072, sees=True),
-    _Family(r"(meta-)?llama-?v?3[.p-]?[123]", 131_072),
-    _Family(r"(meta-)?llama-?3", 8_192),
-    _Family(r"qwen-?(2\.5|3).*vl", 32_768, sees=True),
-    _Family(r"(qwen-?(2\.5|3)|qwq)", 32_768),
-    _Family(r"(kimi-k2|glm-4\.[5-9]|minimax-m)", 128_000),
-    _Family(r"phi-?4", 16_384),
-    _Family(r"command-(a|r)", 128_000),
-    _Family(r"sonar", 128_000, tools=False),
-    _Family(r"smollm2", 8_192),
-    _Family(r"granite-?[3-9]", 128_000),
+    _Family("gpt-oss", 131_072),
+    _Family("gpt-5", 272_000, sees=True),
+    _Family("gpt-4.1", 1_047_576, sees=True),
+    _Family(("gpt-4o", "chatgpt-4o"), 128_000, sees=True),
+    _Family("gpt-4-turbo", 128_000, sees=True),
+    _Family("gpt-4", 8_192),
+    _Family("gpt-3.5", 16_385),
+    _Family(("o1-mini", "o1-preview"), 128_000, tools=False),
+    _Family("o3-mini", 200_000),
+    _Family(("o1", "o3", "o4"), 200_000, r"o[134](-|$)", sees=True),
+    _Family("claude", 200_000, sees=True),
+    _Family("gemini", 1_048_576, sees=True),
+    _Family(("gemma3", "gemma-3"), 32_768, tools=False),
+    _Family("gemma", 8_192, tools=False),
+    _Family(("mistral-large", "mistral-medium", "mistral-small", "ministral", "devstral"), 128_000),
+    _Family("magistral", 40_000),
+    _Family("pixtral", 128_000, sees=True),
+    _Family("codestral", 128_000),
+    _Family(("mixtral", "open-mixtral", "open-mistral", "mistral"), 32_768),
+    _Family("grok-", 256_000, r"grok-[4-9]", sees=True),
+    _Family("grok", 131_072),
+    _Family("deepseek", 64_000),
+    _Family("llama", 131_072, r"llama-?v?4", sees=True),
+    _Family(("llama", "meta-llama"), 131_072, r"(meta-)?llama-?v?3[.p-]?[123]"),
+    _Family(("llama3", "llama-3", "meta-llama3", "meta-llama-3"), 8_192),
+    _Family("qwen", 32_768, r"qwen-?(2\.5|3).*vl", sees=True),
+    _Family(("qwen2.5", "qwen-2.5", "qwen3", "qwen-3", "qwq"), 32_768),
+    _Family(("kimi-k2", "minimax-m"), 128_000),
+    _Family("glm-4.", 128_000, r"glm-4\.[5-9]"),
+    _Family(("phi4", "phi-4"), 16_384),
+    _Family(("command-a", "command-r"), 128_000),
+    _Family("sonar", 128_000, tools=False),
+    _Family("smollm2", 8_192),
+    _Family("granite", 128_000, r"granite-?[3-9]"),
 )
 
 _NATIVE: Final = frozenset(
@@ -92,7 +102,7 @@ def known_profile(model: str, provider: str = "") -> ModelProfile | None:
     Vendors before the name (`openai/`, `accounts/x/models/`) do not count.
     """
     name = model.lower().rpartition("/")[2]
-    family = next((family for family in _FAMILIES if re.match(family.pattern, name)), None)
+    family = next((family for family in _FAMILIES if family.has(name)), None)
     if family is None:
         return None
     profile = ModelProfile(

@@ -253,11 +253,11 @@ def _check_descriptor(descriptor: ToolDescriptor) -> None:
         if unknown:
             raise ToolExampleInvalidError(tool.name, unknown)
     for pattern in tool.handles_mime:
-        if not _MIME.match(pattern):
+        if not re.match(_MIME, pattern):
             raise ToolMimeInvalidError(tool.name, pattern)
 
 
-_MIME = re.compile(r"^[^/*\s]+/(\*|[^/*\s]+)$")
+_MIME = r"^[^/*\s]+/(\*|[^/*\s]+)$"
 
 
 _WORD = re.compile(r"[^\W_]+")
