@@ -11,7 +11,6 @@ from harborage.identity import Quadruple
 from harborage.runtime.approval import (
     AlwaysApprove,
     AlwaysDeny,
-    ApprovalGate,
     ApprovalPolicy,
     ApprovalRequest,
     BySideEffect,
@@ -22,6 +21,7 @@ from harborage.runtime.durable import GatedTools
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.events import EventBus, Redactor
+    from harborage.runtime.approval import ApprovalGate
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.tools import Tool, ToolCatalog
 
@@ -156,6 +156,8 @@ def approval_gates(
     """The gates of an assembled runtime. One policy is for all tools, a mapping for those it names."""
 
     def gate(policy: ApprovalPolicy) -> ApprovalGate:
+        from harborage.runtime.approval import ApprovalGate  # loaded by the first policy
+
         return ApprovalGate(policy, pauses, bus, redactor, timeout=ttl, clock=clock)
 
     if policies is None or type(policies) is AlwaysApprove:

@@ -17,7 +17,7 @@ from harborage.events import ControlLifecyclePayload, EventType, PauseResumedPay
 from harborage.identity import bound
 from harborage.planner import PauseReason, Trajectory
 from harborage.runtime.agent.ending import withdraw
-from harborage.runtime.approval import ApprovalDecision, ApprovalGate, InvalidRequestError
+from harborage.runtime.approval import ApprovalDecision, InvalidRequestError
 from harborage.runtime.pauses import (
     AlreadyResumedError,
     Pause,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from harborage.identity import Quadruple
     from harborage.runtime.agent.hard_cancel import HardCancel
     from harborage.runtime.agent.services import AgentServices
+    from harborage.runtime.approval import ApprovalGate
 
 __all__ = ["RESUMES", "bridge", "failure_code", "hand_over", "open_pause", "steer"]
 
