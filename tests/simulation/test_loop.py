@@ -18,7 +18,7 @@ from harborage.testing.simulation import (
     SimulatedLoop,
     UnhandledError,
 )
-from harborage.testing.simulation.loop import LANE
+from harborage.testing.simulation.loop import CURRENT_QUEUE
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_what_nobody_handles_ends_the_simulation(loops: Any) -> None:
 def test_a_held_lane_has_no_turns(loops: Any) -> None:
     """Timers ring for it all the same: it finds them rung when it is let go."""
     loop = loops()
-    lane = loop.new_lane("other")
+    queue = loop.new_queue("other")
     seen: list[float] = []
 
     async def tick() -> None:
@@ -204,12 +204,12 @@ def test_a_held_lane_has_no_turns(loops: Any) -> None:
             seen.append(loop.time())
 
     async def main() -> None:
-        ticking = loop.context_of(lane).run(asyncio.ensure_future, tick())
+        ticking = loop.context_of(queue).run(asyncio.ensure_future, tick())
         await asyncio.sleep(2.5)
-        loop.hold(lane)
+        loop.hold(queue)
         await asyncio.sleep(3)
         assert seen == [1, 2]
-        loop.let_go(lane)
+        loop.resume(queue)
         await asyncio.sleep(1.2)
         assert seen == [1, 2, 5.5, 6.5]
         ticking.cancel()
@@ -220,21 +220,21 @@ def test_a_held_lane_has_no_turns(loops: Any) -> None:
 def test_what_a_lane_begins_belongs_to_it(loops: Any) -> None:
     """Its tasks, and theirs."""
     loop = loops()
-    lane = loop.new_lane("other")
-    lanes: list[Any] = []
+    queue = loop.new_queue("other")
+    queues: list[Any] = []
 
     async def inner() -> None:
-        lanes.append(LANE.get())
+        queues.append(CURRENT_QUEUE.get())
 
     async def outer() -> None:
         await asyncio.gather(inner(), inner())
 
     async def main() -> None:
-        await loop.context_of(lane).run(asyncio.ensure_future, outer())
-        assert LANE.get() is None
+        await loop.context_of(queue).run(asyncio.ensure_future, outer())
+        assert CURRENT_QUEUE.get() is None
 
     loop.run_until_complete(main())
-    assert lanes == [lane, lane]
+    assert queues == [queue, queue]
 
 
 def test_sets_of_tasks_have_an_order(loops: Any) -> None:

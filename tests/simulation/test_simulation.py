@@ -25,11 +25,11 @@ from harborage.testing.simulation import (
     Outcome,
     Process,
     ProcessDiedError,
-    Server,
     Simulation,
+    StorageServer,
     Story,
     Wire,
-    drawn_faults,
+    draw_faults,
     simulate,
 )
 from tests.programs.simulation.stories import play
@@ -285,7 +285,7 @@ def test_a_refused_call_did_nothing() -> None:
     """The error is that of a locked database, and the next call may go through."""
 
     async def main(process: Process) -> None:
-        state = Server(process.simulation).connect(process).state
+        state = StorageServer(process.simulation).connect(process).state
         record = StateRecord("e", ME, "kind", b"data")
         with pytest.raises(DatabaseLockedError):
             await state.save(record)
@@ -338,7 +338,7 @@ def test_faults_have_a_budget() -> None:
 
 def test_drawn_faults_are_of_all_kinds() -> None:
     """Some stories have none of a kind."""
-    drawn = [drawn_faults(random.Random(seed)) for seed in range(50)]
+    drawn = [draw_faults(random.Random(seed)) for seed in range(50)]
     for kind in ("crash", "freeze", "refuse", "lose", "slow"):
         assert 5 < sum(getattr(faults, kind) > 0 for faults in drawn) < 50
 

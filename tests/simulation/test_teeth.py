@@ -21,7 +21,7 @@ from harborage.state.storage import Storage
 from harborage.store import Commit, Committed, ControlRow, Guard
 from harborage.store.errors import LeaseLostError
 from harborage.store.memory import MemoryStore
-from harborage.testing.simulation import Act, AuditedStore, Faults, Process, Server, Simulation, Wire
+from harborage.testing.simulation import AuditedStore, Faults, Process, ServiceCall, Simulation, StorageServer, Wire
 from harborage.tools import ToolDescriptor
 from tests.kit.tables import each_row
 from tests.programs.simulation.scenario import Scenario
@@ -86,7 +86,7 @@ def test_a_key_that_is_new_each_time() -> None:
     """What is done once a key is done twice."""
 
     class NewKeys(World):
-        async def act(self, act: Act) -> str:
+        async def act(self, act: ServiceCall) -> str:
             return await super().act(act._replace(key=new_id()))
 
     class Odd(Scenario):
@@ -169,7 +169,7 @@ def test_a_store_without_fences() -> None:
         pass
 
     def scenario(simulation: Simulation, traits: Traits) -> Scenario:
-        return Scenario(simulation, traits, Server(simulation, Fenceless(simulation)))
+        return Scenario(simulation, traits, StorageServer(simulation, Fenceless(simulation)))
 
     faults = Faults(freeze=0.02, freeze_s=100.0, most_freezes=6)
     assert finds("StaleWriteError", scenario, faults)
@@ -210,7 +210,7 @@ def test_events_that_are_lost() -> None:
             return done
 
     def town(simulation: Simulation, traits: Traits) -> Scenario:
-        return Scenario(simulation, traits, Server(simulation, Forgetful(simulation)))
+        return Scenario(simulation, traits, StorageServer(simulation, Forgetful(simulation)))
 
     assert finds("events of the session have gaps", town)
 
@@ -241,7 +241,7 @@ def test_tools_that_act_by_themselves(tool: str) -> None:
     """What nobody allowed, or what is done twice, is seen in the world outside."""
 
     class Twice(World):
-        async def act(self, act: Act) -> str:
+        async def act(self, act: ServiceCall) -> str:
             if act.tool == tool:
                 self.acts.append(act)
             return await super().act(act)

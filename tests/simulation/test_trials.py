@@ -125,7 +125,7 @@ def test_silence_is_an_answer_too() -> None:
     soon = partial(buyer, script=script, options=RuntimeOptions(pause_ttl=timedelta(minutes=5)))
     (trial,) = crash_test(soon, "Ask", outside=Shop, answer=lambda _: None, seeds=[1], faults=Faults())
     assert trial.finish.metadata["steering_reason"] == "pause_timeout"
-    with pytest.raises(TrialFailedError, match="not everything comes to an end"):
+    with pytest.raises(TrialFailedError, match="runs or processes do not end"):
         crash_test(
             partial(buyer, script=script), "Ask", outside=Shop, answer=lambda _: None, seeds=[1], faults=Faults()
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harborage import codec
-from harborage.testing.simulation import Act
+from harborage.testing.simulation import ServiceCall
 
 if TYPE_CHECKING:
     from tests.programs.chaos.kill_points import KillPoints
@@ -37,7 +37,7 @@ class _Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker says: one of act, ask, want, begun and lost."""
 
     verb: str
-    act: Act | None = None
+    act: ServiceCall | None = None
     run_id: str = ""
     number: int = 0
     process: str = ""
@@ -73,7 +73,7 @@ class Service:
     """
 
     def __init__(self, goals: Sequence[str], *, sessions: int = 1, delay_s: float = 0.0) -> None:
-        self.acts: list[Act] = []
+        self.acts: list[ServiceCall] = []
         self.asked: Counter[tuple[str, int]] = Counter()
         self.begun: dict[int, str] = {}
         self.calls: list[tuple[str, str]] = []
@@ -141,7 +141,7 @@ class Service:
 
     async def _answer(self, asked: _Asked) -> Any:
         match asked:
-            case _Asked(verb="act", act=Act() as act):
+            case _Asked(verb="act", act=ServiceCall() as act):
                 return await self._act(act)
             case _Asked(verb="ask"):
                 self.asked[asked.run_id, asked.number] += 1
@@ -169,7 +169,7 @@ class Service:
                 return Wanted(number, self._goals[number], f"session-{number % self._sessions}")
         return None
 
-    async def _act(self, act: Act) -> str:
+    async def _act(self, act: ServiceCall) -> str:
         keys = self._keys[act.run_id, act.what]
         if act.tool != "keyed" or act.key not in keys:
             keys.add(act.key)
@@ -203,7 +203,7 @@ class Client:
         self._port = port
         self._points = points
 
-    async def act(self, act: Act) -> str:
+    async def act(self, act: ServiceCall) -> str:
         """Do it, or, under a key that came before, nothing."""
         return str(await self._say(_Asked("act", act=act)))
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from harborage.runtime.history.reading import goal_of
 from harborage.store import RunRow, Status
-from harborage.testing.simulation.checks import Seen, broken_promises, tables_that_differ
+from harborage.testing.simulation.checks import Evidence, find_broken_promises, table_disagreements
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
-    from harborage.testing.simulation import Act
+    from harborage.testing.simulation import ServiceCall
     from tests.programs.chaos.cluster import Cluster
 
 __all__ = ["verdict"]
@@ -25,9 +25,9 @@ async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], fa
     sessions = defaultdict(list)
     for record in over:
         sessions[record.who].append(record)
-    broken = await tables_that_differ(cluster.storage.store)
+    broken = await table_disagreements(cluster.storage.store)
     for who, records in sessions.items():
-        broken += await broken_promises(_seen(cluster, who, records, approved, faults))
+        broken += await find_broken_promises(_seen(cluster, who, records, approved, faults))
     good = [one.run_id for one in over if one.status is Status.COMPLETE and one.reason == "goal"]
     goals = {run_id: await goal_of(cluster.storage.store, run_id) for run_id in good}
     return [*broken, *_lost_effects(goals, cluster.service.acts)]
@@ -35,11 +35,11 @@ async def verdict(cluster: Cluster, *, approved: Collection[tuple[str, str]], fa
 
 def _seen(
     cluster: Cluster, who: Identity, records: Sequence[RunRow], approved: Collection[tuple[str, str]], faults: int
-) -> Seen:
+) -> Evidence:
     """What is left of the runs of one session."""
     service, storage = cluster.service, cluster.storage
     mine = {record.run_id for record in records}
-    return Seen(
+    return Evidence(
         records=records,
         store=storage.store,
         pauses=cluster.pauses,
@@ -54,7 +54,7 @@ def _seen(
     )
 
 
-def _lost_effects(goals: Mapping[str, str], acts: Collection[Act]) -> Iterator[str]:
+def _lost_effects(goals: Mapping[str, str], acts: Collection[ServiceCall]) -> Iterator[str]:
     """A run that reached its goal did every keyed call that it had to do, each once."""
     done = Counter((act.run_id, act.what) for act in acts if act.tool == "keyed")
     for run_id, goal in goals.items():

@@ -27,7 +27,7 @@ from tests.programs.simulation.world import Mind, tools_of
 
 if TYPE_CHECKING:
     from harborage.store.errors import LeaseLostError
-    from harborage.testing.simulation import Act
+    from harborage.testing.simulation import ServiceCall
 
 __all__ = ["ME", "Errand", "MovedClock", "Orders", "work"]
 
@@ -90,7 +90,7 @@ class _Straight:
 class _Forgetful(Client):
     """Hands on no key that anybody gave it."""
 
-    async def act(self, act: Act) -> str:
+    async def act(self, act: ServiceCall) -> str:
         return await super().act(act._replace(key=new_id()))
 
 

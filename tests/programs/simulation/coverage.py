@@ -14,7 +14,7 @@ from harborage import codec
 from harborage.runtime.journal import Arrived, Begun, Cut, Done, Entry, Joined
 from harborage.runtime.steering.arrivals import Arrivals
 from harborage.runtime.steering.controls import ControlEvent, ControlType
-from harborage.testing.simulation.checks import Seen, entries_of, events_of, finish_of, request_of
+from harborage.testing.simulation.checks import Evidence, decode_finish, decode_request, load_entries, load_events
 
 if TYPE_CHECKING:
     from harborage.store import Lease
@@ -65,27 +65,27 @@ EVERYTHING: Final = frozenset(
 """All that may come up."""
 
 
-async def marks_of(seen: Seen, claims: Sequence[Lease], turned_away: int) -> frozenset[str]:
-    """What came up in a story; `claims` are the leases that were given, `turned_away` the writes that were refused."""
-    marks = {*seen.marks, *_of_claims(claims)}
-    for record in seen.records:
-        entries = await entries_of(seen, record)
+async def marks_of(evidence: Evidence, claims: Sequence[Lease], refused_writes: int) -> frozenset[str]:
+    """Return the situations that came up in a story, which gave the leases `claims`."""
+    marks = {*evidence.marks, *_of_claims(claims)}
+    for record in evidence.records:
+        entries = await load_entries(evidence, record)
         for entry in entries:
             marks.update(_of_entry(entry))
-        request, finish = request_of(entries), finish_of(entries)
+        request, finish = decode_request(entries), decode_finish(entries)
         if request.forked_from:
             marks.add("a run rehearsed" if request.is_rehearsal else "a run took over another's steps")
         if finish is not None:
             why = (finish.metadata or {}).get("steering_reason", "")
             marks.update(_ENDS[why] for _ in [0] if why in _ENDS)
             marks.update(["a run ended cancelled"] * (str(finish.reason) == "cancelled"))
-    if any(act.tool == "gated" for act in seen.acts):
+    if any(act.tool == "gated" for act in evidence.acts):
         marks.add("a call was allowed and made")
-    if any(times > 1 for times in seen.asked.values()):
+    if any(times > 1 for times in evidence.asked.values()):
         marks.add("a model was asked again")
-    if turned_away:
+    if refused_writes:
         marks.add("a write came too late")
-    return frozenset(marks.union(_TOLD[one.type] for one in await events_of(seen) if one.type in _TOLD))
+    return frozenset(marks.union(_TOLD[one.type] for one in await load_events(evidence) if one.type in _TOLD))
 
 
 def _of_claims(claims: Sequence[Lease]) -> Iterator[str]:

@@ -33,9 +33,9 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery, RunRow
-from harborage.testing.simulation.checks import Seen
+from harborage.testing.simulation.checks import Evidence
 from harborage.testing.simulation.loop import StuckError
-from harborage.testing.simulation.stores import Server
+from harborage.testing.simulation.stores import StorageServer
 from harborage.testing.simulation.wire import Wire
 from tests.programs.simulation.model import Model, Shortener
 from tests.programs.simulation.workload import Traits, drawn_plan
@@ -66,10 +66,10 @@ class Asked(msgspec.Struct):
 class Scenario:
     """One story: its storage, its outside world, its people and its processes."""
 
-    def __init__(self, simulation: Simulation, traits: Traits, server: Server | None = None) -> None:
+    def __init__(self, simulation: Simulation, traits: Traits, server: StorageServer | None = None) -> None:
         self.simulation = simulation
         self.traits = traits
-        self.server = Server(simulation) if server is None else server
+        self.server = StorageServer(simulation) if server is None else server
         self.world = World(simulation)
         self.asked: list[Asked] = []
         self.plans: list[list[Any]] = []
@@ -112,10 +112,10 @@ class Scenario:
             raise StuckError(await self._standing()) from error
         await self._close()
 
-    async def seen(self) -> Seen:
+    async def evidence(self) -> Evidence:
         """What is left of the story, for `checks`."""
-        struck = self.simulation.fates.struck
-        return Seen(
+        struck = self.simulation.injector.struck
+        return Evidence(
             records=await self._runs(),
             store=self.server.store,
             pauses=self.pauses,
@@ -123,7 +123,7 @@ class Scenario:
             acts=self.world.acts,
             asked=self.world.asked,
             approved=self.approved,
-            sent=self.server.store.sendings,
+            sent=self.server.store.accepted_controls,
             has_plans=True,
             faults=struck["crash"] + struck["freeze"] + struck["refuse"] + self.killed,
             may_fail="the connection broke" if struck["lose"] else "",
@@ -216,7 +216,7 @@ class Scenario:
                     process.stop()
                     await process.ended.wait()
         except TimeoutError as error:
-            raise StuckError(f"a process does not end\n{self.simulation.loop.waits()}") from error
+            raise StuckError(f"a process does not end\n{self.simulation.loop.describe_pending()}") from error
         await self._crew.aclose()
 
     # ── People ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +385,7 @@ class Scenario:
             if not one.status.is_final
         ]
         lines += [f"  asked for, and not begun: {one.plan}" for one in self.asked if not one.run_id]
-        return "\n".join(["not everything is over", *lines, "what waits:", self.simulation.loop.waits()])
+        return "\n".join(["not everything is over", *lines, "what waits:", self.simulation.loop.describe_pending()])
 
 
 def _lost(what: str) -> Exception:

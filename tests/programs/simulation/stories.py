@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import msgspec
 
 from harborage.testing.simulation.checks import check
-from harborage.testing.simulation.faults import Faults, drawn_faults
+from harborage.testing.simulation.faults import Faults, draw_faults
 from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
 from tests.programs.simulation.coverage import marks_of
 from tests.programs.simulation.scenario import Scenario
@@ -37,15 +37,15 @@ def play(
     async def story(simulation: Simulation) -> frozenset[str]:
         drawn = drawn_traits(simulation.chance("traits")) if traits is None else traits
         simulation.note(f"{drawn}")
-        simulation.note(f"{simulation.fates.faults}")
+        simulation.note(f"{simulation.injector.faults}")
         made = scenario(simulation, drawn)
         await made.live()
-        seen = await made.seen()
-        await check(seen)
-        return await marks_of(seen, made.server.store.claims, made.server.store.turned_away)
+        evidence = await made.evidence()
+        await check(evidence)
+        return await marks_of(evidence, made.server.store.claims, made.server.store.refused_writes)
 
     if faults is None:
-        faults = drawn_faults(random.Random(f"{seed}/which faults"))
+        faults = draw_faults(random.Random(f"{seed}/which faults"))
     return simulate(story, seed, faults=faults, is_verbose=is_verbose)
 
 

@@ -28,7 +28,7 @@ from harborage.planner import (
     SpawnTask,
     Trajectory,
 )
-from harborage.testing.simulation import Act
+from harborage.testing.simulation import ServiceCall
 from harborage.tools import CallContext, SideEffect, ToolDescriptor, tool
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ __all__ = ["Mind", "Outside", "Way", "World", "plain", "tools_of"]
 class Outside(Protocol):
     """What tools and minds reach."""
 
-    async def act(self, act: Act) -> str:
+    async def act(self, act: ServiceCall) -> str:
         """Do it, or, under a key that came before, nothing; what was done is the answer either way."""
         ...
 
@@ -62,7 +62,7 @@ class World:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.acts: list[Act] = []
+        self.acts: list[ServiceCall] = []
         self.keys: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self.asked: Counter[tuple[str, int]] = Counter()
 
@@ -70,7 +70,7 @@ class World:
         """How often a tool acted for a run."""
         return sum(one[:3] == (tool, run_id, what) for one in self.acts)
 
-    async def act(self, act: Act) -> str:
+    async def act(self, act: ServiceCall) -> str:
         """Do it, or, under a key that came before, nothing; what was done is the answer either way."""
         if act.tool == "keyed":
             known = self.keys[act.run_id, act.what]
@@ -91,7 +91,7 @@ def tools_of(world: Outside, process: str, wire: Way) -> list[ToolDescriptor]:
     """The tools of that process: `read` and `keyed` may be called again, `write` and `gated` must not be."""
 
     async def act(name: str, what: str, call: CallContext) -> str:
-        done = Act(name, call.who.run_id, what, call.idempotency_key, process)
+        done = ServiceCall(name, call.who.run_id, what, call.idempotency_key, process)
         return str(await wire.ask(f"tool {name}", partial(world.act, done)))
 
     async def read(what: str, call: CallContext) -> str:

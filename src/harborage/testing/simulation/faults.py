@@ -1,7 +1,7 @@
-"""What goes wrong in a simulation, and how often: drawn from the seed like everything else.
+"""The faults of a simulation and their chances, drawn from the seed.
 
-A fault strikes at a named point: before or after a store, a tool or a model is asked. Each kind has a budget, so that
-every story comes to an end and what must finish can be seen to finish.
+A fault strikes at a named point: before or after a call of a store, a tool or a model. Each kind has a limit, so that
+every story comes to an end.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter
 
 import msgspec
 
-__all__ = ["NO_FAULTS", "Fates", "Faults", "drawn_faults"]
+__all__ = ["NO_FAULTS", "FaultInjector", "Faults", "draw_faults"]
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """How often things go wrong: chances at each point, and the most there may be of each.
+    """The chance of each fault at each point, and the most of each in a story.
 
     `crash` ends the process at once; `freeze` stops it for up to `freeze_s`; `refuse` lets a store refuse a call, with
     nothing written; `lose` lets a tool or a model fail, having acted or not; `slow` lets an answer take up to `slow_s`.
@@ -40,11 +40,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 NO_FAULTS = Faults()
 
 
-def drawn_faults(chance: random.Random) -> Faults:
-    """Faults for one story: each kind is there or not, and seldom or often, so that rare mixtures come up too."""
+def draw_faults(chance: random.Random) -> Faults:
+    """Return faults for one story: each kind is absent, rare or frequent, so that rare mixtures come up, too."""
     crash, freeze, refuse, lose, slow = (_seldom_or_often(chance) if chance.random() < 0.6 else 0.0 for _ in range(5))
     return Faults(
-        # Most of what must hold is about processes that die.
+        # Most promises are about processes that die.
         crash=_seldom_or_often(chance) if chance.random() < 0.5 else crash,
         freeze=freeze,
         refuse=refuse,
@@ -61,8 +61,8 @@ def _seldom_or_often(chance: random.Random) -> float:
     return float(10 ** chance.uniform(-2.7, -0.9))
 
 
-class Fates:
-    """Decides at each point whether a fault strikes, and keeps count of those that did."""
+class FaultInjector:
+    """Decides at each point whether a fault strikes, and counts those that did."""
 
     def __init__(self, faults: Faults, chance: random.Random) -> None:
         self.faults = faults
@@ -71,7 +71,7 @@ class Fates:
         self._chance = chance
 
     def strikes(self, kind: str) -> bool:
-        """Whether a fault of this kind happens now; never while it is calm."""
+        """Return whether a fault of this kind happens now; never while `is_calm`."""
         likely: float = 0.0 if self.is_calm else getattr(self.faults, kind)
         if not likely or self._chance.random() >= likely or self.struck[kind] >= self._most(kind):
             return False
@@ -79,7 +79,7 @@ class Fates:
         return True
 
     def up_to(self, most: float) -> float:
-        """A length of time: mostly short, at times nearly `most`."""
+        """Return a length of time: mostly short, at times nearly `most`."""
         return most * self._chance.random() ** 3
 
     def _most(self, kind: str) -> float:

@@ -1,8 +1,8 @@
-"""An event loop for simulations: time is a number, and who of those that are ready comes next is drawn by chance.
+"""An event loop for simulations: time is a number, and the next of the ready callbacks is drawn by chance.
 
 It opens no socket, starts no thread and never sleeps. When nothing is ready it moves its clock to the next timer; when
-there is none either, everybody waits for ever, and it says who for what. Callbacks belong to lanes, which can be held:
-that is how a simulated process freezes or dies between two turns.
+there is none either, every task waits for ever, and the error lists them. Each process has a queue of ready callbacks,
+which can be held: that is how a simulated process freezes or dies between two turns.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 from harborage.errors import HarborageError
 
 __all__ = [
-    "LANE",
+    "CURRENT_QUEUE",
     "DeadlockError",
     "EndlessError",
-    "Lane",
     "Order",
+    "ReadyQueue",
     "RealWorldError",
     "SimulatedLoop",
     "SimulationError",
     "StuckError",
     "UnhandledError",
-    "waits_of",
+    "describe_stack",
 ]
 
 T = TypeVar("T")
@@ -42,19 +42,19 @@ _DEEPEST = 6
 
 
 class SimulationError(HarborageError):
-    """A simulation found something that must not be."""
+    """A simulation found a violated promise."""
 
 
 class DeadlockError(SimulationError):
-    """Nothing is ready and no timer runs: everybody waits for ever. The text says who, and for what."""
+    """Nothing is ready and no timer runs: every task waits for ever. The text lists them and where they wait."""
 
 
 class EndlessError(SimulationError):
-    """The simulation goes on and on: it took more turns, or more time of its own, than it was given."""
+    """The simulation does not end: it took more turns, or more simulated time, than its limits allow."""
 
 
 class StuckError(SimulationError):
-    """A run has not ended, or a process does not, long after everything came back to order."""
+    """A run or a process has not ended long after the last fault."""
 
 
 class UnhandledError(SimulationError):
@@ -62,19 +62,19 @@ class UnhandledError(SimulationError):
 
 
 class RealWorldError(SimulationError):
-    """Something reached past the simulation, for a thread or another loop."""
+    """Simulated code used a thread or another loop."""
 
 
 class Order(StrEnum):
-    """Who of those that are ready comes next: first come first served in each lane, anybody, or some ever too late."""
+    """Which ready callback comes next: the first of its queue, any, or any but those of tasks that are always late."""
 
     FIFO = "fifo"
     SHUFFLED = "shuffled"
     UNEVEN = "uneven"
 
 
-class Lane:
-    """Callbacks that stand still together. While a lane is held, what would be its turn is kept for later."""
+class ReadyQueue:
+    """The ready callbacks of one process, or of the story. While a queue is held, its callbacks wait in `held`."""
 
     __slots__ = ("held", "is_held", "name", "ready", "tasks")
 
@@ -85,14 +85,14 @@ class Lane:
         self.is_held = False
         self.tasks: list[asyncio.Task[Any]] = []
 
-    def waiting(self) -> list[asyncio.Task[Any]]:
-        """Its tasks that have not ended, in the order they began."""
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Return its tasks that have not ended, in the order they began."""
         self.tasks = [task for task in self.tasks if not task.done()]
         return self.tasks
 
 
-LANE: ContextVar[Lane | None] = ContextVar("lane", default=None)
-"""The lane that the running code belongs to; tasks and callbacks are born into the lane that makes them."""
+CURRENT_QUEUE: ContextVar[ReadyQueue | None] = ContextVar("queue", default=None)
+"""The queue of the running code; new tasks and callbacks belong to the queue of the code that makes them."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -118,7 +118,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """A loop whose every choice comes from `chance`: the same one makes the same run, turn by turn.
+    """A loop whose every choice comes from `chance`: the same seed makes the same run, turn by turn.
 
     Each turn takes `turn_us` microseconds of simulated time. `most_turns` and `most_s` bound a simulation.
     """
@@ -140,18 +140,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._most_us = round(most_s * _US)
         self._now_us = 0
         self._numbers = count(1)
-        self._alarms: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self._digest = hashlib.blake2b(digest_size=16)
-        self._thrown: SimulationError | None = None
+        self._raised: SimulationError | None = None
         self._slow: dict[int, bool] = {}
-        self.main = Lane("world")
-        self.lanes: list[Lane] = [self.main]
-        self._going: list[Lane] = [self.main]
+        self.main = ReadyQueue("world")
+        self.queues: list[ReadyQueue] = [self.main]
+        self._active: list[ReadyQueue] = [self.main]
         self.turns = 0
-        self.set_exception_handler(_note_thrown)
+        self.set_exception_handler(_keep_error)
         self.set_task_factory(_new_task)
 
-    # ── What has happened ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── History ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def now_us(self) -> int:
@@ -159,49 +159,49 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now_us
 
     def digest(self) -> str:
-        """A hash over everything that has happened: equal for two runs that were the same turn by turn."""
+        """Return a hash of the history: equal for two runs that were the same turn by turn."""
         return self._digest.hexdigest()
 
     def record(self, text: str) -> None:
-        """Make `text` part of what has happened."""
+        """Add `text` to the history."""
         self._digest.update(text.encode("utf-8", "backslashreplace"))
 
     def time(self) -> float:
         return self._now_us / _US
 
     def allow(self, turns: int, seconds: float) -> None:
-        """Let the simulation go on for that much from now, and no more."""
+        """Set the limits: so many turns and simulated seconds from now."""
         self._most_turns = self.turns + turns
         self._most_us = self._now_us + round(seconds * _US)
 
-    # ── Lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def new_lane(self, name: str) -> Lane:
-        """A further lane."""
-        lane = Lane(name)
-        self.lanes.append(lane)
-        self._going.append(lane)
-        return lane
+    def new_queue(self, name: str) -> ReadyQueue:
+        """Return a further queue."""
+        queue = ReadyQueue(name)
+        self.queues.append(queue)
+        self._active.append(queue)
+        return queue
 
-    def hold(self, lane: Lane) -> None:
-        """Let nothing of the lane have a turn from now on; time goes by for it all the same."""
-        lane.is_held = True
-        self._going = [one for one in self._going if one is not lane]
-        lane.held += lane.ready
-        lane.ready.clear()
+    def hold(self, queue: ReadyQueue) -> None:
+        """Run no callback of the queue from now on; its time passes all the same."""
+        queue.is_held = True
+        self._active = [one for one in self._active if one is not queue]
+        queue.held += queue.ready
+        queue.ready.clear()
 
-    def let_go(self, lane: Lane) -> None:
-        """Let the lane go on where it was held."""
-        if lane.is_held:
-            self._going.append(lane)
-        lane.is_held = False
-        lane.ready += lane.held
-        lane.held.clear()
+    def resume(self, queue: ReadyQueue) -> None:
+        """Run the callbacks of a held queue again."""
+        if queue.is_held:
+            self._active.append(queue)
+        queue.is_held = False
+        queue.ready += queue.held
+        queue.held.clear()
 
-    def context_of(self, lane: Lane) -> Context:
-        """A context whose code belongs to the lane."""
+    def context_of(self, queue: ReadyQueue) -> Context:
+        """Return a context whose code belongs to the queue."""
         context = copy_context()
-        context.run(LANE.set, lane)
+        context.run(CURRENT_QUEUE.set, queue)
         return context
 
     # ── The loop's own interface ────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +213,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if context is None:
             context = copy_context()
         handle = asyncio.Handle(callback, args, self, context)
-        self._queue(handle, context)
+        self._enqueue(handle, context)
         return handle
 
     def call_soon_threadsafe(
@@ -230,7 +230,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if context is None:
             context = copy_context()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._alarms, (round(when * _US), next(self._numbers), timer))
+        heapq.heappush(self._timers, (round(when * _US), next(self._numbers), timer))
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -239,83 +239,83 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in one piece, at a turn of its own."""
         future: asyncio.Future[T] = self.create_future()
-        self.call_soon(_work, future, func, args)
+        self.call_soon(_run_in_turn, future, func, args)
         return future
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: timers that were called off are passed over when their time comes."""
+        """Do nothing: cancelled timers are skipped when they are due."""
 
     def _write_to_self(self) -> None:
-        """Nothing: there is no other thread to be woken by."""
+        """Do nothing: there is no other thread that could wake the loop."""
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run_once(self) -> None:
-        """One turn: the next callback, by chance; or, when nobody is ready, the time of the next timer."""
-        alarms = self._alarms
-        if alarms and alarms[0][0] <= self._now_us:
-            self._ring()
+        """Run one ready callback, drawn by chance; when none is ready, advance the clock to the next timer first."""
+        timers = self._timers
+        if timers and timers[0][0] <= self._now_us:
+            self._queue_due_timers()
         choice = self._choose()
         while choice is None:
-            self._move_on()
-            self._ring()
+            self._advance_clock()
+            self._queue_due_timers()
             choice = self._choose()
-        lane, handle = choice
+        queue, handle = choice
         self.turns += 1
         if self.turns > self._most_turns:
-            raise EndlessError(f"no end after {self._most_turns} turns\n{self.waits()}")
+            raise EndlessError(f"no end after {self._most_turns} turns\n{self.describe_pending()}")
         self._now_us += self._turn_us
         label = _label(handle)
-        self._digest.update(f"{lane.name} {label} {self._now_us}\n".encode())
+        self._digest.update(f"{queue.name} {label} {self._now_us}\n".encode())
         handle._run()
-        if self._thrown is not None:
-            thrown, self._thrown = self._thrown, None
-            raise thrown
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
 
-    def _queue(self, handle: asyncio.Handle, context: Context) -> None:
-        lane = context.get(LANE) or self.main
-        (lane.held if lane.is_held else lane.ready).append(handle)
+    def _enqueue(self, handle: asyncio.Handle, context: Context) -> None:
+        queue = context.get(CURRENT_QUEUE) or self.main
+        (queue.held if queue.is_held else queue.ready).append(handle)
 
-    def _ring(self) -> None:
-        """Make ready what is due."""
-        alarms = self._alarms
-        while alarms and alarms[0][0] <= self._now_us:
-            timer: Any = heapq.heappop(alarms)[2]
+    def _queue_due_timers(self) -> None:
+        """Make the callbacks of due timers ready."""
+        timers = self._timers
+        while timers and timers[0][0] <= self._now_us:
+            timer: Any = heapq.heappop(timers)[2]
             if not timer._cancelled:
-                self._queue(timer, timer._context)
+                self._enqueue(timer, timer._context)
 
-    def _move_on(self) -> None:
+    def _advance_clock(self) -> None:
         """Move the clock to the next timer.
 
         Raises:
             DeadlockError: there is none.
-            EndlessError: it lies behind the end of time.
+            EndlessError: it is due after the time limit.
         """
-        while self._alarms and self._alarms[0][2]._cancelled:
-            heapq.heappop(self._alarms)
-        if not self._alarms:
-            raise DeadlockError(f"everybody waits, and no timer runs\n{self.waits()}")
-        self._now_us = self._alarms[0][0]
+        while self._timers and self._timers[0][2]._cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise DeadlockError(f"every task waits, and no timer runs\n{self.describe_pending()}")
+        self._now_us = self._timers[0][0]
         if self._now_us > self._most_us:
-            raise EndlessError(f"no end after {self._most_us / _US:g} simulated seconds\n{self.waits()}")
+            raise EndlessError(f"no end after {self._most_us / _US:g} simulated seconds\n{self.describe_pending()}")
 
-    def _choose(self) -> tuple[Lane, asyncio.Handle] | None:
+    def _choose(self) -> tuple[ReadyQueue, asyncio.Handle] | None:
         while True:
-            lanes = [lane for lane in self._going if lane.ready]
-            if not lanes:
+            queues = [queue for queue in self._active if queue.ready]
+            if not queues:
                 return None
-            lane = lanes[0] if len(lanes) == 1 else lanes[int(self._random() * len(lanes))]
-            ready = lane.ready
-            handle = ready.pop() if len(ready) == 1 else ready.pop(self._place(ready))
+            queue = queues[0] if len(queues) == 1 else queues[int(self._random() * len(queues))]
+            ready = queue.ready
+            handle = ready.pop() if len(ready) == 1 else ready.pop(self._pick(ready))
             if not handle._cancelled:
-                return lane, handle
+                return queue, handle
 
-    def _place(self, ready: list[asyncio.Handle]) -> int:
+    def _pick(self, ready: list[asyncio.Handle]) -> int:
         if self._order is Order.FIFO:
             return 0
         if self._order is Order.SHUFFLED:
             return int(self._random() * len(ready))
-        # Some tasks are slow from birth: they come when nobody else is ready, or one time in ten.
+        # Some tasks are slow for good: they run when no other one is ready, or one time in ten.
         if self._random() < 0.1:
             return int(self._random() * len(ready))
         return next((at for at, handle in enumerate(ready) if not self._is_slow(handle)), 0)
@@ -329,19 +329,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             known = self._slow[task._number] = self._random() < 0.3
         return known
 
-    # ── What waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits(self) -> str:
-        """Every task that has not ended, and where it waits, lane by lane."""
+    def describe_pending(self) -> str:
+        """Return every task that has not ended and where it waits, queue by queue."""
         return "\n".join(
-            f"  {lane.name}{' (held)' if lane.is_held else ''} · {task.get_name()}: {waits_of(task)}"
-            for lane in self.lanes
-            for task in lane.waiting()
+            f"  {queue.name}{' (held)' if queue.is_held else ''} · {task.get_name()}: {describe_stack(task)}"
+            for queue in self.queues
+            for task in queue.pending_tasks()
         )
 
 
-def waits_of(task: asyncio.Task[Any]) -> str:
-    """The functions that a task is in, outermost first, as far as the one that waits."""
+def describe_stack(task: asyncio.Task[Any]) -> str:
+    """Return the functions that a task is in, outermost first; the last one waits."""
     names = [f"{frame.__qualname__}:{_line(frame)}" for frame in _frames(task.get_coro())]
     return " > ".join(names[-_DEEPEST:]) or "not begun"
 
@@ -361,20 +361,20 @@ def _new_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asy
     number = next(loop._numbers)
     task = _Task(coro, number=number, loop=loop, **{"name": f"task {number}", **options})
     context = options.get("context")
-    lane = (LANE.get() if context is None else context.get(LANE)) or loop.main
-    lane.tasks.append(task)
+    queue = (CURRENT_QUEUE.get() if context is None else context.get(CURRENT_QUEUE)) or loop.main
+    queue.tasks.append(task)
     return task
 
 
-def _note_thrown(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _keep_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimulatedLoop)
     error = context.get("exception")
-    thrown = UnhandledError(f"{context.get('message', '')}: {type(error).__name__}: {error}")
-    thrown.__cause__ = error
-    loop._thrown = loop._thrown or thrown
+    raised = UnhandledError(f"{context.get('message', '')}: {type(error).__name__}: {error}")
+    raised.__cause__ = error
+    loop._raised = loop._raised or raised
 
 
-def _work(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _run_in_turn(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     if future.cancelled():
         return
     try:
@@ -391,7 +391,7 @@ def _task_of(handle: Any) -> asyncio.Task[Any] | None:
 
 
 def _label(handle: Any) -> str:
-    """What has its turn: a task by its name, or a function."""
+    """Return the name of the task or function of a callback."""
     task = _task_of(handle)
     if task is not None:
         return task.get_name()

@@ -1,7 +1,7 @@
 """A simulated process: code with its own clock, which can die or freeze between any two turns of the loop.
 
-Death is not cancellation: nothing of the process ever has a turn again, so no cleanup runs. Whatever it had not
-committed elsewhere is gone.
+Death is not cancellation: no code of the process runs again, cleanup included. What it had not committed elsewhere is
+lost.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ProcessDiedError(SimulationError):
-    """The process that was to do something is dead."""
+    """The process that was asked to do something is dead."""
 
 
 class SimulatedClock:
-    """The time of a simulated loop, as a process sees it: `skew` apart from the others."""
+    """The clock of a simulated process: the time of the loop plus `skew`."""
 
     def __init__(self, loop: SimulatedLoop, skew: timedelta = timedelta(0)) -> None:
         self._loop = loop
@@ -52,7 +52,7 @@ class SimulatedClock:
 
 
 class Process:
-    """One process of a simulation. `point` is where faults may strike it; `number` tells it from those before it."""
+    """One process of a simulation, the `number`th. Faults strike it where its code awaits `point`."""
 
     def __init__(self, simulation: Simulation, name: str, number: int, skew: timedelta) -> None:
         self.simulation = simulation
@@ -60,8 +60,8 @@ class Process:
         self.name = name
         self.number = number
         self.clock = SimulatedClock(simulation.loop, skew)
-        self.lane = simulation.loop.new_lane(name)
-        self.context = simulation.loop.context_of(self.lane)
+        self.queue = simulation.loop.new_queue(name)
+        self.context = simulation.loop.context_of(self.queue)
         self.logger = logging.getLogger(__name__)
         self.is_dead = False
         self.frozen_since: float | None = None
@@ -72,7 +72,7 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether its code may have turns."""
+        """Whether its code may run."""
         return not self.is_dead and self.frozen_since is None
 
     def start(self, main: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
@@ -81,7 +81,7 @@ class Process:
         task.add_done_callback(self._finished, context=self.simulation.context.copy())
 
     async def do(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """What `work` gives, done in this process for somebody outside.
+        """Run `work` in this process for a caller outside, and return its result.
 
         Raises:
             ProcessDiedError: the process is dead, or died before it was done.
@@ -101,7 +101,7 @@ class Process:
         """Ask the process to end by itself, as a signal would: its main task is cancelled, its cleanups run."""
         if not self.is_dead:
             self.simulation.note(f"{self.name} is asked to stop")
-            for task in self.lane.waiting():
+            for task in self.queue.pending_tasks():
                 if task.get_name() == f"{self.name} main":
                     self._loop.call_soon(task.cancel, context=self.context.copy())
 
@@ -113,12 +113,12 @@ class Process:
         self._end()
 
     def freeze(self, seconds: float, why: str = "") -> None:
-        """Stop the process for a while; then it goes on as if nothing had been."""
+        """Stop the process for `seconds`; then it goes on as if nothing had happened."""
         if not self.is_running:
             return
         self.simulation.note(f"{self.name} FREEZES for {seconds:.3f} s {why}")
         self.frozen_since = self._loop.time()
-        self._loop.hold(self.lane)
+        self._loop.hold(self.queue)
         self._loop.call_later(seconds, self._thaw, context=self.simulation.context.copy())
         self._changed()
 
@@ -127,28 +127,28 @@ class Process:
         self._on_change.append(listener)
 
     async def point(self, what: str) -> None:
-        """A moment at which this process may die or freeze, and which may take long."""
-        fates = self.simulation.fates
-        if fates.strikes("crash"):
+        """Let the process die, freeze or wait here, if the fault injector says so."""
+        injector = self.simulation.injector
+        if injector.strikes("crash"):
             self.kill(f"at {what}")
             await self._loop.create_future()
-        if fates.strikes("freeze"):
-            self.freeze(fates.up_to(fates.faults.freeze_s), f"at {what}")
+        if injector.strikes("freeze"):
+            self.freeze(injector.up_to(injector.faults.freeze_s), f"at {what}")
             await asyncio.sleep(0)
-        if fates.strikes("slow"):
-            await asyncio.sleep(fates.up_to(fates.faults.slow_s))
+        if injector.strikes("slow"):
+            await asyncio.sleep(injector.up_to(injector.faults.slow_s))
 
     def _thaw(self) -> None:
         if self.is_dead:
             return
         self.simulation.note(f"{self.name} goes on")
         self.frozen_since = None
-        self._loop.let_go(self.lane)
+        self._loop.resume(self.queue)
         self._changed()
 
     def _end(self) -> None:
         self.is_dead = True
-        self._loop.hold(self.lane)
+        self._loop.hold(self.queue)
         if not self._gone.done():
             self._gone.set_result(None)
         self._changed()

@@ -1,7 +1,6 @@
-"""One simulation: a seed, a loop, a story, the processes in it, and what was noted on the way.
+"""One simulation: a seed, a loop, a story, its processes, and its trace of notes.
 
-While it runs, whatever would differ from one run to the next comes from the seed: ids, random numbers, the system's
-clock. Everything it started is gone when it is over.
+While it runs, ids, random numbers and the system's clock come from the seed. It leaves no task behind.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import msgspec
 
 from harborage import ids
 from harborage.clock import SystemClock
-from harborage.testing.simulation.faults import NO_FAULTS, Fates, Faults
-from harborage.testing.simulation.loop import LANE, Order, SimulatedLoop, SimulationError
+from harborage.testing.simulation.faults import NO_FAULTS, FaultInjector, Faults
+from harborage.testing.simulation.loop import CURRENT_QUEUE, Order, SimulatedLoop, SimulationError
 from harborage.testing.simulation.process import START, Process, SimulatedClock
 
 __all__ = ["Outcome", "Simulation", "Story", "simulate"]
@@ -32,7 +31,7 @@ _LAST_S: Final = 4_000_000.0
 _MOST_CLOSINGS: Final = 50
 
 Story: TypeAlias = Callable[["Simulation"], Awaitable[Any]]
-"""What a simulation plays: it boots processes, acts from outside, and raises when something is not as it must be."""
+"""What a simulation plays: it boots processes, acts from outside, and raises when a promise is broken."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulation:
-    """What a story works with. Code of the story itself is outside of all processes: no fault strikes it."""
+    """The tools of a story. The story's own code is outside of all processes: no fault strikes it."""
 
     def __init__(self, seed: int, faults: Faults, order: Order, *, is_verbose: bool = False) -> None:
         self.seed = seed
@@ -63,7 +62,7 @@ class Simulation:
             self.chance("order"), order=order, turn_us=self.chance("turns").choice((0, 0, 1, 100))
         )
         self.clock = SimulatedClock(self.loop)
-        self.fates = Fates(faults, self.chance("faults"))
+        self.injector = FaultInjector(faults, self.chance("faults"))
         self.processes: list[Process] = []
         self.notes: list[str] = []
         self.context = self.loop.context_of(self.loop.main)
@@ -74,29 +73,29 @@ class Simulation:
         self.is_verbose = is_verbose
 
     def chance(self, name: str) -> random.Random:
-        """Random numbers of the seed; those of one name do not depend on how many are drawn under another."""
+        """Return a generator seeded by the seed and `name`, which no draw under another name changes."""
         return random.Random(f"{self.seed}/{name}")
 
     def number(self) -> int:
-        """A number that nobody else has got from here."""
+        """Return a number that is unique in this simulation."""
         return next(self._numbers)
 
     def note(self, text: str) -> None:
-        """Make `text` part of the trace."""
+        """Add `text` to the trace."""
         if not self.is_over:
             line = f"{self._at()} {text}"
             self.notes.append(line)
             self.loop.record(line)
 
     def detail(self, text: str) -> None:
-        """Make `text` part of a trace that is to say everything; it changes nothing else."""
+        """Add `text` to a verbose trace; the digest does not change."""
         if self.is_verbose and not self.is_over:
             self.notes.append(f"{self._at()}   · {text}")
 
     def boot(self, name: str, main: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
-        """A new process that runs `main`."""
+        """Start a new process that runs `main`."""
         number = len(self.processes) + 1
-        most = self.fates.faults.skew_s
+        most = self.injector.faults.skew_s
         skew = timedelta(microseconds=round(self._skews.uniform(-most, most) * 1e6))
         process = Process(self, name, number, skew)
         self.processes.append(process)
@@ -111,36 +110,36 @@ class Simulation:
             self._failed.set_exception(error)
 
     async def play(self, story: Story) -> Any:
-        """What the story gives.
+        """Run the story and return its result.
 
         Raises:
-            BaseException: what it raised, or what was given to `fail`.
+            BaseException: what it raised, or the error that `fail` got.
         """
         self._failed = self.loop.create_future()
         async with asyncio.TaskGroup() as group:
-            telling = group.create_task(_tell(story, self), name="story")
-            await asyncio.wait((telling, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            playing = group.create_task(_run_story(story, self), name="story")
+            await asyncio.wait((playing, self._failed), return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
-                telling.cancel()
+                playing.cancel()
                 self._failed.result()
             self._failed.cancel()
-        return telling.result()
+        return playing.result()
 
-    def bury(self) -> None:
-        """End everything that the story left: dead and frozen processes, and tasks that nobody awaits."""
+    def clean_up(self) -> None:
+        """End all that the story left: dead and frozen processes, and tasks that no code awaits."""
         self.is_over = True
         self.loop.set_exception_handler(lambda loop, context: None)
-        lanes = self.loop.lanes
-        for lane in lanes:
-            self.loop.let_go(lane)
+        queues = self.loop.queues
+        for queue in queues:
+            self.loop.resume(queue)
         self.loop.allow(_LAST_TURNS, _LAST_S)
         try:
-            self.loop.run_until_complete(_end_of_all(self.loop))
+            self.loop.run_until_complete(_cancel_all(self.loop))
         except SimulationError:
-            pass  # what goes on and on is taken apart below, and the story has its outcome already
+            pass  # tasks that do not end are closed below, and the story has its outcome already
         finally:
-            for lane in lanes:
-                for task in lane.waiting():
+            for queue in queues:
+                for task in queue.pending_tasks():
                     _close(task)
             self.loop.close()
 
@@ -148,15 +147,15 @@ class Simulation:
         return f"{self.loop.now_us / 1e6:12.6f}"
 
 
-async def _tell(story: Story, simulation: Simulation) -> Any:
-    LANE.set(simulation.loop.main)
+async def _run_story(story: Story, simulation: Simulation) -> Any:
+    CURRENT_QUEUE.set(simulation.loop.main)
     return await story(simulation)
 
 
-async def _end_of_all(loop: SimulatedLoop) -> None:
+async def _cancel_all(loop: SimulatedLoop) -> None:
     for _ in range(_MOST_CLOSINGS):
         mine = asyncio.current_task()
-        left = [task for lane in loop.lanes for task in lane.waiting() if task is not mine]
+        left = [task for queue in loop.queues for task in queue.pending_tasks() if task is not mine]
         if not left:
             return
         for task in left:
@@ -167,15 +166,15 @@ async def _end_of_all(loop: SimulatedLoop) -> None:
 
 
 def _close(task: asyncio.Task[Any]) -> None:
-    """Take apart a task that does not end when it is asked to."""
+    """Close the coroutine of a task that ignores its cancellation."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coro: Any = task.get_coro()
     for _ in range(_MOST_CLOSINGS):
         try:
             coro.close()
         except RuntimeError:
-            continue  # it awaited something on its way out
-        except BaseException:  # noqa: BLE001 - what it says on its way out is no part of the story
+            continue  # it awaited something while it was closed
+        except BaseException:  # noqa: BLE001 - an error while it closes is no part of the story
             return
         return
 
@@ -188,9 +187,9 @@ def simulate(
     order: Order | None = None,
     is_verbose: bool = False,
 ) -> Outcome:
-    """Play the story once, with everything that chance decides drawn from `seed`. Never: raises what the story did.
+    """Play the story once, with every choice drawn from `seed`. Never: raises what the story raised.
 
-    Without `order` that is drawn, too. The same arguments give the same `digest`, in any process.
+    Without `order` the order is drawn, too. The same arguments give the same `digest`, in any process.
     """
     if order is None:
         order = random.Random(f"{seed}/which order").choice(list(Order))
@@ -198,53 +197,53 @@ def simulate(
     loop = simulation.loop
     error: BaseException | None = None
     result = None
-    with _sealed(simulation):
+    with _seed_everything(simulation):
         try:
             result = loop.run_until_complete(simulation.play(story))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as raised:  # noqa: BLE001 - it is the outcome
-            error = _only(raised)
+            error = _unwrap(raised)
         outcome = Outcome(
             seed=seed,
             digest=loop.digest(),
             notes=tuple(simulation.notes),
             turns=loop.turns,
             seconds=loop.time(),
-            struck=dict(simulation.fates.struck),
+            struck=dict(simulation.injector.struck),
             result=result,
             error=error,
         )
-        simulation.bury()
+        simulation.clean_up()
     return outcome
 
 
-def _only(error: BaseException) -> BaseException:
-    """The one error of a group that has only one."""
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the error of a group that has only one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-class _Notes(logging.Handler):
-    """Makes what is logged under the package's name part of the story."""
+class _TraceHandler(logging.Handler):
+    """Adds the log of the package to the trace."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(logging.INFO)
         self._simulation = simulation
 
     def emit(self, record: logging.LogRecord) -> None:
-        lane = LANE.get()
-        by = "world" if lane is None else lane.name
+        queue = CURRENT_QUEUE.get()
+        by = "world" if queue is None else queue.name
         self._simulation.note(f"{by} {record.levelname.lower()}: {record.getMessage()}")
 
 
 @contextmanager
-def _overheard(simulation: Simulation) -> Iterator[None]:
-    """Let what the package logs go into the notes, and nowhere else."""
+def _capture_logs(simulation: Simulation) -> Iterator[None]:
+    """Send the log of the package to the trace alone."""
     logger = logging.getLogger("harborage")
     before = (logger.handlers, logger.level, logger.propagate)
-    logger.handlers, logger.propagate = [_Notes(simulation)], False
+    logger.handlers, logger.propagate = [_TraceHandler(simulation)], False
     logger.setLevel(logging.INFO)
     try:
         yield
@@ -254,9 +253,11 @@ def _overheard(simulation: Simulation) -> Iterator[None]:
 
 
 @contextmanager
-def _sealed(simulation: Simulation) -> Iterator[None]:
-    """Let ids, random numbers and the system's clock come from the simulation, and keep the collector still: when it
-    comes is nobody's decision."""
+def _seed_everything(simulation: Simulation) -> Iterator[None]:
+    """Take ids, random numbers and the system's clock from the simulation.
+
+    Garbage collection is off meanwhile, because its times do not come from the seed.
+    """
     chance = simulation.chance("ids")
 
     def time_and_chance() -> tuple[int, bytes]:
@@ -271,11 +272,11 @@ def _sealed(simulation: Simulation) -> Iterator[None]:
             mock.patch.object(ids, "_time_and_chance", time_and_chance),
             mock.patch.object(SystemClock, "now", staticmethod(simulation.clock.now)),
             mock.patch.object(SystemClock, "monotonic", staticmethod(simulation.clock.monotonic)),
-            _overheard(simulation),
+            _capture_logs(simulation),
         ):
             yield
     finally:
         random.setstate(state)
-        gc.collect(0)  # all that the story made is young, since nothing was collected meanwhile
+        gc.collect(0)  # all objects of the story are young, since none was collected meanwhile
         if was_collecting:
             gc.enable()

@@ -1,8 +1,8 @@
-"""One storage that simulated processes share: kept in memory outside of them, reached over wires.
+"""One storage that simulated processes share: in memory, outside of them, reached over a `Wire`.
 
-Workers live as they do on a disk that several processes use: when a process dies its runs are free a moment later, and
-when it freezes they are once its last sign of life has grown old. Everything that is accepted is looked at: no write of
-a worker whose lease has passed on may get through, whatever the store itself checks.
+Leases expire as on a disk that several processes use: when a process dies its runs are free a moment later, when it
+freezes they are free once its heartbeat is old. Every accepted write is checked once more: none may come from a worker
+that has lost its lease.
 """
 
 from __future__ import annotations
@@ -29,106 +29,106 @@ if TYPE_CHECKING:
     from harborage.testing.simulation.process import Process
     from harborage.testing.simulation.simulation import Simulation
 
-__all__ = ["AuditedStore", "Server", "StaleWriteError"]
+__all__ = ["AuditedStore", "StaleWriteError", "StorageServer"]
 
-_OLD_SIGN_S: Final = 60.0
+_OLD_HEARTBEAT_S: Final = 60.0
 _NOTICED_S: Final = 0.2
 _POLLED_S: Final = 0.1
 
 
 class StaleWriteError(SimulationError):
-    """A write of a worker that no longer held the run was accepted."""
+    """A write of a worker that no longer held the lease of the run was accepted."""
 
 
-class Server:
-    """The storage itself. Outside of every process: stories read it directly, processes `connect`."""
+class StorageServer:
+    """The storage itself, outside of every process: stories read it directly, processes `connect`."""
 
     def __init__(self, simulation: Simulation, store: AuditedStore | None = None) -> None:
         self.simulation = simulation
         self.store = AuditedStore(simulation) if store is None else store
         self.state = MemoryStateStore(clock=simulation.clock)
         self._chance = simulation.chance("server")
-        self._keepers = Crew(simulation.fail)
-        self._lives: set[str] = set()
+        self._crew = Crew(simulation.fail)
+        self._alive: set[str] = set()
         self._wires: dict[Process, list[Wire]] = {}
 
     def connect(self, process: Process) -> Storage:
-        """This storage, as the process reaches it."""
+        """Return this storage as the process reaches it."""
         wire = Wire(self.simulation, process, refusal=_refused, slowest_s=self._chance.choice((0.0, 0.001, 0.05)))
         self._wires.setdefault(process, []).append(wire)
         store = cast("Store", _Store(self, process, wire))
         return Storage(state=_State(self.state, wire), store=store)
 
-    def begin_life(self, worker: str) -> None:
-        """A worker gives signs of life from now on."""
-        if worker not in self._lives:
-            self._lives.add(worker)
-            self._keep(self.store.join(worker), worker)
+    def mark_alive(self, worker: str) -> None:
+        """Give a worker a heartbeat from now on."""
+        if worker not in self._alive:
+            self._alive.add(worker)
+            self._start(self.store.join(worker), worker)
 
-    def end_life(self, worker: str) -> None:
-        """The worker gives none any more: its runs are free."""
-        if worker in self._lives:
-            self._lives.remove(worker)
-            self._keep(self.store.leave(worker), worker)
+    def mark_gone(self, worker: str) -> None:
+        """End the heartbeat of a worker: its runs are free."""
+        if worker in self._alive:
+            self._alive.remove(worker)
+            self._start(self.store.leave(worker), worker)
 
-    def _keep(self, work: Coroutine[Any, Any, None], worker: str) -> None:
-        self.simulation.context.copy().run(self._keepers.start, work, f"life of {worker}")
+    def _start(self, work: Coroutine[Any, Any, None], worker: str) -> None:
+        self.simulation.context.copy().run(self._crew.start, work, f"heartbeat of {worker}")
 
-    def watch(self, process: Process, worker: str) -> Callable[[], None]:
-        """Let a worker's life follow that of its process, until the result is called."""
-        is_kept = [True]
+    def follow_process(self, process: Process, worker: str) -> Callable[[], None]:
+        """End and start a worker's heartbeat with its process, until the returned function is called."""
+        is_followed = [True]
 
         def changed() -> None:
             loop = self.simulation.loop
             if process.is_dead:
-                loop.call_later(self._chance.uniform(0, _NOTICED_S), is_gone)
+                loop.call_later(self._chance.uniform(0, _NOTICED_S), mark_dead)
             elif not process.is_running:
-                loop.call_later(_OLD_SIGN_S, has_grown_old, process.frozen_since)
-            elif is_kept:
-                self.begin_life(worker)
+                loop.call_later(_OLD_HEARTBEAT_S, mark_old, process.frozen_since)
+            elif is_followed:
+                self.mark_alive(worker)
 
-        def is_gone() -> None:
-            # What a dead process had asked for is done before others notice that it is dead, or never.
+        def mark_dead() -> None:
+            # Requests of a dead process are done before other workers notice its death, or never.
             for wire in self._wires[process]:
                 wire.is_cut = True
-            self.end_life(worker)
+            self.mark_gone(worker)
 
-        def has_grown_old(since: float | None) -> None:
+        def mark_old(since: float | None) -> None:
             if process.frozen_since is not None and process.frozen_since == since:
-                self.simulation.note(f"{process.name} gave no sign of life for long")
-                self.end_life(worker)
+                self.simulation.note(f"{process.name} has an old heartbeat")
+                self.mark_gone(worker)
 
         process.on_change(changed)
-        self.begin_life(worker)
-        return is_kept.clear
+        self.mark_alive(worker)
+        return is_followed.clear
 
-    def tell(self, process: Process, listener: Callable[[], None]) -> Callable[[], None]:
-        """Tell the process of changes, a moment after they happened."""
+    def call_on_change(self, process: Process, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` in the process, a moment after each change of the store."""
         loop = self.simulation.loop
         waiting: list[bool] = []
 
-        def told() -> None:
+        def call() -> None:
             waiting.clear()
             listener()
 
         def changed() -> None:
             if not waiting:
                 waiting.append(True)
-                loop.call_later(self._chance.uniform(0, _POLLED_S), told, context=process.context.copy())
+                loop.call_later(self._chance.uniform(0, _POLLED_S), call, context=process.context.copy())
 
         return self.store.on_change(changed)
 
 
 class AuditedStore(MemoryStore):
-    """A store whose every accepted step of a worker is checked once more, against leases that are noted here."""
+    """A store that checks every accepted write of a worker against the leases that it has given."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(clock=simulation.clock)
         self._simulation = simulation
         self._leases: dict[str, Lease] = {}
         self.claims: list[Lease] = []
-        self.sendings: list[tuple[str, str, bytes]] = []
-        self.turned_away = 0
+        self.accepted_controls: list[tuple[str, str, bytes]] = []
+        self.refused_writes = 0
 
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
         claimed = await super().claim(worker, agent=agent, limit=limit)
@@ -140,15 +140,15 @@ class AuditedStore(MemoryStore):
         try:
             done = await super().commit(commit)
         except LeaseLostError:
-            self.turned_away += 1
+            self.refused_writes += 1
             raise
         for start in commit.starts:
             if start.worker:
                 self._note(Lease(start.run_id, start.worker, 1))
         for lease in done.taken:
             self._note(lease)
-        news = (send for send, is_new in zip(commit.sends, done.sent, strict=False) if is_new)
-        self.sendings += ((send.run_id, send.event_id, send.data) for send in news)
+        new = (send for send, is_new in zip(commit.sends, done.sent, strict=False) if is_new)
+        self.accepted_controls += ((send.run_id, send.event_id, send.data) for send in new)
         if commit.guard is not None and not done.is_again:
             self._check(commit.guard.lease)
         return done
@@ -163,19 +163,19 @@ class AuditedStore(MemoryStore):
     def _check(self, lease: Lease) -> None:
         held = self._leases.get(lease.run_id)
         if held != lease:
-            self._simulation.fail("fencing", StaleWriteError(f"{lease} wrote; {held} holds"))
+            self._simulation.fail("fencing", StaleWriteError(f"{lease} wrote, but {held} holds the run"))
 
 
 class _Store:
-    """The store over a wire: every call of it is asked for, and its answer may be late, lost or a refusal."""
+    """The store over a wire: every call is a request, whose answer may be late, lost or a refusal."""
 
     is_shared = True
 
-    def __init__(self, server: Server, process: Process, wire: Wire) -> None:
+    def __init__(self, server: StorageServer, process: Process, wire: Wire) -> None:
         self._server = server
         self._process = process
         self._wire = wire
-        self._lives: dict[str, Callable[[], None]] = {}
+        self._unfollow: dict[str, Callable[[], None]] = {}
         self._is_closed = False
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -189,7 +189,7 @@ class _Store:
 
     async def join(self, worker: str) -> None:
         await self._ask("join", _nothing)
-        self._lives[worker] = self._server.watch(self._process, worker)
+        self._unfollow[worker] = self._server.follow_process(self._process, worker)
 
     async def beat(self, worker: str) -> int:
         return 0
@@ -199,11 +199,11 @@ class _Store:
             raise StoreClosedError()
 
     async def leave(self, worker: str) -> None:
-        self._lives.pop(worker)()
-        self._server.end_life(worker)
+        self._unfollow.pop(worker)()
+        self._server.mark_gone(worker)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        return self._server.tell(self._process, listener)
+        return self._server.call_on_change(self._process, listener)
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -214,7 +214,7 @@ async def _nothing() -> None:
 
 
 class _State:
-    """`StateStore` over a wire."""
+    """A `StateStore` over a wire."""
 
     def __init__(self, store: MemoryStateStore, wire: Wire) -> None:
         self._store = store
@@ -248,7 +248,7 @@ class _State:
 
 
 def _plain(kind: str) -> str:
-    """A kind without what only this run's record has of it."""
+    """Return a kind without the part that names one run."""
     return kind.partition(":")[0]
 
 

@@ -1,7 +1,7 @@
-"""Your own agent under crashes: one run of it, carried by a process that dies and comes back, once for each seed.
+"""Your own agent under crashes: one run of it, by processes that die and are replaced, once for each seed.
 
-The agent is made anew for every process, over a storage that outlives them all. What its tools do outside they do
-through `Place.ask`, which is where processes die: before, after, and while the answer is on its way.
+The agent is made anew for every process, over a storage that outlives them all. Its tools reach the world outside
+through `Place.ask`, where processes die: before, after, and while the answer travels.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from harborage.runtime.pauses import (
 )
 from harborage.runtime.steering.controls import ControlEvent, ControlType, Scope
 from harborage.store import RunQuery
-from harborage.testing.simulation.checks import Seen, check, entries_of, finish_of
-from harborage.testing.simulation.faults import Faults, drawn_faults
+from harborage.testing.simulation.checks import Evidence, check, decode_finish, load_entries
+from harborage.testing.simulation.faults import Faults, draw_faults
 from harborage.testing.simulation.loop import SimulationError, StuckError
 from harborage.testing.simulation.simulation import Outcome, Simulation, simulate
-from harborage.testing.simulation.stores import Server
+from harborage.testing.simulation.stores import StorageServer
 from harborage.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ __all__ = ["Answer", "Place", "Trial", "TrialFailedError", "crash_test"]
 W = TypeVar("W")
 
 Answer: TypeAlias = tuple[PauseDecision, dict[str, Any]]
-"""What a person says to a pause, and what goes with it."""
+"""A person's answer to a pause: the decision and its payload."""
 
 _ME: Final = Identity("tenant", "user", "session")
 _LONGEST_S: Final = 1200.0
@@ -56,7 +56,7 @@ _LAST_NOTES: Final = 30
 
 
 class Place(Generic[W]):
-    """Where an agent is made: once for each process. Give `storage` and `clock` to its `Runtime`.
+    """The surroundings of an agent in one process. Give `storage` and `clock` to its `Runtime`.
 
     `outside` is the same for all processes of a story; `name` tells them apart.
     """
@@ -69,17 +69,17 @@ class Place(Generic[W]):
         self._wire = wire
 
     async def ask(self, what: str, act: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What `act` gives, done outside of the process, at once and in one piece; `what` names it in the story.
+        """Run `act` outside of the process, at once and in one piece, and return its result; `what` names it in traces.
 
         Raises:
-            ConnectionError: it is lost, having acted or not; only where the faults say that this happens.
+            ConnectionError: the call or its answer is lost; only where the faults allow that.
             Exception: what `act` raised.
         """
         return await self._wire.ask(what, act)
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """How one story went: what the run ended with, what is outside, and the story itself."""
+    """The end of one story: how the run finished, the world outside, and the outcome of the simulation."""
 
     seed: int
     finish: Finish
@@ -88,15 +88,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialFailedError(SimulationError):
-    """A story did not go as it must. `seed` plays it again, `outcome` has all of it."""
+    """A story broke a promise. `seed` plays it again, `outcome` has its whole trace."""
 
     def __init__(self, seed: int = 0, outcome: Outcome | None = None) -> None:
         self.seed = seed
         self.outcome = outcome
         notes = () if outcome is None else outcome.notes[-_LAST_NOTES:]
         error = None if outcome is None else outcome.error
-        told = "\n".join([*notes, f"{type(error).__name__}: {error}"])
-        super().__init__(f"the story of seed {seed} went wrong; seeds=[{seed}] plays it alone\n{told}")
+        text = "\n".join([*notes, f"{type(error).__name__}: {error}"])
+        super().__init__(f"the story of seed {seed} went wrong; seeds=[{seed}] plays it alone\n{text}")
 
 
 def crash_test(
@@ -112,31 +112,32 @@ def crash_test(
     """Play one run of an agent for each seed, with crashes in it, and judge each. Not from inside a running loop.
 
     `outside` makes the world that a story's processes share; `judge` raises when a trial did not end well. Without
-    `faults` processes crash and freeze and stores refuse, but no call of `Place.ask` is lost. `answer` speaks for the
-    people who are asked: None is silence; without it they say yes to everything.
+    `faults` processes crash and freeze and stores refuse, but no call of `Place.ask` is lost. `answer` gives the answer
+    to a pause, or None for no answer; without it every pause is approved.
 
     Raises:
         TrialFailedError: at the first story in which `judge` raised, the run failed or hung, or a promise was broken.
     """
     return [
-        _tried(_Story(agent, goal, outside, _yes if answer is None else answer), seed, faults, judge) for seed in seeds
+        _play(_Story(agent, goal, outside, _approve if answer is None else answer), seed, faults, judge)
+        for seed in seeds
     ]
 
 
-def _tried(story: _Story[Any], seed: int, faults: Faults | None, judge: Callable[[Trial], None] | None) -> Trial:
+def _play(story: _Story[Any], seed: int, faults: Faults | None, judge: Callable[[Trial], None] | None) -> Trial:
     if faults is None:
-        faults = replace(drawn_faults(random.Random(f"{seed}/which faults")), lose=0.0)
-    outcome = simulate(story.tell, seed, faults=faults)
+        faults = replace(draw_faults(random.Random(f"{seed}/which faults")), lose=0.0)
+    outcome = simulate(story.play, seed, faults=faults)
     if outcome.error is not None:
         raise TrialFailedError(seed, outcome) from outcome.error
     trial = Trial(seed=seed, finish=outcome.result[0], outside=outcome.result[1], outcome=outcome)
-    judged = _judged(judge, trial)
+    judged = _judge(judge, trial)
     if judged.error is not None:
         raise TrialFailedError(seed, judged) from judged.error
     return trial
 
 
-def _judged(judge: Callable[[Trial], None] | None, trial: Trial) -> Outcome:
+def _judge(judge: Callable[[Trial], None] | None, trial: Trial) -> Outcome:
     if judge is not None:
         try:
             judge(trial)
@@ -145,13 +146,13 @@ def _judged(judge: Callable[[Trial], None] | None, trial: Trial) -> Outcome:
     return trial.outcome
 
 
-def _yes(pause: Pause) -> Answer:
+def _approve(pause: Pause) -> Answer:
     is_gate = pause.reason is PauseReason.APPROVAL_REQUIRED
     return (PauseDecision.APPROVE if is_gate else PauseDecision.RESUME), {}
 
 
 class _Story(Generic[W]):
-    """One run, the process that carries it, those that follow when it dies, and people who answer."""
+    """One run, the processes that execute it one after the other, and the people who answer its pauses."""
 
     def __init__(
         self,
@@ -166,23 +167,23 @@ class _Story(Generic[W]):
         self._answer = answer
         self._is_closing = False
 
-    async def tell(self, simulation: Simulation) -> tuple[Finish, W]:
-        """What the run ended with, and what is outside then."""
+    async def play(self, simulation: Simulation) -> tuple[Finish, W]:
+        """Play the story; return how the run finished, and the world outside."""
         self._simulation = simulation
-        self._server = Server(simulation)
+        self._server = StorageServer(simulation)
         self._world = self._outside()
         self._chance = simulation.chance("trial")
-        self._up: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
+        self._started: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
         store = self._server.store
         self._pauses = Coordinator(store=store, clock=simulation.clock)
-        self._desk = StoredEngine(store, self._pauses, clock=simulation.clock)
+        self._engine = StoredEngine(store, self._pauses, clock=simulation.clock)
         self._crew = Crew(simulation.fail)
-        simulation.fates.is_calm = True  # what is lost before anybody knows of the run is another story
-        self._crew.start(self._keep_up(), "supervisor")
-        runtime = await self._up
+        simulation.injector.is_calm = True  # no fault strikes before the run is started
+        self._crew.start(self._restart_processes(), "supervisor")
+        runtime = await self._started
         run = await simulation.processes[0].do(runtime.start(self._goal, who=_ME), "begin the run")
         simulation.note(f"the run has begun: {self._goal}")
-        simulation.fates.is_calm = False
+        simulation.injector.is_calm = False
         self._crew.start(self._answer_all(), "people")
         await self._end()
         return await self._finish(run.id), self._world
@@ -190,7 +191,7 @@ class _Story(Generic[W]):
     async def _end(self) -> None:
         try:
             async with asyncio.timeout(_LONGEST_S):
-                while not await self._is_over():  # noqa: ASYNC110 - it is told by the storage, which is asked
+                while not await self._is_over():  # noqa: ASYNC110 - the storage is polled
                     await asyncio.sleep(1)
             self._is_closing = True
             async with asyncio.timeout(_LONGEST_S):
@@ -198,30 +199,30 @@ class _Story(Generic[W]):
                     process.stop()
                     await process.ended.wait()
         except TimeoutError as error:
-            raise StuckError(f"not everything comes to an end\n{self._simulation.loop.waits()}") from error
+            raise StuckError(f"runs or processes do not end\n{self._simulation.loop.describe_pending()}") from error
         await self._crew.aclose()
 
     async def _finish(self, run_id: str) -> Finish:
         server = self._server
-        seen = Seen(
+        evidence = Evidence(
             records=(await server.store.runs(RunQuery(oldest_first=True, limit=1000))).rows,
             store=server.store,
             pauses=self._pauses,
             who=_ME,
-            sent=server.store.sendings,
-            faults=sum(self._simulation.fates.struck[kind] for kind in ("crash", "freeze", "refuse")),
+            sent=server.store.accepted_controls,
+            faults=sum(self._simulation.injector.struck[kind] for kind in ("crash", "freeze", "refuse")),
         )
-        await check(seen)
-        (record,) = [one for one in seen.records if one.run_id == run_id]
-        finish = finish_of(await entries_of(seen, record))
+        await check(evidence)
+        (record,) = [one for one in evidence.records if one.run_id == run_id]
+        finish = decode_finish(await load_entries(evidence, record))
         assert finish is not None  # a run that failed is a broken promise
         return finish
 
     async def _is_over(self) -> bool:
         return all(one.status.is_final for one in (await self._server.store.runs(RunQuery(limit=1000))).rows)
 
-    async def _keep_up(self) -> None:
-        """Let there be another process a while after one has died."""
+    async def _restart_processes(self) -> None:
+        """Boot a process, and another one a while after each death."""
         while not self._is_closing:
             process = self._simulation.boot(f"p{len(self._simulation.processes) + 1}", self._serve)
             await process.ended.wait()
@@ -232,11 +233,11 @@ class _Story(Generic[W]):
         place = Place(process, self._server.connect(process), wire, self._world)
         try:
             async with self._agent(place) as runtime:
-                if not self._up.done():
-                    self._up.set_result(runtime)
+                if not self._started.done():
+                    self._started.set_result(runtime)
                 await asyncio.get_running_loop().create_future()
         except HarborageError as error:
-            process.logger.warning("this process cannot go on: %s", error)
+            process.logger.warning("this process cannot continue: %s", error)
 
     async def _answer_all(self) -> None:
         asked: set[str] = set()
@@ -244,27 +245,27 @@ class _Story(Generic[W]):
             for pause in (await self._pauses.list(who=_ME, page_size=200)).rows:
                 if pause.token not in asked:
                     asked.add(pause.token)
-                    self._crew.start(self._say(pause), "somebody")
+                    self._crew.start(self._answer_pause(pause), "person")
             await asyncio.sleep(1)
 
-    async def _say(self, pause: Pause) -> None:
-        """Answer a pause, sooner or later; whether a process is up then makes no difference."""
-        said = self._answer(pause)
-        if said is None:
+    async def _answer_pause(self, pause: Pause) -> None:
+        """Answer a pause after a while; no process needs to be up then."""
+        answer = self._answer(pause)
+        if answer is None:
             return
         await asyncio.sleep(self._chance.choice((0.0, 1.0, 100.0)) * self._chance.random())
-        decision, payload = said
-        self._simulation.note(f"somebody says {decision} to {pause.payload}")
+        decision, payload = answer
+        self._simulation.note(f"a person answers {decision} to {pause.payload}")
         who, run_id = pause.identity, pause.identity.run_id
         try:
             if pause.reason is PauseReason.APPROVAL_REQUIRED:
                 kind = ControlType.APPROVE if decision is PauseDecision.APPROVE else ControlType.REJECT
-                told = {**payload, "token": pause.token}
-                await self._desk.send(run_id, ControlEvent(kind, who, Scope.ADMIN, who.tenant_id, told))
+                body = {**payload, "token": pause.token}
+                await self._engine.send(run_id, ControlEvent(kind, who, Scope.ADMIN, who.tenant_id, body))
             else:
                 await self._pauses.resume(pause.token, decision, payload, who=who)
         except (AlreadyResumedError, PauseNotFoundError, RunNotFoundError):
-            self._simulation.note("nobody waits for that any more")
+            self._simulation.note("the pause is over already")
 
 
 def _lost(what: str) -> Exception:

@@ -1,7 +1,7 @@
-"""The way from a simulated process to something outside of it, which lives on when the process dies.
+"""The connection from a simulated process to a service outside of it, which outlives the process.
 
-What is asked travels, is done at once and in one piece, and the answer travels back. The process may die or freeze
-before and after; whoever asked may be cancelled meanwhile, and then it was done whole or not at all.
+A request travels, is done at once and in one piece, and the answer travels back. The process may die or freeze before
+and after; its caller may be cancelled meanwhile, and then the request was done whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harborage.testing.simulation.loop import LANE
+from harborage.testing.simulation.loop import CURRENT_QUEUE
 
 if TYPE_CHECKING:
     from harborage.testing.simulation.process import Process
@@ -27,10 +27,10 @@ _Act = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Wire:
-    """One process's way to one thing. What it asks there is done in the order in which it was asked.
+    """One process's connection to one service. Requests are done in the order in which they were made.
 
-    `refusal` makes the error of a call that is turned away before anything is done; `loss` that of a call that fails
-    on its way there or back. Once `is_cut`, nothing that is still on its way is done any more.
+    `refusal` makes the error of a call that is refused before anything is done; `loss` that of a call whose request or
+    answer is lost. Once `is_cut`, requests that still travel are dropped.
     """
 
     def __init__(
@@ -50,52 +50,54 @@ class Wire:
         self._fastest_s = fastest_s
         self._slowest_s = slowest_s
         self._chance = simulation.chance(f"wire {simulation.number()}")
-        self._asked: deque[_Asked] = deque()
+        self._requests: deque[_Request] = deque()
         self.is_cut = False
 
     async def ask(self, what: str, act: _Act) -> Any:
-        """What `act` gives, which must not wait for anything.
+        """Run `act` at the service and return its result; `act` must not wait for anything.
 
         Raises:
-            Exception: what `act` raised, or the refusal or the loss that struck this call.
+            Exception: what `act` raised, or the refusal or loss of this call.
         """
         process, simulation = self._process, self._simulation
         if simulation.is_over:
             raise asyncio.CancelledError
         await process.point(f"{what} ▸")
-        if self._refusal is not None and simulation.fates.strikes("refuse"):
+        if self._refusal is not None and simulation.injector.strikes("refuse"):
             simulation.note(f"{process.name} {what} is refused")
             await self._travel()
             raise self._refusal(what)
-        is_lost = self._loss is not None and simulation.fates.strikes("lose")
-        is_lost_on_the_way = is_lost and self._chance.random() < 0.5
-        asked = _Asked(self, what, None if is_lost_on_the_way else act)
-        self._asked.append(asked)
+        is_lost = self._loss is not None and simulation.injector.strikes("lose")
+        is_lost_before = is_lost and self._chance.random() < 0.5
+        request = _Request(self, what, None if is_lost_before else act)
+        self._requests.append(request)
         simulation.loop.call_later(self._length(), self._do_next, context=_outside(simulation))
         try:
-            await asked.done
+            await request.done
         except asyncio.CancelledError:
-            # Until it is done it may still be called back, and nobody can tell whether it was.
+            # A request that is not done yet may be dropped or done; the caller cannot know.
             if self._chance.random() < 0.5:
-                asked.act = None
+                request.act = None
             raise
         await self._travel()
         await process.point(f"▸ {what}")
         if self._loss is not None and is_lost:
-            simulation.note(f"{process.name} {what} is lost {'there' if is_lost_on_the_way else 'on the way back'}")
+            simulation.note(
+                f"{process.name} {what} is lost {'on the way there' if is_lost_before else 'on the way back'}"
+            )
             raise self._loss(what)
-        if asked.error is not None:
-            raise asked.error
-        return asked.result
+        if request.error is not None:
+            raise request.error
+        return request.result
 
     def _do_next(self) -> None:
-        """Do what was asked first; a dead process may have asked for it in its last moment, or not quite."""
-        asked = self._asked.popleft()
+        """Do the oldest request; one of a dead process was sent before its death, or not, by chance."""
+        request = self._requests.popleft()
         if self.is_cut or (self._process.is_dead and self._chance.random() < 0.5):
-            asked.act = None
-        asked.do()
+            request.act = None
+        request.do()
         self._simulation.detail(
-            f"{self._process.name} {asked.what}{'' if asked.error is None else f': {asked.error!r}'}"
+            f"{self._process.name} {request.what}{'' if request.error is None else f': {request.error!r}'}"
         )
 
     def _length(self) -> float:
@@ -106,8 +108,8 @@ class Wire:
             await asyncio.sleep(self._length())
 
 
-class _Asked:
-    """One thing that was asked for; `act` is taken away when it is not to be done after all."""
+class _Request:
+    """One request; `act` is None when it is dropped."""
 
     def __init__(self, wire: Wire, what: str, act: _Act | None) -> None:
         self.wire = wire
@@ -135,11 +137,11 @@ class _Asked:
             self.error = error
         else:
             coro.close()
-            raise RuntimeError(f"{self.what} waits for something; what is outside of a process acts at once")
+            raise RuntimeError(f"{self.what} awaits something; a service outside of a process must act at once")
 
 
 def _outside(simulation: Simulation) -> Any:
-    """The caller's context, with what happens there outside of every process."""
+    """Return a copy of the caller's context that belongs to no process."""
     context = copy_context()
-    context.run(LANE.set, simulation.loop.main)
+    context.run(CURRENT_QUEUE.set, simulation.loop.main)
     return context
