@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from harborage.state.errors import DatabaseUnreachableError
 from harborage.store import Change, Commit, Status
-from harborage.store.postgres import PostgresStore
+from harborage.store.postgres import PostgresStore, telling
 from harborage.testing.conformance.store_bench import claim, finish, send, start, step
 
 PATIENCE_S = 20.0
@@ -74,6 +75,7 @@ async def test_each_kind_of_change_is_heard_by_others(place: Any) -> None:
     ear = await listening(mine)
     await start(theirs, "r")
     await ear.hear()
+    await theirs.join("worker")
     (claimed,) = await claim(theirs, "worker", "r")
     park = Change(status=Status.PAUSED, release=True)
     await theirs.commit(step(claimed.row.lease, 1, change=park))
@@ -98,6 +100,7 @@ async def test_each_kind_of_change_is_heard_by_others(place: Any) -> None:
 async def test_steps_are_not_told(place: Any) -> None:
     """An entry that changes nothing for others costs no notice; the change behind it is heard alone."""
     mine, theirs = await place.open(), await place.open()
+    await theirs.join("worker")
     await start(theirs, "r")
     (claimed,) = await claim(theirs, "worker", "r")
     ear = await listening(mine)
@@ -120,6 +123,24 @@ async def test_ones_own_changes_are_heard_once(place: Any) -> None:
         while ear.count < 2:
             await ear.hear()
     assert ear.count == 2
+
+
+async def test_a_notice_that_fails_is_given_again(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever listens may have kept its connection, and hears of the change from nobody else."""
+    mine, theirs = await place.open(), await place.open()
+    ear = await listening(mine)
+    give, failures = telling.fetch, [1, 2]
+
+    async def frail(*args: Any, **values: Any) -> Any:
+        if failures:
+            failures.pop()
+            raise DatabaseUnreachableError("storage", "the connection broke")
+        return await give(*args, **values)
+
+    monkeypatch.setattr(telling, "fetch", frail)
+    await start(theirs, "r")
+    await ear.hear()
+    assert not failures
 
 
 async def test_other_schemas_are_not_heard(place: Any, other_place: Any) -> None:

@@ -132,6 +132,37 @@ async def test_runs_of_a_worker_that_nobody_knows_are_free(place: Any) -> None:
         await store.commit(step(claimed.row.lease._replace(worker="gone", fence=1), 1, b"x"))
 
 
+async def test_runs_of_a_worker_that_nobody_knows_are_free_with_the_next_beat(place: Any) -> None:
+    """Whoever let their worker go died before its runs were free; nobody has to join for them to go on."""
+    store = await place.open()
+    await store.join("one")
+    await store.join("gone")
+    await start(store, "r", worker="gone")
+    await place.admin.execute("delete from harborage_workers where name = 'gone'")
+    assert await store.beat("one") == 1
+    await claim(store, "one", "r")
+
+
+async def test_a_death_is_told_of(place: Any) -> None:
+    """Also of a worker that held no run: it may have died between a commit and the notice of it."""
+    clock = FakeClock()
+    mine, theirs = await place.open(clock), await place.open(clock)
+    await mine.join("mine")
+    await theirs.join("theirs")
+    told = asyncio.Event()
+    mine.on_change(told.set)
+    async with asyncio.timeout(PATIENCE_S):
+        await told.wait()  # it listens now
+    told.clear()
+    for _ in range(5):
+        assert await mine.beat("mine") == 0
+        clock.advance(14)
+    assert not told.is_set()
+    assert await mine.beat("mine") == 0
+    assert await place.admin.fetchval("select array_agg(name) from harborage_workers") == ["mine"]
+    assert told.is_set()
+
+
 async def test_a_damaged_journal_blocks_its_run_alone(place: Any) -> None:
     """A claim gives what can be read; a run that cannot be read is blocked, and says where it is damaged."""
     store = await place.open()

@@ -139,7 +139,7 @@ class MemoryStore:
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
         self._check_open()
         tables = self._tables
-        tables.wake_due(self._now())
+        tables.wake_due(self._now(), agent)
         ready = [tables.runs[run_id] for run_id in tables.ready]
         mine = [held for held in ready if not agent or held.row.agent in ("", agent)]
         mine.sort(key=lambda held: (-held.row.priority, held.row.number))

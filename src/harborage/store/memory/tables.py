@@ -449,10 +449,14 @@ class Tables:
             self._enlist(held)
         return len(mine)
 
-    def wake_due(self, now: int) -> None:
-        """Let the runs be ready whose time has come."""
+    def wake_due(self, now: int, agent: str) -> None:
+        """Let the runs of an agent, or of all without one, be ready whose time has come.
+
+        Those of other agents are left to fall due for their own workers, who ask when that will be.
+        """
         for run_id in [run_id for run_id, at in self.due.items() if at <= now]:
-            self._wake(run_id)
+            if not agent or self.runs[run_id].row.agent in ("", agent):
+                self._wake(run_id)
 
     def delete(self, run_id: str) -> bool:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""

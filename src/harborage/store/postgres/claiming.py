@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from harborage import codec
 from harborage.store.errors import EntryDamagedError
@@ -23,18 +26,29 @@ __all__ = ["Claiming"]
 _logger = logging.getLogger(__name__)
 
 
-class Claiming:
-    """The claims of one store."""
+class _Answer(msgspec.Struct, frozen=True):
+    """What the server says of a claim: the numbers of the runs, and whether it left ready ones for later."""
 
-    def __init__(self, database: Database, lane: Lane, max_attempts: int) -> None:
+    claimed: list[int]
+    left: bool
+
+
+class Claiming:
+    """The claims of one store. `left` is called after one that left runs to somebody who was changing them."""
+
+    def __init__(self, database: Database, lane: Lane, left: Callable[[], None], max_attempts: int) -> None:
         self._database = database
         self._lane = lane
+        self._left = left
         self._max_attempts = max_attempts
 
     async def claim(self, worker: str, *, agent: str, limit: int, now: int) -> list[Claimed]:
         """Take ready runs, highest priority first, then oldest. One that cannot be read is blocked instead."""
         asked = {"worker": worker, "agent": agent, "limit": limit, "attempts": self._max_attempts, "now": now}
-        nums: list[int] = codec.decode((await self._lane.change(SQL["claim"], asked)).encode(), list[int])
+        answer = codec.decode((await self._lane.change(SQL["claim"], asked)).encode(), _Answer)
+        if answer.left:
+            self._left()
+        nums = answer.claimed
         if not nums:
             return []
         rows = await self._rows(nums)

@@ -65,8 +65,8 @@ class PostgresStore:
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
         self._writing = Writing(database, commits, self._telling.tell, clock=clock)
-        self._claiming = Claiming(database, claims, max_attempts)
-        self._workers = Workers(database, clock, lease)
+        self._claiming = Claiming(database, claims, self._telling.tell_soon, max_attempts)
+        self._workers = Workers(database, self._telling.tell, clock, lease)
         self._is_closed = False
 
     @classmethod
@@ -114,22 +114,16 @@ class PostgresStore:
     # ── Queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def join(self, worker: str) -> None:
-        if await self._asked(self._workers.join(worker)):
-            self._telling.tell()
+        await self._asked(self._workers.join(worker))
 
     async def beat(self, worker: str) -> int:
-        freed = await self._asked(self._workers.beat(worker))
-        if freed:
-            self._telling.tell()
-        return freed
+        return await self._asked(self._workers.beat(worker))
 
     async def look(self, worker: str) -> None:
-        if await self._asked(self._workers.look(worker)):
-            self._telling.tell()
+        await self._asked(self._workers.look(worker))
 
     async def leave(self, worker: str) -> None:
-        if await self._asked(self._workers.leave(worker)):
-            self._telling.tell()
+        await self._asked(self._workers.leave(worker))
 
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
         return await self._asked(self._claiming.claim(worker, agent=agent, limit=limit, now=self._now()))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Telling"]
 
 _EVERY_S: Final = 0.02
+_LONGEST_BREAK_S: Final = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ class Telling:
         self._notices = notices
         self._is_wanted = False
         self._is_at_work = False
+        self._is_closing = False
+        self._soon: asyncio.TimerHandle | None = None
         self._crew = Crew(lambda name, error: _logger.error("%s: %s", name, error))
 
     def tell(self) -> None:
@@ -43,20 +46,45 @@ class Telling:
             self._is_at_work = True
             self._crew.start(self._work(), f"notices to {self._database.address}")
 
+    def tell_soon(self) -> None:
+        """Let this process look for news in a moment: it could not have what somebody was changing."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_EVERY_S, self._tell_now)
+
+    def _tell_now(self) -> None:
+        self._soon = None
+        self._notices.tell()
+
     async def aclose(self) -> None:
-        """Give the notice that is still wanted."""
+        """Give the notice that is still wanted, if the database takes it."""
+        self._is_closing = True
+        if self._soon is not None:
+            self._soon.cancel()
         await self._crew.join()
         await self._crew.aclose()
 
     async def _work(self) -> None:
+        break_s = _EVERY_S
         try:
             while self._is_wanted:
                 self._is_wanted = False
-                try:
-                    await fetch(self._database, SQL["tell"], stamp=self._notices.stamp)
-                except (DatabaseError, StoreClosedError) as error:
-                    # Others look by themselves now and then, and those who lost their connection look at once.
-                    _logger.warning("no notice of a change: %s", error)
-                await asyncio.sleep(_EVERY_S)
+                if await self._is_given():
+                    break_s = _EVERY_S
+                else:
+                    # Others may have kept their connections, and would hear of the change from nobody else.
+                    self._is_wanted = not self._is_closing
+                    break_s = min(2 * break_s, _LONGEST_BREAK_S)
+                await asyncio.sleep(break_s)
         finally:
             self._is_at_work = False
+
+    async def _is_given(self) -> bool:
+        """Give one notice; False when it has to be given again."""
+        try:
+            await fetch(self._database, SQL["tell"], stamp=self._notices.stamp)
+        except StoreClosedError as error:
+            _logger.warning("no notice of a change: %s", error)
+        except DatabaseError as error:
+            _logger.warning("no notice of a change yet: %s", error)
+            return False
+        return True

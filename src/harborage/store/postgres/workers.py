@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -50,10 +51,14 @@ class _Seen(NamedTuple):
 
 
 class Workers:
-    """The workers of this process on one database, and what it can tell of the others."""
+    """The workers of this process on one database, and what it can tell of the others.
 
-    def __init__(self, database: Database, clock: Timers, lease: timedelta = LEASE) -> None:
+    `told` is called where runs may have become free, or where somebody may have died who had something to tell.
+    """
+
+    def __init__(self, database: Database, told: Callable[[], None], clock: Timers, lease: timedelta = LEASE) -> None:
         self._database = database
+        self._told = told
         self._clock = clock
         self._lease_s = lease.total_seconds()
         self._locks = _Locks(database)
@@ -62,8 +67,8 @@ class Workers:
         self._joined: set[str] = set()
         self._broke_at: float | None = None
 
-    async def join(self, worker: str) -> int:
-        """Begin to be a worker under this name; how many runs became free that nobody held.
+    async def join(self, worker: str) -> None:
+        """Begin to be a worker under this name; runs that nobody holds become free.
 
         Raises:
             WorkerKnownError: another process works under it.
@@ -73,16 +78,15 @@ class Workers:
         if not await self._locks.take(worker):
             raise WorkerKnownError(f"another process is the worker {worker}; choose another name")
         await self._sign(worker)
-        freed = len(await fetch(self._database, SQL["free_strays"]))
+        await self._free_strays()
         self._joined.add(worker)
-        return freed
 
     async def beat(self, worker: str) -> int:
         """Give the worker's sign of life, and free the runs of the dead; how many runs became free."""
         await self._locks.ping()
         freed = await self.look(worker)
         await self._sign(worker)
-        return freed
+        return freed + await self._free_strays()
 
     async def look(self, worker: str) -> int:
         """Free the runs of the workers that died; how many became free. It writes nothing unless one has."""
@@ -93,22 +97,31 @@ class Workers:
             _logger.info("worker %s is dead; its runs are free", name)
             if await fetchval(self._database, SQL["bury"], num=seen.num, beat=seen.beat) is not None:
                 freed += len(await fetch(self._database, SQL["free"], worker=name))
+                self._told()  # also where it held none: its process may have died between a commit and the notice of it
         return freed
 
-    async def leave(self, worker: str) -> int:
-        """Be a worker no longer; how many runs it gives back. Nothing changes for one that is none of this process."""
+    async def leave(self, worker: str) -> None:
+        """Be a worker no longer, and give its runs back. Nothing changes for one that is none of this process."""
         self._joined.discard(worker)
         if not self._locks.wants(worker):
-            return 0
+            return
         try:
             await fetch(self._database, SQL["leave"], worker=worker)
-            return len(await fetch(self._database, SQL["free"], worker=worker))
+            if await fetch(self._database, SQL["free"], worker=worker):
+                self._told()
         finally:
             await self._locks.drop(worker)
 
     def close(self) -> None:
         """Let go of all locks: a worker that has not left is dead to others."""
         self._locks.close()
+
+    async def _free_strays(self) -> int:
+        """Free the runs whose worker nobody knows: whoever let it go died before its runs were free."""
+        freed = len(await fetch(self._database, SQL["free_strays"]))
+        if freed:
+            self._told()
+        return freed
 
     async def _sign(self, worker: str) -> None:
         await fetch(self._database, SQL["beat"], worker=worker, is_locking=self._locks.holds(worker))

@@ -372,7 +372,7 @@ class Writing:
         """
         execute, sql = tx.execute, self._sql
         tx.add_now()
-        execute(sql["fall_due"], (now,))
+        execute(sql["fall_due"], (now, agent))
         claimed: list[Claimed] = []
         ready: list[Any] = execute(sql["ready"], (agent, limit)).fetchall()
         for num, attempts in ready:

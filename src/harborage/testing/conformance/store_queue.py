@@ -78,6 +78,21 @@ async def a_time_makes_a_run_ready(bench: StoreBench) -> None:
     expect_equal((claimed.row.wake_at, await store.next_due()), (None, None), "what is due after the claim")
 
 
+async def a_run_falls_due_for_the_workers_of_its_agent(bench: StoreBench) -> None:
+    """A claim for another agent, made when the time has come, leaves the run due: its own worker asks for that time."""
+    store = bench.store
+    await store.join("one")
+    await store.join("two")
+    lease = await start(store, "r", worker="one", agent="a")
+    due = (await row(store, "r")).created_at + 10_000_000
+    await store.commit(step(lease, 1, b"w", change=Change(status=Status.PAUSED, release=True, wake_at=due)))
+    bench.later(11)
+    expect_equal(await store.claim("two", agent="b"), [], "what agent b claims")
+    expect_equal(await store.next_due(agent="a"), due, "when the next run of agent a is due")
+    (claimed,) = await store.claim("one", agent="a")
+    expect_equal((claimed.row.run_id, await store.next_due(agent="a")), ("r", None), "what agent a claims")
+
+
 async def a_new_claim_ends_the_old_lease(bench: StoreBench) -> None:
     """What a worker gave back and another claimed cannot be written under the old lease."""
     store = bench.store
@@ -225,6 +240,7 @@ SCENARIOS = (
     priority_comes_first_then_age,
     an_agent_claims_its_own_runs,
     a_time_makes_a_run_ready,
+    a_run_falls_due_for_the_workers_of_its_agent,
     a_new_claim_ends_the_old_lease,
     a_worker_that_leaves_frees_its_runs,
     a_name_is_one_workers,

@@ -45,44 +45,62 @@ begin
 end
 $$;
 
--- Take runs that are ready; their numbers, highest priority first, then oldest. It waits for nobody: what somebody
--- else is changing just now is left for the next time.
+-- Take runs that are ready: `claimed` are their numbers, highest priority first, then oldest. Only a worker that has
+-- joined takes any, and it leaves, or is buried, only behind a claim of its own that is under way: what it takes then is
+-- freed with the rest.
+--
+-- It waits for nobody. What somebody else is changing just now is left, and `left` says so: whoever changes it may leave
+-- it as ready as it was, and then tells nobody when it can be had.
 create function harborage_claim(
   by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agent text, at_most integer, max_attempts integer
 ) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
   known jsonb := harborage_known(by_writer, as_batch);
-  claimed jsonb;
+  claimed jsonb := '[]';
+  is_left boolean := false;
 begin
   if known is not null then
     return known;
   end if;
-  with due as materialized (
-    select num from harborage_runs
-    where wake_at is not null and wake_at <= at_time and owner is null and not woken
-    order by wake_at limit 1000
-    for no key update skip locked
-  )
-  update harborage_runs as run set woken = true from due where run.num = due.num;
-  with ready as materialized (
-    select num, attempts from harborage_runs
-    where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
-    order by priority desc, num limit at_most
-    for no key update skip locked
-  ),
-  stuck as (
-    update harborage_runs as run set blocked = 'claimed ' || run.attempts || ' times without progress'
-    from ready where run.num = ready.num and ready.attempts >= max_attempts
-  ),
-  taken as (
-    update harborage_runs as run set
-      owner = for_worker, fence = run.fence + 1, attempts = run.attempts + 1, woken = false, wake_at = null,
-      awaits = null, status = greatest(run.status, 1)
-    from ready where run.num = ready.num and ready.attempts < max_attempts
-    returning run.num, run.priority
-  )
-  select coalesce(jsonb_agg(num order by priority desc, num), '[]') into claimed from taken;
-  return harborage_keep(by_writer, as_batch, claimed);
+  perform from harborage_workers where name = for_worker for key share;
+  if found then
+    -- Those of other agents are left to fall due for their own workers, who ask when that will be.
+    with due as materialized (
+      select num from harborage_runs
+      where wake_at is not null and wake_at <= at_time and owner is null and not woken
+        and (of_agent = '' or agent in ('', of_agent))
+      order by wake_at limit 1000
+      for no key update skip locked
+    )
+    update harborage_runs as run set woken = true from due where run.num = due.num;
+    with ready as materialized (
+      select num, attempts from harborage_runs
+      where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
+      order by priority desc, num limit at_most
+      for no key update skip locked
+    ),
+    stuck as (
+      update harborage_runs as run set blocked = 'claimed ' || run.attempts || ' times without progress'
+      from ready where run.num = ready.num and ready.attempts >= max_attempts
+    ),
+    taken as (
+      update harborage_runs as run set
+        owner = for_worker, fence = run.fence + 1, attempts = run.attempts + 1, woken = false, wake_at = null,
+        awaits = null, status = greatest(run.status, 1)
+      from ready where run.num = ready.num and ready.attempts < max_attempts
+      returning run.num, run.priority
+    )
+    select coalesce(jsonb_agg(num order by priority desc, num), '[]') into claimed from taken;
+    is_left := exists (
+      select from harborage_runs
+      where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
+    ) or exists (
+      select from harborage_runs
+      where wake_at is not null and wake_at <= at_time and owner is null and not woken
+        and (of_agent = '' or agent in ('', of_agent))
+    );
+  end if;
+  return harborage_keep(by_writer, as_batch, jsonb_build_object('claimed', claimed, 'left', is_left));
 end
 $$;

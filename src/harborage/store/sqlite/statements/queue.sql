@@ -1,7 +1,10 @@
 -- Which worker executes which run.
 
 -- name: fall_due
-UPDATE harborage_runs SET woken = 1 WHERE wake_at IS NOT NULL AND wake_at <= :now AND owner IS NULL AND NOT woken;
+-- Those of other agents are left to fall due for their own workers, who ask when that will be.
+UPDATE harborage_runs SET woken = 1
+WHERE wake_at IS NOT NULL AND wake_at <= :now AND owner IS NULL AND NOT woken
+  AND (:agent = '' OR agent IN ('', :agent));
 
 -- name: ready
 SELECT num, attempts FROM harborage_runs INDEXED BY harborage_runs_ready
