@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from harborage.crashes import WorkCrashedError, contained
+from harborage.crashes import WorkCrashedError, contained, error_of
 
 if TYPE_CHECKING:
     from harborage.clock import Timer, Timers
@@ -276,9 +276,7 @@ class Crew:
 
     def _settle(self, task: asyncio.Task[Any]) -> None:
         _close(self._tasks.pop(task, None))
-        if task.cancelled():
-            return
-        error = task.exception()
+        error = error_of(task)
         if error is not None:
             self._on_error(task.get_name(), error)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from harborage.errors import error_summary
 
-__all__ = ["WorkCrashedError", "contained", "is_order_to_stop"]
+__all__ = ["WorkCrashedError", "contained", "error_of", "is_order_to_stop"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,19 @@ async def contained(work: Awaitable[T]) -> T:
         if is_order_to_stop(error, task):
             raise
         raise WorkCrashedError(f"it raised {error_summary(error)}") from error
+
+
+def error_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """What a task that has ended failed with; None where it did not, or was cancelled.
+
+    A cancelled one lets go of its traceback, whose frames hold all that the task had in hand, often the task itself:
+    that would stay until the next garbage collection.
+    """
+    try:
+        return task.exception()
+    except asyncio.CancelledError as cancelled:
+        cancelled.__traceback__ = None
+        return None
 
 
 def is_order_to_stop(error: BaseException, task: asyncio.Task[Any] | None) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "Durable",
     "Engine",
     "EngineClosedError",
+    "EngineElsewhereError",
     "EngineError",
     "EngineStoppedError",
     "GatedTools",
@@ -77,6 +78,13 @@ class EngineStoppedError(EngineError):
             if reason
             else ""
         )
+
+
+class EngineElsewhereError(EngineError):
+    """Nothing moves these runs on this event loop; open a runtime and use its runs on one, in `async with Runtime(…)`.
+
+    The runtime was opened on another one, which may have ended.
+    """
 
 
 class RunNotFoundError(EngineError):

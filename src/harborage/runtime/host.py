@@ -26,7 +26,7 @@ from harborage.runtime.admission import Admission
 from harborage.runtime.agent.contexts import checked_inputs
 from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
-from harborage.runtime.durable import RunNotFoundError, RunRequest, RunStatus
+from harborage.runtime.durable import EngineElsewhereError, RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import request_of
 from harborage.runtime.journal import decode_entries
 from harborage.runtime.limits import Limits
@@ -90,9 +90,8 @@ class Runtime:
     an open `Storage`) runs, what they wait for and what is told of them outlive the process: the next runtime over the
     same storage carries them on, and several may share it. `agent` is then written into the runs, and only runs of that
     agent are carried here. `bus`, `artifacts` and `tasks` replace single parts; what is given stays its owner's to
-    close. `summariser` shortens histories that outgrow `options.token_budget`; over a
-    model there is one. `handles` holds the live objects that trajectories name: a run that was paused with one goes on
-    only where it is there.
+    close. `summariser` shortens histories that outgrow `options.token_budget`; over a model there is one. `handles`
+    holds the live objects that trajectories name: a run that was paused with one goes on only where it is there.
 
     `context` are providers that add to what each run's planner is shown; they are asked once a run, and their answer is
     recorded. `memory` lets a run see what was said before in its session: a strategy (`truncation`,
@@ -152,6 +151,7 @@ class Runtime:
             logger=logging.getLogger("harborage") if logger is None else logger,
         )
         self._open: tuple[Assembly, Crew] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._spawned: dict[str, Task] = {}
         self._has_spawned = asyncio.Event()
         self._asked: dict[str, _Asked] = {}
@@ -202,7 +202,7 @@ class Runtime:
             raise RuntimeOpenError()
         parts = await assemble(self._setup)
         crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error_reason(error)))
-        self._open = (parts, crew)
+        self._open, self._loop = (parts, crew), asyncio.get_running_loop()
         self._unlisten = (parts.tasks.on_spawned(self._note_spawned), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(self._drive(), "task driver")
@@ -259,7 +259,7 @@ class Runtime:
         steers the run, an admin also changes its priority.
 
         Raises:
-            RuntimeClosedError: outside `async with`.
+            RuntimeClosedError, EngineElsewhereError: outside `async with`, or on another event loop than that.
             IdentityRequiredError: `who` is incomplete.
             ValueError: a value is none of its kind; the goal is empty, or the deadline has no zone.
             InputArtifactMissingError: an input artifact is not in this session.
@@ -268,7 +268,7 @@ class Runtime:
             ContextProviderError: the context is neither, or cannot be recorded.
             ContextUnavailableError: a required provider gave nothing.
         """
-        parts = self._parts
+        parts = self._parts_here()
         require_triple(who, "start")
         check_start(goal, deadline, priority=priority, max_steps=max_steps, scope=scope)
         limits = self.options.limits.replaced(limits)
@@ -310,13 +310,12 @@ class Runtime:
         other run, with those of `limits` in their place, counted anew; `deadline` is absolute, with a zone.
 
         Raises:
-            RuntimeClosedError: outside `async with`.
-            RunNotFoundError: no such run, or another owner's.
+            RuntimeClosedError, EngineElsewhereError, RunNotFoundError: as of `start` and of `run`.
             ForkError: it has no such step.
         """
         from harborage.runtime.history.forking import fork_at
 
-        parts = self._parts
+        parts = self._parts_here()
         check_wishes("fork", deadline, max_steps=max_steps, scope=scope)
         parent, now = await self.run(run_id, who=who), self._setup.clock.now()
         fork = fork_at(await parent.history(), at, now=now, goal=goal, is_live=live, max_steps=max_steps)
@@ -376,6 +375,12 @@ class Runtime:
         if self._open is None:
             raise RuntimeClosedError()
         return self._open[0]
+
+    def _parts_here(self) -> Assembly:
+        """The parts, for what only the event loop goes on with that they were opened on."""
+        if self._open is not None and self._loop is not asyncio.get_running_loop():
+            raise EngineElsewhereError()
+        return self._parts
 
     def _handle(self, who: Quadruple, scope: Scope, since: int = 0) -> Run:
         parts = self._parts

@@ -15,6 +15,7 @@ import msgspec
 
 from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import STOP, Crew
+from harborage.crashes import error_of
 from harborage.errors import error_text
 from harborage.identity import Quadruple, must_quadruple, require_quadruple
 from harborage.planner import (
@@ -166,10 +167,10 @@ async def _branch(start: Callable[[], Awaitable[T]]) -> T:
 
 
 def _outcome(task: asyncio.Task[T]) -> BranchOutcome[T]:
-    if task.cancelled():
-        return Cancelled()
-    error = task.exception()
-    return Done(task.result()) if error is None else Failed(error)
+    error = error_of(task)
+    if error is not None:
+        return Failed(error)
+    return Cancelled() if task.cancelled() else Done(task.result())
 
 
 async def _outwait(tasks: Iterable[asyncio.Task[Any]]) -> None:

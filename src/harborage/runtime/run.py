@@ -73,6 +73,7 @@ class Run:
 
         Raises:
             RunFailedError: it ended with an error, which is the cause.
+            EngineElsewhereError: it goes on, but the runtime was opened on another event loop.
             RunBlockedError: it needs the code that it was started with, or a repair. It is kept: once a worker with
                 that code has opened its storage it goes on, and this waits for its end again.
         """

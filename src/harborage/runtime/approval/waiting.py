@@ -65,8 +65,9 @@ class WaitingCall:
         self._arm(timedelta())
 
     def close(self) -> None:
-        """Stop listening and call the timer off."""
-        self._unlisten()
+        """Stop listening and call the timer off; what it listened with knows of this."""
+        unlisten, self._unlisten = self._unlisten, _nothing
+        unlisten()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -109,3 +110,7 @@ class WaitingCall:
         # The first signal wins. One that comes between DUE and its handling is found by asking the coordinator.
         if not self._signal.done():
             self._signal.set_result(signal)
+
+
+def _nothing() -> None:
+    """Calls nothing off: it was done."""

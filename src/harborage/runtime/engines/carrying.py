@@ -131,8 +131,6 @@ class Carriage(msgspec.Struct, frozen=True, kw_only=True):
             raise
         finally:
             run.mailbox = None
-            if mailbox.outbox is not None:
-                mailbox.outbox.close()
             mailbox.close()
 
 

@@ -328,7 +328,11 @@ class Mailbox:
             await asyncio.wait(set(self._handing))
 
     def close(self) -> None:
-        """Stop listening; the inbox itself belongs to its registry."""
+        """Stop listening, and let go of whatever knows of this; the inbox itself belongs to its registry."""
+        outbox, self.outbox = self.outbox, None
+        if outbox is not None:
+            outbox.close()
+        self._bridge = self._on_hard_cancel = None
         self._unlisten()
         if self._deadline is not None:
             self._deadline.cancel()

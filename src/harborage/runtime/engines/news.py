@@ -102,12 +102,17 @@ class News:
 
     def close(self) -> None:
         """The run is carried no more: what is left, and what comes, is kept by itself. Closing twice does nothing."""
-        self._end()
+        end, self._end = self._end, _nothing  # it knows of this
+        end()
         self.listener = self.hastener = None
         try:
             self._bus.write(self.leave())
         except HarborageError as error:
             _log.warning("events: what a run published last is not kept: %s", error_reason(error))
+
+
+def _nothing() -> None:
+    """Ends nothing: it was done."""
 
 
 @runtime_checkable

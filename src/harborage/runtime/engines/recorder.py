@@ -280,9 +280,7 @@ class Recorder:
         branch.__dict__.update(self.__dict__)
         branch._prefix = f"{position}.{index}."
         branch._count = 0
-        branch._scope = None
-        branch._task = None
-        branch._stamp = None
+        branch._scope = branch._task = branch._stamp = None
         branch._is_stopping = None  # a branch is cancelled by its siblings, too
         return branch
 
@@ -314,11 +312,14 @@ class Recorder:
                 flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
                 try:
                     result = await effect.run(call)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - raised again, or recorded as what the step failed with
                     failure = await self._failed(call, effect, error, before)
-                    if failure is error:
-                        raise
-                    raise failure from error
+                    try:
+                        if failure is None or failure is error:
+                            raise
+                        raise failure from error
+                    finally:
+                        del failure  # its traceback holds this frame
                 finally:
                     if flight is not None:
                         mailbox.leave(flight)
@@ -331,18 +332,16 @@ class Recorder:
             effect.cut(call)
         return reason
 
-    async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> BaseException:
-        """What a step that raised has failed with, recorded as its outcome; `error` itself where the run is to stop.
+    async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> Exception | None:
+        """What a step that raised has failed with, recorded as its outcome; None where the run is to stop.
 
         Raises:
             RunPutOffError, RecordRefusedError: the step is put off, or cannot be recorded.
         """
         task = self._task or self._own_task()
-        if not isinstance(error, asyncio.CancelledError) and is_order_to_stop(error, task):
-            return error
         failure = self._failure_of(call, effect, error)
         if failure is None:
-            return error
+            return None
         if effect.may_be_put_off and isinstance(failure, StepPutOffError):
             await self._put_off(call, failure)
         if isinstance(failure, self._refusals):
@@ -388,7 +387,7 @@ class Recorder:
             case Exception():
                 return error
             case _:
-                return StepCrashedError(call.name, error)
+                return None if is_order_to_stop(error, self._task) else StepCrashedError(call.name, error)
 
     def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
         """Take back requests to stop that a step left open and nobody else made."""

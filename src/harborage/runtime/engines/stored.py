@@ -23,6 +23,7 @@ from harborage.identity import require_quadruple
 from harborage.ids import new_id
 from harborage.runtime.durable import (
     EngineClosedError,
+    EngineElsewhereError,
     EngineError,
     EngineStoppedError,
     Program,
@@ -109,14 +110,13 @@ class StoredEngine:
         self._looking = asyncio.Lock()
         self._looks = self._looked = 0
         self._sweeping: Timer | None = None
-        self._was_due = self._has_tried = False
+        self._was_due = self._has_tried = self._is_joined = self._is_closed = False
         self._waiters = ResultWaiters(clock)
         self._unrecorded: dict[str, tuple[int, ...]] = {}
         self._work: tuple[Carriage, Crew] | None = None
-        self._is_joined = False
         self._ends = Crew(lambda name, error: self._logger.debug("%s: %s", name, error_reason(error)))
-        self._is_closed = False
         self._stopped: Exception | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # ── From outside ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,10 +203,9 @@ class StoredEngine:
     async def cancel(self, run_id: str, *, hard: bool = False) -> bool:
         """Send the run a CANCEL of its own; False when it has ended already."""
         row = await self._reader.row(run_id)
-        try:
+        with suppress(RunNotFoundError):
             return await self.send(run_id, cancellation(row.quadruple, hard=hard))
-        except RunNotFoundError:
-            return False
+        return False
 
     async def untaken(self, run_id: str) -> builtins.list[ControlEvent]:
         """The controls that a run was sent and that it has not heard of when its worker stopped."""
@@ -232,13 +231,12 @@ class StoredEngine:
             logger=self._logger,
             refusals=(BusStalledError, DatabaseError),
         )
-        self._work, self._stopped = (carriage, crew), None
+        self._work, self._stopped, self._loop = (carriage, crew), None, asyncio.get_running_loop()
         unlisten = self._store.on_change(self._changed.set)
         alive = Crew(lambda name, error: self._logger.error("%s: %s", name, error_reason(error)))
         joined = asyncio.Event()
         try:
-            living = keep_alive(self._store, self._worker, self._clock, joined=joined)
-            sign = alive.start(living, "sign of life")
+            sign = alive.start(keep_alive(self._store, self._worker, self._clock, joined=joined), "sign of life")
             sign.add_done_callback(lambda _: joined.set())
             sign.add_done_callback(lambda _: self._changed.set())
             await joined.wait()
@@ -297,10 +295,9 @@ class StoredEngine:
     def _take_up(self, run: Carried, entries: Sequence[bytes], controls: Sequence[ControlRow] = ()) -> None:
         assert self._work is not None
         carriage, crew = self._work
-        run_id = run.lease.run_id
-        if run_id not in self._carried:
+        if run.lease.run_id not in self._carried:
             self._seat(run)
-        run.task = crew.start(self._carry(run, carriage, entries, controls), f"run {run_id}")
+        run.task = crew.start(self._carry(run, carriage, entries, controls), f"run {run.lease.run_id}")
 
     def _seat(self, run: Carried) -> None:
         run.inbox = self._inboxes.open(run.request.who)
@@ -389,9 +386,9 @@ class StoredEngine:
         except DatabaseError as error:
             raise RecordRefusedError(run_id, error_text(error)) from error
         except Exception as error:  # noqa: BLE001 - kept as the run's result
-            run.ending = failed = self._reader.failed(run_id, error)
-            entry = encode_entry(Ended(at=self._clock.now(), error=failed.error, message=failed.message))
-            status, reason = Status.FAILED, f"{failed.error}: {failed.message}"
+            run.ending = self._reader.failed(run_id, error)
+            entry = encode_entry(Ended(at=self._clock.now(), error=run.ending.error, message=run.ending.message))
+            status, reason = Status.FAILED, f"{run.ending.error}: {run.ending.message}"
         ending = ledger.end(entry, status, reason, self._refused)
         if ledger.append_now is None:
             # Asked to stop meanwhile, this host goes; the end, which may be kept by then, is told of all the same.
@@ -414,10 +411,11 @@ class StoredEngine:
         """Carry the run no more."""
         if self._carried.get(run.lease.run_id) is run:
             del self._carried[run.lease.run_id]
-        inbox, run.inbox = run.inbox, None
+        inbox, ending = run.inbox, run.ending
+        run.inbox = run.ending = None  # an error's traceback keeps `run`
         if inbox is not None:
             self._inboxes.retire(inbox.identity)
-            self._waiters.notify(run.lease.run_id, run.ending)
+            self._waiters.notify(run.lease.run_id, ending)
 
     async def _release(self, run: Carried, ledger: Ledger, change: Change, *, wait_s: float = 0.0) -> None:
         """Give a run back; a store that refuses is asked again, for as long as this host serves."""
@@ -496,5 +494,7 @@ class StoredEngine:
     def _check_open(self) -> None:
         if self._is_closed:
             raise EngineClosedError()
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise EngineElsewhereError()
         if self._stopped is not None:
             raise EngineStoppedError(str(self._stopped) or type(self._stopped).__name__) from self._stopped

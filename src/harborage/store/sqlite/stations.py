@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
+from harborage.errors import HarborageError
 from harborage.store.sqlite.connection import repeated, statements
 from harborage.store.sqlite.failures import failure
 
@@ -89,7 +90,10 @@ class _Station:
     def _fail(self, calls: Sequence[Call], error: Exception) -> None:
         system_errno = self._connection.system_errno
         for call in calls:
-            call.error = failure(error, self._path, run_id=call.run_id, system_errno=system_errno)
+            told = failure(error, self._path, run_id=call.run_id, system_errno=system_errno)
+            if isinstance(told, HarborageError):  # its traceback would keep frames of this thread, which keep the call
+                told = told.with_traceback(None)
+            call.error = told
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

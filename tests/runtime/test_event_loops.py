@@ -1,0 +1,90 @@
+"""A runtime that was opened on one event loop, and what its runs say on another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborage.identity import Identity
+from harborage.planner import Decision, Finish, FinishReason, RunContext
+from harborage.runtime.durable import EngineElsewhereError
+from harborage.runtime.host import Runtime
+from harborage.runtime.run import Run
+
+ME = Identity("t", "u", "s")
+
+
+class Ends:
+    """Ends at once if the goal is to, else thinks for ever."""
+
+    async def next(self, run: RunContext) -> Decision:
+        if run.goal != "end":
+            await asyncio.Event().wait()
+        return Finish(FinishReason.GOAL, "done")
+
+
+def opened_elsewhere(goal: str, storage: str | None) -> tuple[Runtime, Run]:
+    """A runtime and a run of it whose event loop has ended without closing them."""
+    runtime = Runtime(planner=Ends(), storage=storage)
+
+    async def begin() -> Run:
+        await runtime.__aenter__()
+        run = await runtime.start(goal, who=ME)
+        if goal == "end":
+            await run.result()
+        return run
+
+    return runtime, asyncio.run(begin())
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    return None if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+
+
+async def _read_events(run: Run) -> None:
+    async for _ in run.events():
+        pass
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda _, run: run.result(), id="result"),
+        pytest.param(lambda _, run: _read_events(run), id="events"),
+        pytest.param(lambda _, run: run.cancel(hard=True), id="cancel"),
+        pytest.param(lambda _, run: run.message("hello"), id="message"),
+        pytest.param(lambda runtime, _: runtime.start("another", who=ME), id="start"),
+        pytest.param(lambda runtime, run: runtime.fork(run.id, at=1, who=ME), id="fork"),
+    ],
+)
+def test_what_only_the_first_event_loop_goes_on_with_is_refused(
+    ask: Callable[[Runtime, Run], Awaitable[Any]], storage: str | None
+) -> None:
+    """Who waits for a run, steers it or starts one on a later event loop is told to stay on one, and never hangs."""
+    runtime, run = opened_elsewhere("think", storage)
+
+    async def later() -> None:
+        with pytest.raises(EngineElsewhereError, match="on one, in `async with Runtime"):
+            await ask(runtime, run)
+        assert [task.id for task in await runtime.tasks.list(ME)] == [run.id]  # nothing was begun
+        await runtime.aclose()
+
+    asyncio.run(later())
+
+
+def test_a_run_that_has_ended_can_be_read_on_a_later_event_loop(storage: str | None) -> None:
+    """Its result, status and history are there."""
+    runtime, run = opened_elsewhere("end", storage)
+
+    async def later() -> None:
+        assert (await run.result()).reason is FinishReason.GOAL
+        assert (await run.status()).phase.is_final
+        assert await run.history()
+        await runtime.aclose()
+
+    asyncio.run(later())
