@@ -20,6 +20,7 @@ from harborage.store import (
     DecidePatch,
     DropAnswer,
     EventQuery,
+    GroupQuery,
     GroupStatus,
     Guard,
     Move,
@@ -74,6 +75,7 @@ NARROWER: tuple[dict[str, Any], ...] = (
     {"text": "goal", "oldest_first": True},
     {"statuses": (Status.COMPLETE, Status.CANCELLED)},
     {"session": "s1"},
+    {"is_whole": True},
     {"tenant": ME.tenant_id, "user": ME.user_id, "group": "g1", "only_blocked": True, "run_ids": ("r1",)},
 )
 PAUSES = (
@@ -88,6 +90,17 @@ PAUSES = (
     PauseQuery(due=2_000_000, tokens=("p1",)),
     PauseQuery(tenant=ME.tenant_id, reasons=("await_input",), since=1, until=2_000_000),
     PauseQuery(statuses=(PauseStatus.OPEN, PauseStatus.APPROVED), after=(1_000_000, 1_000)),
+)
+LIVE_GROUPS = (GroupStatus.OPEN, GroupStatus.SEALED, GroupStatus.ENDING)
+GROUPS = (
+    GroupQuery(),
+    GroupQuery(after=(1_000_000, 1_000)),
+    GroupQuery(group_ids=("g1", "g2")),
+    GroupQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id),
+    GroupQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id, group_ids=("g1",)),
+    GroupQuery(tenant=ME.tenant_id, user=ME.user_id),
+    GroupQuery(tenant=ME.tenant_id),
+    GroupQuery(statuses=LIVE_GROUPS, only_empty=True),
 )
 EVENTS = (
     EventQuery(),
@@ -127,6 +140,8 @@ async def _read(store: Store) -> None:
         await store.pauses(pauses)
         if pauses.after is None:
             await store.count_pauses(pauses)
+    for groups in GROUPS:
+        await store.groups(groups)
     for events in EVENTS:
         await store.events(events)
     for sessions in SESSIONS:
@@ -183,8 +198,11 @@ async def _write(store: Store) -> None:
     )
     await store.commit(step)
     await store.commit(step)
+    await store.commit(Commit(guard=Guard(lease=row.lease, position=2), change=Change(awaits="")))
     waits = Change(status=Status.PAUSED, release=True, awaits="r3")
     await _may_be_refused(store.commit(Commit(guard=Guard(lease=row.lease, position=2), change=waits)))
+    noted = Move(run_id="new", expected=(Status.PENDING, Status.PAUSED), awaits="r5")
+    await store.commit(Commit(moves=(noted,)))
     settle = SettlePause(token="new", status=PauseStatus.APPROVED)
     await store.commit(
         Commit(settles=(settle,), take="one", patches=(DecidePatch(patch_id="x", who=ME, decision="y"),))

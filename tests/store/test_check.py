@@ -15,6 +15,7 @@ from harborage.store import (
     NewEvent,
     NewGroup,
     NewPause,
+    NewRun,
     PauseStatus,
     SettlePause,
     Status,
@@ -58,7 +59,9 @@ async def lived_in() -> MemoryStore:
     ):
         await store.commit(step(await start(store, run_id, worker="one"), 1, b"parks", change=change))
     seal = ChangeGroup(group_id="g", who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.SEALED)
-    await store.commit(Commit(groups=(seal,)))
+    task = NewRun(run_id="task", who=ME, parent="parent", root="parent")
+    await store.commit(Commit(groups=(seal,), starts=(task,)))
+    await send(store, "task", "unread")
     return store
 
 
@@ -129,6 +132,8 @@ def session(**changed: object) -> Break:
         (run("pending", is_woken=False), "waits_for_nothing"),
         (run("parent", owner="", is_woken=True, status=Status.COMPLETE), "waits_for_nothing"),
         (group(status=GroupStatus.COMPLETED), "waits_for_nothing"),
+        (run("task", is_woken=True), "claimed_without_entries"),
+        (run("task", owner="one", fence=1), "claimed_without_entries"),
         (run("parent", children=1), "children_count"),
         (run("parent", tree=1), "tree_count"),
         (run("ended", key="k"), "key_twice"),

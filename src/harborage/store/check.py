@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.queries import EventQuery, Page, PauseQuery, RunQuery, SessionQuery
+from harborage.store.errors import EntryDamagedError
+from harborage.store.queries import EventQuery, GroupQuery, Page, PauseQuery, RunQuery, SessionQuery
 from harborage.store.rows import (
     EVENT_STEP,
     ControlRow,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Disagreement", "Shown", "check", "disagreements", "read"]
 
 T = TypeVar("T")
-Q = TypeVar("Q", RunQuery, PauseQuery, SessionQuery)
+Q = TypeVar("Q", RunQuery, GroupQuery, PauseQuery, SessionQuery)
 
 _PAGE = 500
 
@@ -127,6 +127,10 @@ def _standing(row: RunRow, open_pauses: int, is_awaited: bool) -> Iterator[Disag
         return
     if row.owner and not row.fence:
         yield Disagreement("owner_without_fence", row.run_id, f"worker {row.owner} holds it under no fence")
+    if not row.position:  # a task that no worker executes waits for nobody
+        if row.owner or row.is_woken:
+            yield Disagreement("claimed_without_entries", row.run_id, "it has no entries, and a worker may have it")
+        return
     if row.owner or row.is_woken or row.blocked:
         return
     if row.unread:
@@ -248,15 +252,12 @@ async def read(store: Store) -> Shown:
             journals[row.run_id] = await store.entries(row.run_id)
         except EntryDamagedError as error:
             journals[row.run_id] = error
-    named = ((row.who, name) for row in runs for name in (row.group, row.awaits) if name)
     return Shown(
         runs=runs,
         journals=journals,
         controls={row.run_id: await store.controls(row.run_id, limit=1 << 30) for row in runs},
         pauses=await _all(store.pauses, PauseQuery(limit=_PAGE)),
-        groups=[
-            group for who, group_id in dict.fromkeys(named) if (group := await _group(store, group_id, who)) is not None
-        ],
+        groups=await _all(store.groups, GroupQuery(limit=_PAGE)),
         sessions=await _all(store.sessions, SessionQuery(limit=_PAGE, include_closed=True)),
         events=await _events(store),
     )
@@ -278,11 +279,3 @@ async def _events(store: Store) -> list[EventRow]:
     while page := await store.events(EventQuery(after=found[-1].sequence if found else 0, limit=_PAGE)):
         found += page
     return found
-
-
-async def _group(store: Store, group_id: str, who: Identity) -> GroupRow | None:
-    try:
-        group, _ = await store.group(group_id, who=who)
-    except RowNotFoundError:
-        return None
-    return group

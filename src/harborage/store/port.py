@@ -21,7 +21,16 @@ from harborage.store.errors import StoreError
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.commit import Commit, Committed
-    from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+    from harborage.store.queries import (
+        EventQuery,
+        GroupQuery,
+        Orphan,
+        Page,
+        PauseQuery,
+        RunCounts,
+        RunQuery,
+        SessionQuery,
+    )
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
 __all__ = [
@@ -196,8 +205,12 @@ class Views(Protocol):
         """The sessions of a query."""
         ...
 
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        """The groups of a query."""
+        ...
+
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
-        """A group of this session and its members in the order they joined.
+        """A group of this session and its members in the order they joined, as whole rows.
 
         Raises:
             RowNotFoundError: there is none.
@@ -217,7 +230,10 @@ class Upkeep(Protocol):
         ...
 
     async def delete(self, run_ids: Sequence[str]) -> int:
-        """Delete ended runs with all that only they have; how many there were. Events of their sessions stay."""
+        """Delete ended runs with all that only they have; how many there were. Events of their sessions stay.
+
+        A group that has ended goes with the last of its members.
+        """
         ...
 
     async def drop_pauses(self, before: int) -> int:

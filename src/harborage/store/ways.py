@@ -10,17 +10,19 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from harborage.store.queries import Page, PauseQuery, RunQuery
+from harborage.store.queries import GroupQuery, Page, PauseQuery, RunQuery
 from harborage.store.rows import PauseStatus, RunRow, Status
 
 __all__ = [
     "SLICE",
     "Way",
     "edge_of",
+    "group_pieces",
     "is_counted",
     "is_sliced",
     "page_of",
     "pause_pieces",
+    "run_parts",
     "run_ways",
     "slice_of",
     "slice_query",
@@ -47,6 +49,12 @@ _SAID: Final[dict[str, frozenset[str]]] = {
     "by_live": frozenset({"tenant", "statuses"}),
     "by_bad": frozenset({"tenant", "user", "statuses"}),
     "by_bad_of_tenant": frozenset({"tenant", "statuses"}),
+    "group_by_session": frozenset({"tenant", "user", "session"}),
+    "group_by_id": frozenset({"group_ids"}),
+    "group_by_user": frozenset({"tenant", "user"}),
+    "group_by_tenant": frozenset({"tenant"}),
+    "group_by_live": frozenset(),
+    "group_by_age": frozenset(),
     "pause_by_user": frozenset({"tenant", "user"}),
     "pause_by_tenant": frozenset({"tenant"}),
     "pause_by_open": frozenset({"tenant", "statuses"}),
@@ -78,6 +86,11 @@ class Way(NamedTuple):
     def times(self) -> list[str]:
         """Those of them that bound when a run was started."""
         return [name for name in self.conditions if name in {"run_has_since", "run_has_until"}]
+
+
+def run_parts(query: RunQuery) -> list[str]:
+    """The pieces with which a list of runs begins: their columns, and where they are."""
+    return ["run_rows", "run_whole", "run_from"] if query.is_whole else ["run_rows", "run_from"]
 
 
 def run_ways(query: RunQuery) -> list[Way]:
@@ -197,6 +210,26 @@ def pause_pieces(query: PauseQuery) -> list[str]:
     return [way, *(f"pause_has_{name}" for name in names if name not in said and _is_asked(query, name))]
 
 
+def group_pieces(query: GroupQuery) -> list[str]:
+    """The indexes at which a query of groups begins, and what narrows it further."""
+    names = ("tenant", "user", "session", "group_ids", "statuses", "only_empty")
+    ways = _ways_of_groups(query)
+    said = frozenset[str]().union(*(_SAID[way] for way in ways))
+    return [*ways, *(f"group_has_{name}" for name in names if name not in said and _is_asked(query, name))]
+
+
+def _ways_of_groups(query: GroupQuery) -> list[str]:
+    if query.tenant and query.user and query.session:
+        return ["group_by_session", "group_by_id"] if query.group_ids else ["group_by_session"]
+    if query.group_ids:
+        return ["group_by_id"]
+    if query.tenant and query.user:
+        return ["group_by_user"]
+    if query.statuses and not any(status.is_final for status in query.statuses):
+        return ["group_by_live"]
+    return ["group_by_tenant"] if query.tenant else ["group_by_age"]
+
+
 def _way_of_pauses(query: PauseQuery) -> str:
     is_open = query.statuses == (PauseStatus.OPEN,)
     if query.tokens:
@@ -212,7 +245,7 @@ def _way_of_pauses(query: PauseQuery) -> str:
     return "pause_open_anywhere" if is_open else "pause_by_age"
 
 
-def _is_asked(query: RunQuery | PauseQuery, name: str) -> bool:
+def _is_asked(query: RunQuery | GroupQuery | PauseQuery, name: str) -> bool:
     """Whether a part of the query narrows anything."""
     value = getattr(query, name)
-    return value is not None and value not in ("", ()) and (name, value) != ("longer_than", 0)
+    return value is not None and value is not False and value not in ("", ()) and (name, value) != ("longer_than", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,9 +15,13 @@ from harborage.identity import Identity
 from harborage.store import (
     EVENT_STEP,
     Change,
+    ChangeGroup,
     Commit,
     EventQuery,
     EventRow,
+    GroupQuery,
+    GroupStatus,
+    Move,
     NewEvent,
     NewGroup,
     NewRun,
@@ -26,7 +31,7 @@ from harborage.store import (
     Status,
 )
 from harborage.store.check import disagreements
-from harborage.store.errors import CommitRefusedError, RunKnownError, SessionOverError
+from harborage.store.errors import CommitRefusedError, RunKnownError, SessionOverError, WaitCycleError
 from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
@@ -53,6 +58,9 @@ async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any)
             wakes = tuple(f"r{number}" for number in some[3:])
             event = NewEvent(type="e", data=b"{}", run_id=f"r{some[0]}")
             await store.commit(Commit(sends=sends, wakes=wakes, who=dice.choice(SESSIONS), events=(event,)))
+            waits = Move(run_id=f"r{some[1]}", expected=(Status.PENDING,), awaits=dice.choice(("g", f"r{some[2]}")))
+            with suppress(WaitCycleError):
+                await store.commit(Commit(moves=(waits,), wakes=wakes, who=SESSIONS[0], events=(event,)))
             await store.delete([f"r{number}" for number in some])
             await store.unblock([f"r{number}" for number in some])
 
@@ -63,6 +71,41 @@ async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any)
     await place.has_come("select count(*) = 0 from pg_stat_activity where application_name = $1", place.schema)
     assert await place.admin.fetchval(DEADLOCKS) == before
     assert await disagreements(await place.open()) == []
+
+
+async def test_waits_that_are_a_circle_together_are_not_both_taken(place: Any) -> None:
+    """Of two waits that two processes note at the same moment, far from each other in one chain, one is refused."""
+    one, two = await place.open(), await place.open()
+
+    async def noted(store: PostgresStore, waits: str, target: str) -> bool:
+        try:
+            await store.commit(Commit(moves=(Move(run_id=waits, expected=(Status.PENDING,), awaits=target),)))
+        except WaitCycleError:
+            return False
+        return True
+
+    for turn in range(20):
+        a, b, c, d = (f"{name}{turn}" for name in "abcd")
+        await one.commit(Commit(starts=tuple(NewRun(run_id=run_id, who=ME) for run_id in (a, b, c, d))))
+        assert await noted(one, a, b)
+        assert await noted(one, c, d)
+        both = await asyncio.gather(noted(one, b, c), noted(two, d, a))
+        assert sorted(both) == [False, True], turn
+
+
+async def test_the_last_members_of_a_group_are_deleted_at_once(place: Any) -> None:
+    """Whichever of two processes deletes the last one takes the group with it."""
+    one, two = await place.open(), await place.open()
+    live, done = (Status.PENDING,), Status.COMPLETE
+    for turn in range(10):
+        group, a, b = f"g{turn}", f"a{turn}", f"b{turn}"
+        starts = tuple(NewRun(run_id=run_id, who=ME, group=group) for run_id in (a, b))
+        await one.commit(Commit(groups=(NewGroup(group_id=group, who=ME),), starts=starts))
+        ends = tuple(Move(run_id=run_id, expected=live, status=done) for run_id in (a, b))
+        ended = ChangeGroup(group_id=group, who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.COMPLETED)
+        await one.commit(Commit(moves=ends, groups=(ended,)))
+        assert await asyncio.gather(one.delete([a]), two.delete([b])) == [1, 1]
+        assert (await one.groups(GroupQuery())).rows == [], turn
 
 
 async def test_those_who_start_in_sessions_and_close_them_never_lock_each_other(place: Any) -> None:

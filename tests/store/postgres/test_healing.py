@@ -152,7 +152,7 @@ async def test_a_batch_that_comes_too_late_is_refused(place: Any) -> None:
     await start(store, "r")
     await start(store, "s")
     nothing = ", ".join(["'{}'"] * 9)
-    sent = f'select harborage_commit($1, 1, 1, \'[{{"wakes": ["r"]}}]\', {nothing})'
+    sent = f'select harborage_commit($1, 1, 1, \'[{{"wakes": ["r"]}}]\', {nothing}, false)'
     with pytest.raises(Exception, match="comes too late"):
         await place.admin.fetchval(sent, store._lanes[0].name)
 

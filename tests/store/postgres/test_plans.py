@@ -22,6 +22,7 @@ LARGE = {
     "harborage_events",
     "harborage_pauses",
     "harborage_controls",
+    "harborage_groups",
 }
 PARTIAL = {
     "ready",
@@ -80,7 +81,9 @@ from harborage_runs as run where run.num % 4 = 0;
 insert into harborage_groups (
   session, group_id, owner, retains_turn, fails_fast, description, status, members, open_members, created_at
 )
-select number % {TENANTS * USERS * 2} + 1, 'g' || number / {TENANTS * USERS * 2}, '', false, false, '', 'open', 1, 1, 1
+select
+  number % {TENANTS * USERS * 2} + 1, 'g' || number / {TENANTS * USERS * 2}, '', false, false, '',
+  case when number % 100 = 0 then 'open' else 'completed' end, 1, 1, number
 from generate_series(1, {RUNS}) as number;
 
 insert into harborage_bodies (digest, data) select 'd' || number, '' from generate_series(1, {RUNS}) as number;

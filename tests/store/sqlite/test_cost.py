@@ -14,10 +14,15 @@ from harborage.identity import Identity
 from harborage.state import sqlite as beside
 from harborage.store import (
     Change,
+    ChangeGroup,
     Commit,
     EventQuery,
+    GroupQuery,
+    GroupStatus,
     Lease,
+    Move,
     NewEvent,
+    NewGroup,
     NewPause,
     PauseQuery,
     PauseStatus,
@@ -120,7 +125,7 @@ async def test_a_step_costs_the_same_at_any_length(store: Store, steps: Steps) -
     early = await steps.of(store.commit(step(lease, 3, b"one", b"two", **more)))
     position = await lengthen(store, lease, 5, 10_000)
     assert await steps.of(store.commit(step(lease, position, b"one", b"two", **more))) == early
-    assert early < 500
+    assert early < 550
 
 
 async def test_the_tail_of_a_run_is_read_alone(store: Store, steps: Steps) -> None:
@@ -135,7 +140,9 @@ async def crowd(store: Store, number: int) -> None:
     """Runs of other owners that stand in every way but ready, with controls that nobody takes."""
     for index in range(number):
         run_id, who = f"o{number}-{index}", Identity("other", f"user {index}", f"session {index}")
-        lease = await start(store, run_id, who=who, agent="other", worker="another")
+        opened = (NewGroup(group_id=turn, who=who) for turn in ("few!", "many", "others"))
+        await store.commit(Commit(groups=tuple(opened)))
+        lease = await start(store, run_id, who=who, agent="other", worker="another", group="others")
         await send(store, run_id, "waits")
         match index % 4:
             case 0:
@@ -157,8 +164,17 @@ async def test_other_runs_cost_nothing(store: Store, steps: Steps) -> None:
         pause = NewPause(token=turn, run_id=turn, who=ME, reason="await_input")
         park = Change(status=Status.PAUSED, release=True)
         answer = SettlePause(token=turn, status=PauseStatus.ANSWERED)
-        await start(store, turn, agent="mine")
+        await store.commit(Commit(groups=(NewGroup(group_id=turn, who=ME),)))
+        await start(store, turn, agent="mine", group=turn)
+        wait = Move(run_id=turn, expected=(Status.PENDING,), awaits="nobody")
+        ended = ChangeGroup(group_id=turn, who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.COMPLETED)
         cost = {
+            "wait": await steps.of(store.commit(Commit(moves=(wait,)))),
+            "list of groups": await steps.of(store.groups(GroupQuery(**mine, limit=1))),
+            "group": await steps.of(store.group(turn, who=ME)),
+            "end of a group": await steps.of(store.commit(Commit(groups=(ended,)))),
+        }
+        cost |= {
             "claim": await steps.of(store.claim("worker", agent="mine")),
             "send": await steps.of(send(store, turn, "c")),
         }

@@ -34,7 +34,7 @@ OF_DAMAGE = frozenset(
 """What is only asked once a row could not be read."""
 LARGE = re.compile(
     r"(SCAN|SEARCH) "
-    r"(run|other|parent|entry|event|pause|control|harborage_(?:runs|journal|events|pauses|controls))\b(.*)"
+    r"(run|other|parent|entry|event|pause|control|one|harborage_(?:runs|journal|events|pauses|controls|groups))\b(.*)"
 )
 PARTIAL = re.compile(
     r"harborage_\w+_(ready|due|owner|inbox|blocked|parent|group|awaits|idem|live|bad|failed|open|unread)\b"
@@ -64,6 +64,11 @@ TABLES = {
     """INSERT INTO harborage_pauses (token, run, session, tenant, user, reason, status, opened_at, data)
     SELECT 'p' || num, run_id, session, tenant, user, 'await_input', CASE status WHEN 2 THEN 'open' ELSE 'approved' END,
       created_at, x'' FROM harborage_runs WHERE num % 4 = 0""": 1,
+    f"""INSERT INTO harborage_groups (
+      session, group_id, owner, retains_turn, fails_fast, description, status, members, open_members, created_at
+    )
+    SELECT number % {SESSIONS} + 1, 'g' || (number / {SESSIONS}), '', 0, 0, '',
+      CASE WHEN number % 100 = 0 THEN 'open' ELSE 'completed' END, 1, 1, number FROM numbers""": RUNS,
     f"""INSERT INTO harborage_controls (run, event_id, type, sent_at, consumed, data)
     SELECT number % {RUNS} + 1, 'e' || number, 'PAUSE', number, CASE WHEN number % 100 > 0 THEN 1 END, x''
     FROM numbers""": RUNS,

@@ -51,7 +51,8 @@ async def work(store, worker):
     async with living(store, worker):
         for index in range(20):
             try:
-                await store.commit(Commit(starts=(NewRun(run_id=f"r{{index}}", who=ME),)))
+                new = NewRun(run_id=f"r{{index}}", who=ME, entries=(b"0 first", b"0 second"))
+                await store.commit(Commit(starts=(new,)))
             except StoreError:
                 pass  # a writer before this one has made it
         async with asyncio.TaskGroup() as group:

@@ -66,7 +66,7 @@ class Claiming:
         return claimed
 
     async def _rows(self, nums: list[int]) -> dict[int, RunRow]:
-        rows = await fetch(self._database, f"{SQL['run_rows']}\n{SQL['by_number']}", nums=nums)
+        rows = await fetch(self._database, f"{SQL['run_rows']}\n{SQL['run_from']}\n{SQL['by_number']}", nums=nums)
         return {row.number: row for row in map(run_of, rows)}
 
     async def _journals(self, nums: list[int]) -> dict[int, list[Any]]:

@@ -69,6 +69,7 @@ class Batch:
         self._ends: set[str] = set()
         self._tokens: set[str] = set()
         self._groups: set[str] = set()
+        self._waits = False
 
     def values(self) -> dict[str, Any]:
         """What the statement is given."""
@@ -83,6 +84,7 @@ class Batch:
             "ends": [*self._ends],
             "tokens": [*self._tokens],
             "groups": [*self._groups],
+            "waits": self._waits,
         }
 
     def add(self, commit: Commit) -> None:
@@ -123,15 +125,14 @@ class Batch:
     def _change(self, run_id: str, change: Change) -> dict[str, Any]:
         if change.status is not None and change.status.is_final:
             self._ends.add(run_id)
-        if change.awaits:
-            self._runs.add(change.awaits)
-            self._groups.add(change.awaits)
+        self._await(change.awaits)
         return _given(
             status=None if change.status is None else change.status.code,
             reason=None if change.reason is None else kept_text(change.reason),
+            outcome=self._given_blob(change.outcome),
             blocked=None if change.blocked is None else kept_text(change.blocked),
             wake_at=change.wake_at,
-            awaits=change.awaits or None,
+            awaits=(change.awaits or None) if change.release else change.awaits,
             priority=change.priority,
             release=change.release or None,
             is_ready=change.is_ready or None,
@@ -159,6 +160,7 @@ class Batch:
             status=start.status.code,
             description=kept_text(about(start.description)),
             about=kept_text(about(start.goal)),
+            asked=self._given_blob(start.asked or None),
             deadline=start.deadline,
             worker=start.worker or None,
             key=start.key or None,
@@ -174,11 +176,14 @@ class Batch:
         self._runs.add(move.run_id)
         if move.status is not None and move.status.is_final:
             self._ends.add(move.run_id)
+        self._await(move.awaits)
         return _given(
             run=move.run_id,
             expected=[status.code for status in move.expected],
             status=None if move.status is None else move.status.code,
             reason=None if move.reason is None else kept_text(move.reason),
+            outcome=self._given_blob(move.outcome),
+            awaits=move.awaits,
             priority=move.priority,
             acknowledged=move.is_acknowledged,
             tool_calls=move.tool_calls,
@@ -260,6 +265,16 @@ class Batch:
         for entry in entries:
             self._blob(entry)
         return {"entries": len(entries), "first": first, "crcs": [crc32(entry) for entry in entries]}
+
+    def _await(self, target: str | None) -> None:
+        """Lock what a run is to wait for."""
+        if target:
+            self._runs.add(target)
+            self._groups.add(target)
+            self._waits = True
+
+    def _given_blob(self, data: bytes | None) -> int | None:
+        return None if data is None else self._blob(data)
 
     def _blob(self, data: bytes) -> int:
         """The place of bytes, counted from 1."""

@@ -11,13 +11,24 @@ from msgspec.structs import replace
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
 from harborage.store.postgres.asking import SQL, fetch, fetchrow, fetchval
 from harborage.store.postgres.rows import controls_of, event_of, group_of, pause_of, run_of, session_of
-from harborage.store.queries import COUNT_CAP, EventQuery, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import (
+    COUNT_CAP,
+    EventQuery,
+    GroupQuery,
+    Page,
+    PauseQuery,
+    RunCounts,
+    RunQuery,
+    SessionQuery,
+)
 from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, Status
 from harborage.store.ways import (
     edge_of,
+    group_pieces,
     is_sliced,
     page_of,
     pause_pieces,
+    run_parts,
     run_ways,
     slice_of,
     slice_query,
@@ -88,19 +99,27 @@ class Reading:
         Raises:
             RowNotFoundError: there is none.
         """
-        row = await fetchrow(self._database, SQL["group_row"], group=group_id, **_names(who))
-        if row is None:
+        found = (await self.groups(replace(_of_session(who), group_ids=(group_id,)))).rows
+        if not found:
             raise RowNotFoundError(f"no group {group_id} in this session")
-        group = group_of(group_id, who, row)
         query = RunQuery(
             tenant=who.tenant_id,
             user=who.user_id,
             session=who.session_id,
             group=group_id,
             oldest_first=True,
-            limit=max(1, group.members),
+            is_whole=True,
+            limit=max(1, found[0].members),
         )
-        return group, (await self.runs(query)).rows
+        return found[0], (await self.runs(query)).rows
+
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        """The groups of a query."""
+        text = _list(["group_rows"], group_pieces(query), "newest_group")
+        values = _values(query, "tenant user session group_ids statuses")
+        found = [group_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
 
     # ── A run's own ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,7 +159,7 @@ class Reading:
         order = "oldest_run" if query.oldest_first else "newest_run"
         found: list[RunRow] = []
         for way in run_ways(asked):
-            text = _list("run_rows", way.pieces, order)
+            text = _list(run_parts(query), way.pieces, order)
             rows = await fetch(self._database, text, **_run_values(way.query), limit=query.limit + 1)
             found += map(run_of, rows)
         return page_of([((row.created_at, row.number), row) for row in found], query, end)
@@ -148,7 +167,7 @@ class Reading:
     async def _slice_end(self, query: RunQuery) -> tuple[int, int] | None:
         """The last run that a page looks at whose query no index answers; None when it looks at all that are left."""
         order = "oldest_end" if query.oldest_first else "newest_end"
-        text = _list("slice_end", widest_way(query), order)
+        text = _list(["slice_end"], widest_way(query), order)
         skipped = slice_of(query) - 1
         found: Any = await fetchrow(self._database, text, **_run_values(query), limit=skipped)
         return None if found is None else (found[0], found[1])
@@ -159,7 +178,7 @@ class Reading:
         asked = query if end is None else slice_query(query, end)
         counts, left, is_capped = dict.fromkeys(_STATUSES, 0), COUNT_CAP, end is not None
         for way in run_ways(asked):
-            text = _list("run_counts", way.pieces, "run_counted")
+            text = _list(["run_counts"], way.pieces, "run_counted")
             for status, is_over, count in await fetch(self._database, text, **_run_values(way.query), cap=left):
                 if is_over:
                     is_capped = True
@@ -170,7 +189,7 @@ class Reading:
 
     async def pauses(self, query: PauseQuery) -> Page[PauseRow]:
         """The pauses of a query."""
-        text = _list("pause_rows", pause_pieces(query), "newest_pause")
+        text = _list(["pause_rows"], pause_pieces(query), "newest_pause")
         rows_found = await self._page(text, query.after or _END, query.limit, _pause_values(query))
         found = [pause_of(row) for row in rows_found]
         rows = found[: query.limit]
@@ -192,7 +211,7 @@ class Reading:
         order = "newest_event" if query.newest_first else "oldest_event"
         values = _values(query, "tenant user session run_ids types since until limit")
         after = query.after or (_END[0] if query.newest_first else 0)
-        text = _list("event_rows", [way, *conditions], order)
+        text = _list(["event_rows"], [way, *conditions], order)
         return [event_of(row) for row in await fetch(self._database, text, **values, after=after)]
 
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
@@ -207,7 +226,7 @@ class Reading:
             "session_is_left": query.seen_before is not None or query.opened_before is not None,
         }
         conditions = [_way_of_sessions(query), *(name for name, is_asked in asked.items() if is_asked)]
-        text = _list("session_rows", conditions, "newest_session")
+        text = _list(["session_rows"], conditions, "newest_session")
         values = _values(query, "tenant user session seen_before opened_before")
         values |= {"since": query.seen_since, "until": query.seen_until}
         found = [session_of(row) for row in await self._page(text, query.after or _END, query.limit, values)]
@@ -236,9 +255,10 @@ def checked(run_id: str, after: int, count: int, rows: Iterable[Any]) -> list[by
     return found
 
 
-def _list(rows: str, conditions: list[str], order: str) -> str:
+def _list(rows: list[str], conditions: list[str], order: str) -> str:
     """A list as one statement."""
-    return f"{SQL[rows]}\n{' and '.join(SQL[one] for one in conditions)}\n{SQL[order]}"
+    begun = "\n".join(SQL[one] for one in rows)
+    return f"{begun}\n{' and '.join(SQL[one] for one in conditions)}\n{SQL[order]}"
 
 
 def _run_values(query: RunQuery) -> dict[str, Any]:
@@ -265,6 +285,10 @@ def _values(query: object, names: str) -> dict[str, Any]:
     """Fields of a query as the driver takes them."""
     values = {name: getattr(query, name) for name in names.split()}
     return {name: [str(one) for one in value] if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _of_session(who: Identity) -> GroupQuery:
+    return GroupQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id)
 
 
 def _names(who: Identity) -> dict[str, str]:

@@ -80,8 +80,8 @@ async def refusal(commit: Commit, answer: Answer, reading: Reading) -> StoreErro
         case "no_patch":
             return RowNotFoundError(f"no patch {found} in this session")
         case "cycle":
-            change = commit.change
-            return WaitCycleError(_run_of(commit), "" if change is None else change.awaits or "")
+            waits = [part.awaits for part in (commit.change, *commit.moves) if part is not None and part.awaits]
+            return WaitCycleError(found, waits[0])
         case _:
             assert answer.refused == "lease", answer
             assert commit.guard is not None

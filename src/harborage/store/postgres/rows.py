@@ -32,8 +32,9 @@ def run_of(row: Any) -> RunRow:
         number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
         description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts, woken,
         unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count, tokens,
-        cost,
+        cost, *whole,
     ) = row  # fmt: skip
+    asked, outcome = whole or (None, None)
     return RunRow(
         number=number,
         run_id=run_id,
@@ -49,6 +50,8 @@ def run_of(row: Any) -> RunRow:
         blocked=read_text(blocked or ""),
         description=read_text(description),
         about=read_text(about),
+        asked=asked or b"",
+        outcome=outcome or b"",
         created_at=created_at,
         updated_at=updated_at,
         wake_at=wake_at,
@@ -135,13 +138,14 @@ def session_of(row: Any) -> SessionRow:
     )
 
 
-def group_of(group_id: str, who: Identity, row: Any) -> GroupRow:
+def group_of(row: Any) -> GroupRow:
     """A group from its columns."""
-    number, owner, retains, fails_fast, description, status, reason, members, live, created, sealed, ended, due = row
+    number, group_id, tenant, user, session, owner, retains, fails_fast, description, status, reason, *rest = row
+    members, live, created, sealed, ended, due = rest
     return GroupRow(
         number=number,
         group_id=group_id,
-        who=who,
+        who=Identity(tenant, user, session),
         owner=owner,
         retains_turn=retains,
         fails_fast=fails_fast,

@@ -24,7 +24,7 @@ from harborage.store.postgres.refusals import refusal
 from harborage.store.postgres.telling import Telling
 from harborage.store.postgres.workers import LEASE, Workers
 from harborage.store.postgres.writing import Writing
-from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.rows import Lease
 from harborage.store.times import micros
 
@@ -176,6 +176,9 @@ class PostgresStore:
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._asked(self._reading.sessions(query))
 
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        return await self._asked(self._reading.groups(query))
+
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         return await self._asked(self._reading.group(group_id, who))
 
@@ -186,8 +189,9 @@ class PostgresStore:
         for kind in ("paused_for_nothing", "parent_ended"):
             rows = await self._asked(fetch(self._database, SQL[kind], limit=limit))
             found += [Orphan(kind=kind, subject=row["run_id"], run_id=row["run_id"]) for row in rows]
-        rows = await self._asked(fetch(self._database, SQL["pause_of_ended"], limit=limit))
-        found += [Orphan(kind="pause_of_ended", subject=row["token"], run_id=row["run"]) for row in rows]
+        for kind in ("pause_of_ended", "group_not_ended"):
+            pairs: Any = await self._asked(fetch(self._database, SQL[kind], limit=limit))
+            found += [Orphan(kind=kind, subject=subject, run_id=run_id) for subject, run_id in pairs]
         return found[:limit]
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
@@ -200,7 +204,7 @@ class PostgresStore:
         deleted = 0
         for first in range(0, len(run_ids), _CHUNK):
             some = [*run_ids[first : first + _CHUNK]]
-            deleted += len(await self._asked(fetch(self._database, SQL["delete"], run_ids=some)))
+            deleted += int(await self._asked(fetchval(self._database, SQL["delete"], run_ids=some)))
         return deleted
 
     async def drop_pauses(self, before: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from harborage.store.commit import Change, ChangeGroup, Commit, DecidePatch, NewGroup, NewRun, SendControl
@@ -54,6 +54,8 @@ class Conditions:
             found = status_of(status)
             if found not in move.expected or (owner is not None and move.status is not None):
                 raise StatusConflictError(f"run {move.run_id}", found, move.expected)
+            if move.awaits:
+                self._check_wait(tx, move.run_id, move.awaits)
         for group in commit.groups:
             if isinstance(group, ChangeGroup):
                 self._check_group(tx, group)
@@ -155,24 +157,10 @@ class Conditions:
             if unread > len(commit.consumed) and fence == commit.guard.lease.fence:
                 left = self._reading.controls(tx, run_id, 0, -1)
                 raise ControlsLeftError(run_id, [one for one in left if one.number not in commit.consumed])
-        if change.awaits and self._reaches(tx, change.awaits, run_id):
-            raise WaitCycleError(run_id, change.awaits)
+        if change.awaits:
+            self._check_wait(tx, run_id, change.awaits)
 
-    def _reaches(self, tx: Transaction, target: str, run_id: str) -> bool:
-        """Whether what `target` waits for leads to the run."""
+    def _check_wait(self, tx: Transaction, run_id: str, target: str) -> None:
         _, session, *_ = self.run(tx, run_id)
-        seen: set[str] = set()
-        todo = [target]
-        while todo:
-            one = todo.pop()
-            if one == run_id:
-                return True
-            if one not in seen:
-                seen.add(one)
-                todo += _texts(tx.execute(self._sql["awaited"], (one,)))
-                todo += _texts(tx.execute(self._sql["live_members"], (one, session)))
-        return False
-
-
-def _texts(rows: Iterable[Any]) -> list[str]:
-    return [text for (text,) in rows]
+        if tx.execute(self._sql["leads_back"], (target, session, run_id)).get:
+            raise WaitCycleError(run_id, target)

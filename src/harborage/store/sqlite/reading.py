@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harborage import codec
 from harborage.identity import Identity
 from harborage.store.errors import EntryDamagedError, RowNotFoundError
-from harborage.store.queries import EventQuery, Page, RunCounts, RunQuery
+from harborage.store.queries import EventQuery, GroupQuery, Page, RunCounts, RunQuery
 from harborage.store.rows import (
     ControlRow,
     EventRow,
@@ -34,9 +34,11 @@ from harborage.store.sqlite.salvage import (
 from harborage.store.sqlite.sessions import Sessions
 from harborage.store.ways import (
     edge_of,
+    group_pieces,
     is_counted,
     is_sliced,
     page_of,
+    run_parts,
     run_ways,
     slice_of,
     slice_query,
@@ -75,11 +77,11 @@ class Reading:
             raise RowNotFoundError(f"no run {run_id!r} in this store")
         return page.rows[0]
 
-    def row(self, tx: Transaction, num: int) -> RunRow:
+    def row(self, tx: Transaction, num: int, *, is_whole: bool = False) -> RunRow:
         """The run with this number, as far as it can be read."""
-        text = f"{self._sql['run_rows']}\n{self._sql['by_num']}"
+        text = f"{self._sql['run_rows']}\n{self._sql['run_whole'] if is_whole else ''}\n{self._sql['run_from']}"
         try:
-            return _run(tx.execute(text, (num,)).fetchone())
+            return _run(tx.execute(f"{text}\n{self._sql['by_num']}", (num,)).fetchone())
         except UNREADABLE:
             return salvaged_run(tx.execute(self._sql["salvage"], (num,)).fetchone())
 
@@ -143,20 +145,21 @@ class Reading:
         end = self._slice_end(tx, query) if is_sliced(query) else None
         asked = query if end is None else slice_query(query, end)
         try:
-            rows = [_run(row) for row in self._found(tx, asked, "run_rows")]
+            rows = [_run(row) for row in self._found(tx, asked, *run_parts(query))]
             found = [((row.created_at, row.number), row) for row in rows]
         except UNREADABLE:
             keys: list[tuple[int, int]] = self._found(tx, asked, "run_keys")
-            found = [(key, self.row(tx, key[1])) for key in keys]
+            found = [(key, self.row(tx, key[1], is_whole=query.is_whole)) for key in keys]
         return page_of(found, query, end)
 
-    def _found(self, tx: Transaction, query: RunQuery, what: str) -> list[Any]:
+    def _found(self, tx: Transaction, query: RunQuery, *parts: str) -> list[Any]:
         """What a query finds, each way to find it for itself and then put together."""
         sql, found = self._sql, list[Any]()
         order = "oldest_run" if query.oldest_first else "newest_run"
+        begun = "\n".join(sql[part] for part in parts)
         for way in run_ways(query):
             values = _run_values(way.query) | {"limit": query.limit + 1}
-            found += tx.execute(f"{sql[what]}\n{self._which(way.pieces)}\n{sql[order]}", values)
+            found += tx.execute(f"{begun}\n{self._which(way.pieces)}\n{sql[order]}", values)
         return found
 
     def _which(self, pieces: Sequence[str]) -> str:
@@ -232,11 +235,9 @@ class Reading:
         Raises:
             RowNotFoundError: there is none.
         """
-        session = self.session(tx, who)
-        row: Any = None
-        if session is not None:
-            row = tx.execute(self._sql["group_row"], (session, group_id)).fetchone()
-        if row is None:
+        whose = GroupQuery(tenant=who.tenant_id, user=who.user_id, session=who.session_id, group_ids=(group_id,))
+        found = self.groups(tx, whose).rows
+        if not found:
             raise RowNotFoundError(f"no group {group_id} in this session")
         query = RunQuery(
             tenant=who.tenant_id,
@@ -244,9 +245,28 @@ class Reading:
             session=who.session_id,
             group=group_id,
             oldest_first=True,
-            limit=max(1, row[7]),
+            is_whole=True,
+            limit=max(1, found[0].members),
         )
-        return _group(group_id, who, row), self.runs(tx, query).rows
+        return found[0], self.runs(tx, query).rows
+
+    def groups(self, tx: Transaction, query: GroupQuery) -> Page[GroupRow]:
+        """The groups of a query."""
+        at, num = query.after or _END
+        values = {
+            "tenant": query.tenant,
+            "user": query.user,
+            "session": query.session,
+            "group_ids": _json(query.group_ids),
+            "statuses": _json(query.statuses),
+            "at": at,
+            "num": num,
+            "limit": query.limit + 1,
+        }
+        text = f"{self._sql['group_rows']}\n{self._which(group_pieces(query))}\n{self._sql['newest_group']}"
+        found = [_group(row) for row in tx.execute(text, values)]
+        rows = found[: query.limit]
+        return Page(rows, (rows[-1].created_at, rows[-1].number) if len(found) > query.limit else None)
 
     def patch(self, tx: Transaction, patch_id: str, who: Identity) -> PatchRow | None:
         """A patch of this session, if there is one."""
@@ -305,8 +325,9 @@ def _run(row: Any) -> RunRow:
         number, run_id, tenant, user, session, agent, parent, root, group, kind, priority, status, reason, blocked,
         description, about, created_at, updated_at, wake_at, deadline, awaits, position, owner, fence, attempts, woken,
         unread, children, tree, key, fingerprint, cascades, notifies, retains_turn, acknowledged, tool_count, tokens,
-        cost,
+        cost, *whole,
     ) = row  # fmt: skip
+    asked, outcome = whole or (None, None)
     if session is None:
         raise UnreadableError("its session is not there")
     check_times(created_at, updated_at, wake_at or 0, deadline or 0)
@@ -325,6 +346,8 @@ def _run(row: Any) -> RunRow:
         blocked=blocked or "",
         description=description,
         about=about,
+        asked=asked or b"",
+        outcome=outcome or b"",
         created_at=created_at,
         updated_at=updated_at,
         wake_at=wake_at,
@@ -371,12 +394,13 @@ def _salvaged_event(row: Any) -> EventRow:
     return event if (run.encode(), named.encode()) == (run_id, kind) else replace(event, is_damaged=True)
 
 
-def _group(group_id: str, who: Identity, row: Any) -> GroupRow:
-    number, owner, retains, fails_fast, description, status, reason, members, live, created, sealed, ended, due = row
+def _group(row: Any) -> GroupRow:
+    number, group_id, tenant, user, session, owner, retains, fails_fast, description, status, reason, *rest = row
+    members, live, created, sealed, ended, due = rest
     return GroupRow(
         number=number,
         group_id=group_id,
-        who=who,
+        who=Identity(tenant, user, session),
         owner=owner,
         retains_turn=bool(retains),
         fails_fast=bool(fails_fast),

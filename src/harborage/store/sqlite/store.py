@@ -13,7 +13,7 @@ from harborage.state.errors import StoreClosedError as DatabaseClosedError
 from harborage.store.commit import Commit, Committed, check_commit, is_news, subject_of
 from harborage.store.errors import StoreClosedError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
-from harborage.store.queries import EventQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
@@ -168,6 +168,9 @@ class SQLiteStore:
     async def sessions(self, query: SessionQuery) -> Page[SessionRow]:
         return await self._read(lambda tx: self._reading.sessions.find(tx, query))
 
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        return await self._read(lambda tx: self._reading.groups(tx, query))
+
     async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
         return await self._read(lambda tx: self._reading.group(tx, group_id, who))
 
@@ -180,8 +183,9 @@ class SQLiteStore:
                 for kind in ("paused_for_nothing", "parent_ended")
                 for (subject,) in tx.execute(self._sql[kind], (limit,))
             ]
-            tokens = tx.execute(self._sql["pause_of_ended"], (limit,))
-            found += [Orphan(kind="pause_of_ended", subject=token, run_id=run_id) for token, run_id in tokens]
+            for kind in ("pause_of_ended", "group_not_ended"):
+                rows: Any = tx.execute(self._sql[kind], (limit,))
+                found += [Orphan(kind=kind, subject=subject, run_id=run_id) for subject, run_id in rows]
             return found[:limit]
 
         return await self._read(find)

@@ -155,6 +155,7 @@ class Writing:
         values = (
             status,
             change.reason,
+            change.outcome,
             change.blocked or None,
             change.priority,
             change.progress,
@@ -171,6 +172,8 @@ class Writing:
             if change.awaits:
                 _, session, *_ = self._conditions.run(tx, run_id)
                 tx.execute(self._sql["wake_if_ended"], (run, change.awaits, session))
+        elif change.awaits is not None:
+            tx.execute(self._sql["await_nothing"], (run,))
 
     def _end(self, tx: Transaction, run: int, run_id: str, now: int) -> None:
         """What follows from a run's end: its lease and open pauses end, its group counts it out, who waits wakes."""
@@ -180,7 +183,7 @@ class Writing:
         _, session, _, _, _, _, _, group = self._conditions.run(tx, run_id)
         if group is not None:
             execute(sql["leave_group"], (session, group))
-            execute(sql["wake_waiting"], (group,))
+            execute(sql["wake_waiting_for_group"], (group, session))
         execute(sql["wake_waiting"], (run_id,))
 
     # ── Everybody's part ────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,12 +218,13 @@ class Writing:
             len(start.entries),
             start.worker or None,
             1 if start.worker else 0,
-            not start.worker,
+            bool(start.entries) and not start.worker,
             start.key or None,
             start.fingerprint,
             start.is_cascading,
             start.notifies,
             start.retains_turn,
+            start.asked or None,
         )
         run: Any = tx.execute(self._sql["add_run"], values).get
         self._append(tx, run, 0, start.entries)
@@ -237,6 +241,8 @@ class Writing:
         values = (
             None if move.status is None else move.status.code,
             move.reason,
+            move.outcome,
+            move.awaits,
             move.priority,
             move.is_acknowledged,
             move.tool_calls,
@@ -269,7 +275,7 @@ class Writing:
         num, _, _ = found
         tx.execute(self._sql["change_group"], (group.status, group.reason, now, num))
         if group.status.is_final:
-            tx.execute(self._sql["wake_waiting"], (group.group_id,))
+            tx.execute(self._sql["wake_waiting_for_group"], (group.group_id, session))
 
     def _patch(self, tx: Transaction, patch: DecidePatch, now: int) -> None:
         session = self._opened_session(tx, patch.who, now)
@@ -409,12 +415,15 @@ class Writing:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""
         execute, sql = tx.execute, self._sql
         tx.add_now()
-        run: Any = execute(sql["delete_run"], (run_id,)).get
-        if run is None:
+        found: Any = execute(sql["delete_run"], (run_id,)).fetchone()
+        if found is None:
             return False
+        run, session, group = found
         execute(sql["delete_journal"], (run,))
         execute(sql["delete_controls"], (run,))
         execute(sql["delete_pauses"], (run_id,))
         for (body,) in execute(sql["delete_names"], (run,)).fetchall():
             execute(sql["delete_body"], (body,))
+        if group is not None:
+            execute(sql["delete_group"], (session, group))
         return True

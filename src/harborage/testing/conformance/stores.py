@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from harborage.store import Commit, EventQuery, PauseQuery, RunQuery, SessionQuery, Store
+from harborage.store import Commit, EventQuery, GroupQuery, PauseQuery, RunQuery, SessionQuery, Store
 from harborage.store.errors import StoreClosedError
 from harborage.testing.conformance import (
     store_commits,
@@ -18,6 +18,7 @@ from harborage.testing.conformance import (
     store_queue,
     store_records,
     store_sessions,
+    store_tasks,
     store_views,
 )
 from harborage.testing.conformance.checks import check_scenario, expect_raises, run_scenarios
@@ -46,6 +47,7 @@ def calls(store: Store) -> Iterator[tuple[str, Awaitable[object]]]:
     yield "count_pauses", store.count_pauses(PauseQuery())
     yield "events", store.events(EventQuery())
     yield "sessions", store.sessions(SessionQuery())
+    yield "groups", store.groups(GroupQuery())
     yield "group", store.group("g", who=ME)
     yield "orphans", store.orphans()
     yield "open_session", store.open_session(ME)
@@ -71,6 +73,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *store_queue.SCENARIOS,
     *store_records.SCENARIOS,
     *store_sessions.SCENARIOS,
+    *store_tasks.SCENARIOS,
     *store_views.SCENARIOS,
     a_closed_store_says_so,
 )

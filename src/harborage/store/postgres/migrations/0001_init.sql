@@ -24,7 +24,8 @@ create index harborage_sessions_open on harborage_sessions (opened_at, num)
 
 -- A run, which is its task. `status` is a number whose order has a meaning: 0 pending, 1 running, 2 paused, 3 complete,
 -- 4 failed, 5 cancelled. The indexes of what is live, ready, due, owned or blocked hold few rows however many there are.
--- No index holds what a step changes: `position` and `updated_at`.
+-- No index holds what a step changes: `position` and `updated_at`. One that has no entries is a task that no worker
+-- executes: it is never woken. `asked` and `outcome` may be large, so they come last and lists leave them out.
 create table harborage_runs (
   num bigint generated always as identity primary key,
   run_id text collate "C" not null unique,
@@ -63,7 +64,9 @@ create table harborage_runs (
   acknowledged boolean not null default false,
   tool_count bigint not null default 0,
   tokens bigint not null default 0,
-  cost bigint not null default 0
+  cost bigint not null default 0,
+  asked bytea,
+  outcome bytea
 ) with (fillfactor = 80);
 
 create index harborage_runs_all on harborage_runs (created_at, num);
@@ -81,7 +84,7 @@ create index harborage_runs_owner on harborage_runs (owner, num) where owner is 
 create index harborage_runs_inbox on harborage_runs (owner) where unread > 0;
 create index harborage_runs_blocked on harborage_runs (num) where blocked is not null;
 create index harborage_runs_parent on harborage_runs (parent) where parent is not null;
-create index harborage_runs_group on harborage_runs (grp) where grp is not null;
+create index harborage_runs_group on harborage_runs (grp, session) where grp is not null;
 create index harborage_runs_awaits on harborage_runs (awaits) where awaits is not null;
 create unique index harborage_runs_idem on harborage_runs (session, idem) where idem is not null;
 
@@ -101,11 +104,12 @@ create table harborage_groups (
   sealed_at bigint,
   ended_at bigint,
   deadline bigint,
-  unique (session, group_id)
+  unique (group_id, session)
 ) with (fillfactor = 80);
 
-create index harborage_groups_due on harborage_groups (deadline)
-  where deadline is not null and status in ('open', 'sealed');
+create index harborage_groups_all on harborage_groups (created_at, num);
+create index harborage_groups_session on harborage_groups (session, created_at, num);
+create index harborage_groups_live on harborage_groups (created_at, num) where status in ('open', 'sealed', 'ending');
 
 -- The entries of all runs; `crc` is the CRC-32 of the data.
 create table harborage_journal (

@@ -2,7 +2,7 @@
 -- lock while it thinks, and each of the statements in here sees what others have committed before it.
 --
 -- Locks are taken in one order, so that no two changes wait for each other: the writer's own row, new sessions, runs by
--- their number, groups by theirs, and last the lock under which events are numbered. That a session is not closed while
+-- their number, groups by theirs, the one lock for waits, and last the lock under which events are numbered. That a session is not closed while
 -- a run starts in it is a lock that only its closing waits for; who notes that it was seen waits for nobody.
 --
 -- Every statement looks for its rows by their keys, whatever the values: a plan is made once for a connection, and
@@ -37,11 +37,12 @@ $$;
 -- Apply a batch of commits in their order; one answer each. `commits` name bytes by their place in `blobs`, and
 -- sessions by their place in the three arrays; those of `opening` are opened if they are new. `runs`, `ends`,
 -- `pause_tokens` and `groups` are what must be locked: the runs that are written or awaited, the runs and groups that
--- end, the pauses that are settled, and the groups that members join or that are awaited.
+-- end, the pauses that are settled, and the groups that members join or that are awaited; `waits` says that a run is
+-- to wait for another one.
 create function harborage_commit(
   by_writer text, as_batch bigint, at_time bigint, commits jsonb, blobs bytea[],
   tenants text[], users text[], sessions text[], opening boolean[],
-  runs text[], ends text[], pause_tokens text[], groups text[]
+  runs text[], ends text[], pause_tokens text[], groups text[], waits boolean
 ) returns jsonb language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
@@ -64,7 +65,7 @@ begin
     opened := harborage_open_sessions(at_time, tenants, users, sessions, opening);
     nums := harborage_sessions_of(tenants, users, sessions);
   end if;
-  perform harborage_lock(nums, runs, ends, pause_tokens, groups);
+  perform harborage_lock(nums, runs, ends, pause_tokens, groups, waits);
   for one in select value from jsonb_array_elements(commits) loop
     answer := harborage_apply(one, nums, blobs, at_time);
     answers := answers || answer;
@@ -141,8 +142,9 @@ begin
 end
 $$;
 
-create function harborage_lock(nums bigint[], runs text[], ends text[], pause_tokens text[], groups text[])
-returns void language plpgsql as $$
+create function harborage_lock(
+  nums bigint[], runs text[], ends text[], pause_tokens text[], groups text[], waits boolean
+) returns void language plpgsql as $$
 begin
   if cardinality(ends) = 0 and cardinality(pause_tokens) = 0 then
     perform from harborage_runs where run_id = any(runs) order by num for no key update;
@@ -179,6 +181,10 @@ begin
   end if;
   if cardinality(pause_tokens) > 0 then
     perform from harborage_pauses where token = any(pause_tokens) order by num for no key update;
+  end if;
+  if waits then
+    -- Two waits in two transactions may be a circle that neither of them sees.
+    perform pg_advisory_xact_lock(hashtextextended('harborage waits in ' || current_schema(), 0));
   end if;
 end
 $$;
@@ -237,7 +243,8 @@ begin
   end if;
   if one ? 'wakes' then
     update harborage_runs set woken = true
-    where run_id = any(array(select jsonb_array_elements_text(one -> 'wakes'))) and status < 3 and not woken;
+    where run_id = any(array(select jsonb_array_elements_text(one -> 'wakes')))
+      and status < 3 and position > 0 and not woken;
   end if;
   if guard is not null then
     perform harborage_step(one, guard, change, blobs, at_time, held.num, held.run_id, held.session, held.grp);

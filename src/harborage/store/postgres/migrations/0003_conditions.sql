@@ -18,12 +18,15 @@ begin
   end if;
   if one ? 'moves' then
     for part, place in select value, ordinality - 1 from jsonb_array_elements(one -> 'moves') with ordinality loop
-      select status, owner into held from harborage_runs where run_id = part ->> 'run';
+      select status, owner, session into held from harborage_runs where run_id = part ->> 'run';
       if not found then
         return jsonb_build_object('refused', 'no_run', 'found', part ->> 'run');
       end if;
       if not part -> 'expected' @> to_jsonb(held.status) or (held.owner is not null and part ? 'status') then
         return jsonb_build_object('refused', 'move', 'at', place, 'found', held.status::text);
+      end if;
+      if part ->> 'awaits' <> '' and harborage_leads_back(part ->> 'awaits', part ->> 'run', held.session) then
+        return jsonb_build_object('refused', 'cycle', 'at', place, 'found', part ->> 'run');
       end if;
     end loop;
   end if;
@@ -152,22 +155,34 @@ begin
   ) then
     return '{"refused": "left"}';
   end if;
-  if change ? 'awaits' and exists (
-    with recursive leads_to (target) as (
-      select (change ->> 'awaits') collate "C"
-      union
-      select next.target
-      from leads_to cross join lateral (
-        select awaits from harborage_runs where run_id = leads_to.target and awaits is not null
-        union all
-        select run_id from harborage_runs
-        where grp = leads_to.target and grp is not null and session = session_num and status < 3
-      ) as next (target)
-    )
-    select from leads_to where target = own_id
-  ) then
-    return '{"refused": "cycle"}';
+  if change ->> 'awaits' <> '' and harborage_leads_back(change ->> 'awaits', own_id, session_num) then
+    return jsonb_build_object('refused', 'cycle', 'found', own_id);
   end if;
   return null;
+end
+$$;
+
+-- Whether a wait for the target leads back to the run: from a run to what it awaits, from a group to its live members.
+-- What has ended leads nowhere. A group is one of the session of who awaits it.
+create function harborage_leads_back(target text, own_id text, session_num bigint) returns boolean language plpgsql as $$
+begin
+  return exists (
+    with recursive leads_to (name, session) as (
+      select target collate "C", session_num
+      union
+      select next.name, next.session
+      from leads_to cross join lateral (
+        select run.awaits, run.session from harborage_runs as run
+        where run.run_id = leads_to.name and run.awaits is not null
+        union all
+        select run.run_id, run.session
+        from harborage_groups as one
+        join harborage_runs as run on run.grp = one.group_id and run.grp is not null and run.session = one.session
+        where one.group_id = leads_to.name and one.session = leads_to.session
+          and one.status in ('open', 'sealed', 'ending') and run.status < 3
+      ) as next (name, session)
+    )
+    select from leads_to where name = own_id
+  );
 end
 $$;

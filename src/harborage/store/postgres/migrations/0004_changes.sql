@@ -32,6 +32,7 @@ begin
   update harborage_runs set
     position = before + entries, updated_at = at_time, unread = unread - taken,
     status = coalesce((change ->> 'status')::smallint, status), reason = coalesce(change ->> 'reason', reason),
+    outcome = coalesce(blobs[(change ->> 'outcome')::integer], outcome),
     blocked = case when change ? 'blocked' then nullif(change ->> 'blocked', '') else blocked end,
     priority = coalesce((change ->> 'priority')::integer, priority),
     attempts = case when change ? 'progress' then 0 else attempts end,
@@ -40,7 +41,10 @@ begin
     cost = cost + coalesce((change ->> 'cost')::bigint, 0),
     owner = case when not is_end and not is_release then owner end,
     wake_at = case when is_release then (change ->> 'wake_at')::bigint when not is_end then wake_at end,
-    awaits = case when is_release then change ->> 'awaits' when not is_end then awaits end,
+    awaits = case
+      when is_release then change ->> 'awaits'
+      when not is_end and not change ? 'awaits' then awaits
+    end,
     woken = case
       when is_release then woken or change ? 'is_ready' or unread > taken or (
         change ? 'awaits' and harborage_is_over(change ->> 'awaits', session_num)
@@ -77,12 +81,12 @@ begin
 end
 $$;
 
--- Whether nothing of this name would ever end any more: no live run, no group that is open or sealed.
+-- Whether nothing of this name would ever end any more: no live run, no group that has not ended.
 create function harborage_is_over(target text, session_num bigint) returns boolean language plpgsql as $$
 begin
   return not exists (select from harborage_runs where run_id = target and status < 3) and not exists (
     select from harborage_groups
-    where session = session_num and group_id = target and status in ('open', 'sealed')
+    where session = session_num and group_id = target and status in ('open', 'sealed', 'ending')
   );
 end
 $$;
@@ -95,15 +99,18 @@ begin
   if own_group is not null then
     update harborage_groups set open_members = open_members - 1
     where session = session_num and group_id = own_group;
-    perform harborage_wake_waiting(own_group);
+    perform harborage_wake_waiting(own_group, session_num);
   end if;
-  perform harborage_wake_waiting(own_id);
+  perform harborage_wake_waiting(own_id, null);
 end
 $$;
 
-create function harborage_wake_waiting(target text) returns void language plpgsql as $$
+-- Wake who awaits a run, or a group of this session.
+create function harborage_wake_waiting(target text, of_session bigint) returns void language plpgsql as $$
 begin
-  update harborage_runs set woken = true where awaits = target and awaits is not null and not woken;
+  update harborage_runs set woken = true
+  where awaits = target and awaits is not null and position > 0 and not woken
+    and (of_session is null or session = of_session);
 end
 $$;
 
@@ -124,12 +131,12 @@ begin
       on conflict (session, group_id) do nothing;
     else
       update harborage_groups set
-        status = part ->> 'status', reason = part ->> 'reason',
+        status = part ->> 'status', reason = coalesce(nullif(part ->> 'reason', ''), reason),
         sealed_at = case when part ->> 'status' = 'sealed' then at_time else sealed_at end,
         ended_at = case when part ->> 'status' in ('completed', 'cancelled') then at_time else ended_at end
       where session = nums[(part ->> 'who')::integer] and group_id = part ->> 'group';
       if part ->> 'status' in ('completed', 'cancelled') then
-        perform harborage_wake_waiting(part ->> 'group');
+        perform harborage_wake_waiting(part ->> 'group', nums[(part ->> 'who')::integer]);
       end if;
     end if;
   end loop;
@@ -146,15 +153,16 @@ begin
     insert into harborage_runs (
       run_id, session, tenant, "user", agent, parent, root, grp, kind, priority, status, description, about,
       created_at, updated_at, deadline, position, owner, fence, woken, idem, fingerprint, cascades, notifies,
-      retains_turn
+      retains_turn, asked
     )
     values (
       part ->> 'run', nums[(part ->> 'who')::integer], part ->> 'tenant', part ->> 'user', part ->> 'agent',
       part ->> 'parent', part ->> 'root', part ->> 'group', part ->> 'kind', (part ->> 'priority')::integer,
       (part ->> 'status')::smallint, part ->> 'description', part ->> 'about', at_time, at_time,
       (part ->> 'deadline')::bigint, (part ->> 'entries')::integer, part ->> 'worker',
-      case when part ? 'worker' then 1 else 0 end, not part ? 'worker', part ->> 'key', part ->> 'fingerprint',
-      part ? 'cascades', part ? 'notifies', part ? 'retains_turn'
+      case when part ? 'worker' then 1 else 0 end,
+      not part ? 'worker' and (part ->> 'entries')::integer > 0, part ->> 'key', part ->> 'fingerprint',
+      part ? 'cascades', part ? 'notifies', part ? 'retains_turn', blobs[(part ->> 'asked')::integer]
     )
     returning num into run_num;
     perform harborage_append(
@@ -190,11 +198,15 @@ begin
     is_end := coalesce((part ->> 'status')::integer >= 3, false) and held.status < 3;
     update harborage_runs set
       status = coalesce((part ->> 'status')::smallint, status), reason = coalesce(part ->> 'reason', reason),
+      outcome = coalesce(blobs[(part ->> 'outcome')::integer], outcome),
       priority = coalesce((part ->> 'priority')::integer, priority),
       acknowledged = coalesce((part ->> 'acknowledged')::boolean, acknowledged),
       tool_count = tool_count + (part ->> 'tool_calls')::bigint,
       position = position + entries, updated_at = at_time,
-      wake_at = case when not is_end then wake_at end, awaits = case when not is_end then awaits end,
+      wake_at = case when not is_end then wake_at end,
+      awaits = case
+        when is_end then null when part ? 'awaits' then nullif(part ->> 'awaits', '') else awaits
+      end,
       woken = woken and not is_end
     where num = held.num;
     if entries > 0 then
@@ -254,7 +266,8 @@ begin
         answer = blobs[(part ->> 'answer')::integer]
       where token = part ->> 'token' and status = 'open'
       returning run into run_of_pause;
-      update harborage_runs set woken = true where run_id = run_of_pause and status < 3 and not woken;
+      update harborage_runs set woken = true
+      where run_id = run_of_pause and status < 3 and position > 0 and not woken;
     end loop;
   end if;
   return opened;
@@ -276,7 +289,7 @@ begin
     on conflict (run, event_id) do nothing;
     sent := sent || found;
     if found then
-      update harborage_runs set unread = unread + 1, woken = true where num = run_num;
+      update harborage_runs set unread = unread + 1, woken = position > 0 where num = run_num;
       update harborage_pauses set answering = part ->> 'event' where token = part ->> 'answers' and status = 'open';
     end if;
   end loop;
@@ -316,5 +329,51 @@ begin
   )
   select coalesce(jsonb_agg(jsonb_build_array(run_id, fence)), '[]') into taken from free;
   return taken;
+end
+$$;
+
+-- Delete ended runs with all that only they have, and the groups that have ended with the last of their members; how
+-- many there were. The reference from a name to its body keeps a body that others name.
+create function harborage_delete(wanted text[]) returns integer language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+declare
+  nums bigint[];
+  names text[];
+  group_nums bigint[];
+begin
+  select array_agg(ended.num), array_agg(ended.run_id) into nums, names
+  from (
+    select num, run_id from harborage_runs where run_id = any(wanted) and status >= 3 order by num for update
+  ) as ended;
+  if nums is null then
+    return 0;
+  end if;
+  -- Whoever deletes another member of one of these groups waits here, and then sees that ours are gone.
+  group_nums := array(
+    select one.num from harborage_groups as one
+    where one.status in ('completed', 'cancelled') and (one.group_id, one.session) in (
+      select grp, session from harborage_runs where num = any(nums) and grp is not null
+    )
+    order by one.num
+    for update
+  );
+  delete from harborage_journal where run = any(nums);
+  delete from harborage_controls where run = any(nums);
+  delete from harborage_pauses where run = any(names);
+  with named as (
+    delete from harborage_run_bodies where run = any(nums) returning body
+  )
+  delete from harborage_bodies where num = any(array(
+    select named.body from named
+    where not exists (
+      select from harborage_run_bodies as other where other.body = named.body and other.run <> all(nums)
+    )
+  ));
+  delete from harborage_runs where num = any(nums);
+  delete from harborage_groups as one where one.num = any(group_nums) and not exists (
+    select from harborage_runs as run
+    where run.grp = one.group_id and run.grp is not null and run.session = one.session
+  );
+  return cardinality(nums);
 end
 $$;

@@ -3,7 +3,7 @@
 -- name: commit
 select harborage_commit(
   :writer, :batch, :now, :commits::jsonb, :blobs::bytea[], :tenants::text[], :users::text[], :sessions::text[],
-  :opening::boolean[], :runs::text[], :ends::text[], :tokens::text[], :groups::text[]
+  :opening::boolean[], :runs::text[], :ends::text[], :tokens::text[], :groups::text[], :waits
 );
 
 -- name: claim

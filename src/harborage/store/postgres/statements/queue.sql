@@ -21,7 +21,7 @@ with stuck as materialized (
   order by num
   for no key update
 )
-update harborage_runs as run set blocked = null, attempts = 0, woken = run.status < 3
+update harborage_runs as run set blocked = null, attempts = 0, woken = run.status < 3 and run.position > 0
 from stuck where run.num = stuck.num
 returning run.num;
 

@@ -5,6 +5,7 @@ select run.run_id from harborage_runs as run
 where
   run.status < 3 and run.status = 2
   and run.owner is null and not run.woken and run.blocked is null and run.wake_at is null and run.awaits is null
+  and run.position > 0
   and not exists (select from harborage_pauses as pause where pause.run = run.run_id and pause.status = 'open')
 limit :limit;
 
@@ -20,35 +21,13 @@ select pause.token, pause.run from harborage_pauses as pause
 where pause.status = 'open' and (select run.status >= 3 from harborage_runs as run where run.run_id = pause.run)
 limit :limit;
 
+-- name: group_not_ended
+select one.group_id, one.owner from harborage_groups as one
+where one.status in ('open', 'sealed', 'ending') and one.status <> 'open' and one.members > 0 and one.open_members = 0
+limit :limit;
+
 -- name: delete
--- Ended runs with all that only they have; the reference from a name to its body keeps a body that others name.
-with ended as materialized (
-  select num, run_id from harborage_runs where run_id = any(:run_ids::text[]) and status >= 3
-  order by num
-  for update
-),
-entries as (
-  delete from harborage_journal where run = any(array(select num from ended))
-),
-controls as (
-  delete from harborage_controls where run = any(array(select num from ended))
-),
-pauses as (
-  delete from harborage_pauses where run = any(array(select run_id from ended))
-),
-names as (
-  delete from harborage_run_bodies where run = any(array(select num from ended)) returning body
-),
-bodies as (
-  delete from harborage_bodies where num = any(array(
-    select names.body from names
-    where not exists (
-      select from harborage_run_bodies as other
-      where other.body = names.body and other.run <> all(array(select num from ended))
-    )
-  ))
-)
-delete from harborage_runs where num = any(array(select num from ended)) returning num;
+select harborage_delete(:run_ids::text[]);
 
 -- name: drop_pauses
 delete from harborage_pauses

@@ -8,6 +8,11 @@ select
   run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
   run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn, run.acknowledged,
   run.tool_count, run.tokens, run.cost
+
+-- name: run_whole
+, run.asked, run.outcome
+
+-- name: run_from
 from harborage_runs as run join harborage_sessions as session on session.num = run.session
 where
 
@@ -282,10 +287,51 @@ session.context is not null
 and (session.opened_at, session.num) < (:at::bigint, :num::bigint)
 order by session.opened_at desc, session.num desc limit :limit
 
--- name: group_row
+-- name: group_rows
 select
-  one.num, one.owner, one.retains_turn, one.fails_fast, one.description, one.status, one.reason, one.members,
-  one.open_members, one.created_at, one.sealed_at, one.ended_at, one.deadline
+  one.num, one.group_id, session.tenant, session."user", session.session, one.owner, one.retains_turn, one.fails_fast,
+  one.description, one.status, one.reason, one.members, one.open_members, one.created_at, one.sealed_at, one.ended_at,
+  one.deadline
 from harborage_groups as one join harborage_sessions as session on session.num = one.session
 where
-  session.tenant = :tenant and session."user" = :user and session.session = :session and one.group_id = :group;
+
+-- name: group_by_id
+one.group_id = any(:group_ids::text[])
+
+-- name: group_by_session
+one.session = (
+  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
+)
+
+-- name: group_by_user
+one.session = any(array(select num from harborage_sessions where tenant = :tenant and "user" = :user))
+
+-- name: group_by_live
+one.status in ('open', 'sealed', 'ending')
+
+-- name: group_by_tenant
+one.session = any(array(select num from harborage_sessions where tenant = :tenant))
+
+-- name: group_by_age
+one.created_at > -1
+
+-- name: group_has_tenant
+session.tenant = :tenant
+
+-- name: group_has_user
+session."user" = :user
+
+-- name: group_has_session
+session.session = :session
+
+-- name: group_has_group_ids
+one.group_id = any(:group_ids::text[])
+
+-- name: group_has_statuses
+one.status = any(:statuses::text[])
+
+-- name: group_has_only_empty
+one.members > 0 and one.open_members = 0
+
+-- name: newest_group
+and (one.created_at, one.num) < (:at::bigint, :num::bigint) order by one.created_at desc, one.num desc limit :limit

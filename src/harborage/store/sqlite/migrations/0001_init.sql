@@ -31,7 +31,8 @@ CREATE INDEX harborage_sessions_open ON harborage_sessions (opened_at)
 
 -- A run, which is its task. `status` is a number whose order has a meaning: 0 pending, 1 running, 2 paused, 3 complete,
 -- 4 failed, 5 cancelled. The indexes of what is live, ready, due, owned or blocked hold few rows however many there are.
--- No index holds what a step changes: `position` and `updated_at`.
+-- No index holds what a step changes: `position` and `updated_at`. One that has no entries is a task that no worker
+-- executes: it is never woken. `asked` and `outcome` may be large, so they come last and lists leave them out.
 CREATE TABLE harborage_runs (
   num INTEGER PRIMARY KEY AUTOINCREMENT,
   run_id TEXT NOT NULL UNIQUE,
@@ -70,7 +71,9 @@ CREATE TABLE harborage_runs (
   acknowledged INTEGER NOT NULL DEFAULT 0,
   tool_count INTEGER NOT NULL DEFAULT 0,
   tokens INTEGER NOT NULL DEFAULT 0,
-  cost INTEGER NOT NULL DEFAULT 0
+  cost INTEGER NOT NULL DEFAULT 0,
+  asked BLOB,
+  outcome BLOB
 ) STRICT;
 
 CREATE INDEX harborage_runs_all ON harborage_runs (created_at);
@@ -88,7 +91,7 @@ CREATE INDEX harborage_runs_owner ON harborage_runs (owner) WHERE owner IS NOT N
 CREATE INDEX harborage_runs_inbox ON harborage_runs (owner) WHERE unread > 0;
 CREATE INDEX harborage_runs_blocked ON harborage_runs (num) WHERE blocked IS NOT NULL;
 CREATE INDEX harborage_runs_parent ON harborage_runs (parent) WHERE parent IS NOT NULL;
-CREATE INDEX harborage_runs_group ON harborage_runs (grp) WHERE grp IS NOT NULL;
+CREATE INDEX harborage_runs_group ON harborage_runs (grp, session) WHERE grp IS NOT NULL;
 CREATE INDEX harborage_runs_awaits ON harborage_runs (awaits) WHERE awaits IS NOT NULL;
 CREATE UNIQUE INDEX harborage_runs_idem ON harborage_runs (session, idem) WHERE idem IS NOT NULL;
 
@@ -108,11 +111,12 @@ CREATE TABLE harborage_groups (
   sealed_at INTEGER,
   ended_at INTEGER,
   deadline INTEGER,
-  UNIQUE (session, group_id)
+  UNIQUE (group_id, session)
 ) STRICT;
 
-CREATE INDEX harborage_groups_due ON harborage_groups (deadline)
-  WHERE deadline IS NOT NULL AND status IN ('open', 'sealed');
+CREATE INDEX harborage_groups_all ON harborage_groups (created_at);
+CREATE INDEX harborage_groups_session ON harborage_groups (session, created_at);
+CREATE INDEX harborage_groups_live ON harborage_groups (created_at) WHERE status IN ('open', 'sealed', 'ending');
 
 -- The entries of all runs, at one end of the table; `crc` is the CRC-32 of the data.
 CREATE TABLE harborage_journal (

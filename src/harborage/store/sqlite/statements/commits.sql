@@ -88,11 +88,13 @@ SELECT children, tree FROM harborage_runs WHERE run_id = :run_id;
 -- name: add_run
 INSERT INTO harborage_runs (
   run_id, session, tenant, user, agent, parent, root, grp, kind, priority, status, description, about,
-  created_at, updated_at, deadline, position, owner, fence, woken, idem, fingerprint, cascades, notifies, retains_turn
+  created_at, updated_at, deadline, position, owner, fence, woken, idem, fingerprint, cascades, notifies, retains_turn,
+  asked
 )
 VALUES (
   :run_id, :session, :tenant, :user, :agent, :parent, :root, :grp, :kind, :priority, :status, :description, :about,
-  :now, :now, :deadline, :position, :owner, :fence, :woken, :idem, :fingerprint, :cascades, :notifies, :retains_turn
+  :now, :now, :deadline, :position, :owner, :fence, :woken, :idem, :fingerprint, :cascades, :notifies, :retains_turn,
+  :asked
 )
 RETURNING num;
 
@@ -104,7 +106,8 @@ UPDATE harborage_runs SET tree = tree + 1 WHERE run_id = :run_id;
 
 -- name: move
 UPDATE harborage_runs SET
-  status = coalesce(:status, status), reason = coalesce(:reason, reason), priority = coalesce(:priority, priority),
+  status = coalesce(:status, status), reason = coalesce(:reason, reason), outcome = coalesce(:outcome, outcome),
+  awaits = CASE WHEN :awaits IS NULL THEN awaits ELSE nullif(:awaits, '') END, priority = coalesce(:priority, priority),
   acknowledged = coalesce(:acknowledged, acknowledged), tool_count = tool_count + :tool_calls,
   position = position + :entries, updated_at = :now
 WHERE run_id = :run_id
@@ -112,8 +115,8 @@ RETURNING num, position;
 
 -- name: change
 UPDATE harborage_runs SET
-  status = coalesce(:status, status), reason = coalesce(:reason, reason), blocked = :blocked,
-  priority = coalesce(:priority, priority), attempts = CASE WHEN :progress THEN 0 ELSE attempts END,
+  status = coalesce(:status, status), reason = coalesce(:reason, reason), outcome = coalesce(:outcome, outcome),
+  blocked = :blocked, priority = coalesce(:priority, priority), attempts = CASE WHEN :progress THEN 0 ELSE attempts END,
   tool_count = tool_count + :tool_calls, tokens = tokens + :tokens, cost = cost + :cost
 WHERE num = :num;
 
@@ -122,13 +125,16 @@ UPDATE harborage_runs SET
   owner = NULL, wake_at = :wake_at, awaits = :awaits, woken = (woken OR :ready OR unread > 0)
 WHERE num = :num;
 
+-- name: await_nothing
+UPDATE harborage_runs SET awaits = NULL WHERE num = :num;
+
 -- name: wake_if_ended
 -- Also where nothing of that name is there: it would never end any more.
 UPDATE harborage_runs SET woken = 1 WHERE num = :num AND NOT woken
   AND NOT EXISTS (SELECT 1 FROM harborage_runs AS other WHERE other.run_id = :awaits AND other.status < 3)
   AND NOT EXISTS (
     SELECT 1 FROM harborage_groups AS one
-    WHERE one.session = :session AND one.group_id = :awaits AND one.status IN ('open', 'sealed')
+    WHERE one.session = :session AND one.group_id = :awaits AND one.status IN ('open', 'sealed', 'ending')
   );
 
 -- name: end
@@ -138,10 +144,15 @@ UPDATE harborage_runs SET owner = NULL, woken = 0, wake_at = NULL, awaits = NULL
 UPDATE harborage_pauses SET status = 'cancelled', settled_at = :now WHERE run = :run_id AND status = 'open';
 
 -- name: wake
-UPDATE harborage_runs SET woken = 1 WHERE run_id = :run_id AND status < 3 AND NOT woken;
+UPDATE harborage_runs SET woken = 1 WHERE run_id = :run_id AND status < 3 AND position > 0 AND NOT woken;
 
 -- name: wake_waiting
-UPDATE harborage_runs SET woken = 1 WHERE awaits = :target AND awaits IS NOT NULL AND NOT woken;
+UPDATE harborage_runs SET woken = 1 WHERE awaits = :target AND awaits IS NOT NULL AND position > 0 AND NOT woken;
+
+-- name: wake_waiting_for_group
+-- A group is one of the session of who awaits it.
+UPDATE harborage_runs SET woken = 1
+WHERE awaits = :target AND awaits IS NOT NULL AND session = :session AND position > 0 AND NOT woken;
 
 -- name: group
 SELECT num, status, open_members FROM harborage_groups WHERE session = :session AND group_id = :group_id;
@@ -162,7 +173,7 @@ UPDATE harborage_groups SET open_members = open_members - 1 WHERE session = :ses
 
 -- name: change_group
 UPDATE harborage_groups SET
-  status = :status, reason = :reason,
+  status = :status, reason = coalesce(nullif(:reason, ''), reason),
   sealed_at = CASE WHEN :status = 'sealed' THEN :now ELSE sealed_at END,
   ended_at = CASE WHEN :status IN ('completed', 'cancelled') THEN :now ELSE ended_at END
 WHERE num = :num;
@@ -221,8 +232,19 @@ FROM harborage_runs AS run JOIN harborage_controls AS control ON control.run = r
 WHERE run.run_id = :run_id AND control.consumed IS NULL AND control.num > :after
 ORDER BY control.num LIMIT :limit;
 
--- name: awaited
-SELECT awaits FROM harborage_runs WHERE run_id = :run_id AND awaits IS NOT NULL;
-
--- name: live_members
-SELECT run_id FROM harborage_runs WHERE grp = :group_id AND grp IS NOT NULL AND session = :session AND status < 3;
+-- name: leads_back
+-- From a run to what it awaits, from a group to its live members; what has ended leads nowhere. A group is one of the
+-- session of who awaits it.
+WITH RECURSIVE leads_to (name, session) AS (
+  SELECT :target, :session
+  UNION
+  SELECT run.awaits, run.session
+  FROM leads_to CROSS JOIN harborage_runs AS run ON run.run_id = leads_to.name
+  WHERE run.awaits IS NOT NULL
+  UNION
+  SELECT run.run_id, run.session
+  FROM leads_to CROSS JOIN harborage_groups AS one ON one.group_id = leads_to.name AND one.session = leads_to.session
+  CROSS JOIN harborage_runs AS run ON run.grp = one.group_id AND run.grp IS NOT NULL AND run.session = one.session
+  WHERE one.status IN ('open', 'sealed', 'ending') AND run.status < 3
+)
+SELECT 1 FROM leads_to WHERE name = :run_id LIMIT 1;

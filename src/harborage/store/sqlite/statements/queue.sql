@@ -15,14 +15,15 @@ ORDER BY priority DESC, num LIMIT :limit;
 UPDATE harborage_runs SET
   owner = :worker, fence = fence + 1, attempts = attempts + 1, woken = 0, wake_at = NULL, awaits = NULL,
   status = CASE WHEN status = 0 AND :starts THEN 1 ELSE status END
-WHERE num = :num AND owner IS NULL AND blocked IS NULL AND status < 3
+WHERE num = :num AND owner IS NULL AND woken AND blocked IS NULL AND status < 3
 RETURNING fence;
 
 -- name: block
 UPDATE harborage_runs SET blocked = :reason WHERE num = :num;
 
 -- name: unblock
-UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = (status < 3) WHERE run_id = :run_id AND blocked IS NOT NULL
+UPDATE harborage_runs SET blocked = NULL, attempts = 0, woken = (status < 3 AND position > 0)
+WHERE run_id = :run_id AND blocked IS NOT NULL
 RETURNING num;
 
 -- name: inboxes

@@ -4,6 +4,7 @@
 SELECT run.run_id FROM harborage_runs AS run INDEXED BY harborage_runs_live
 WHERE run.status < 3 AND run.status = 2
   AND run.owner IS NULL AND NOT run.woken AND run.blocked IS NULL AND run.wake_at IS NULL AND run.awaits IS NULL
+  AND run.position > 0
   AND NOT EXISTS (SELECT 1 FROM harborage_pauses AS pause WHERE pause.run = run.run_id AND pause.status = 'open')
 LIMIT :limit;
 
@@ -19,8 +20,20 @@ CROSS JOIN harborage_runs AS run ON run.run_id = pause.run
 WHERE pause.status = 'open' AND run.status >= 3
 LIMIT :limit;
 
+-- name: group_not_ended
+SELECT one.group_id, one.owner FROM harborage_groups AS one
+WHERE one.status IN ('open', 'sealed', 'ending') AND one.status <> 'open' AND one.members > 0 AND one.open_members = 0
+LIMIT :limit;
+
 -- name: delete_run
-DELETE FROM harborage_runs WHERE run_id = :run_id AND status >= 3 RETURNING num;
+DELETE FROM harborage_runs WHERE run_id = :run_id AND status >= 3 RETURNING num, session, grp;
+
+-- name: delete_group
+-- With the last of its members, if it has ended.
+DELETE FROM harborage_groups
+WHERE session = :session AND group_id = :group_id AND status IN ('completed', 'cancelled') AND NOT EXISTS (
+  SELECT 1 FROM harborage_runs AS run WHERE run.grp = :group_id AND run.grp IS NOT NULL AND run.session = :session
+);
 
 -- name: delete_journal
 DELETE FROM harborage_journal WHERE run = :run;

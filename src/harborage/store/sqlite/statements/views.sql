@@ -8,6 +8,11 @@ SELECT
   run.wake_at, run.deadline, run.awaits, run.position, run.owner, run.fence, run.attempts, run.woken, run.unread,
   run.children, run.tree, run.idem, run.fingerprint, run.cascades, run.notifies, run.retains_turn, run.acknowledged,
   run.tool_count, run.tokens, run.cost
+
+-- name: run_whole
+, run.asked, run.outcome
+
+-- name: run_from
 FROM harborage_runs AS run LEFT JOIN harborage_sessions AS session ON session.num = run.session
 WHERE
 
@@ -324,11 +329,52 @@ session.opened_at > -9223372036854775807
 AND (session.opened_at, session.num) < (:at, :num)
 ORDER BY session.opened_at DESC, session.num DESC LIMIT :limit
 
--- name: group_row
+-- name: group_rows
 SELECT
-  num, owner, retains_turn, fails_fast, description, status, reason, members, open_members, created_at, sealed_at,
-  ended_at, deadline
-FROM harborage_groups WHERE session = :session AND group_id = :group_id;
+  one.num, one.group_id, session.tenant, session.user, session.session, one.owner, one.retains_turn, one.fails_fast,
+  one.description, one.status, one.reason, one.members, one.open_members, one.created_at, one.sealed_at, one.ended_at,
+  one.deadline
+FROM harborage_groups AS one CROSS JOIN harborage_sessions AS session ON session.num = one.session
+WHERE
+
+-- name: group_by_id
+one.group_id IN (SELECT value FROM json_each(:group_ids))
+
+-- name: group_by_session
+one.session = (SELECT num FROM harborage_sessions WHERE tenant = :tenant AND user = :user AND session = :session)
+
+-- name: group_by_user
+one.session IN (SELECT num FROM harborage_sessions WHERE tenant = :tenant AND user = :user)
+
+-- name: group_by_live
+one.status IN ('open', 'sealed', 'ending') AND one.created_at > -1
+
+-- name: group_by_tenant
+one.session IN (SELECT num FROM harborage_sessions WHERE tenant = :tenant)
+
+-- name: group_by_age
+one.created_at > -1
+
+-- name: group_has_tenant
+session.tenant = :tenant
+
+-- name: group_has_user
+session.user = :user
+
+-- name: group_has_session
+session.session = :session
+
+-- name: group_has_group_ids
+one.group_id IN (SELECT value FROM json_each(:group_ids))
+
+-- name: group_has_statuses
+one.status IN (SELECT value FROM json_each(:statuses))
+
+-- name: group_has_only_empty
+one.members > 0 AND one.open_members = 0
+
+-- name: newest_group
+AND (one.created_at, one.num) < (:at, :num) ORDER BY one.created_at DESC, one.num DESC LIMIT :limit
 
 -- name: journal
 SELECT entry.position, entry.crc, entry.data
