@@ -111,6 +111,29 @@ async def test_a_claim_whose_answer_is_lost_is_made_once(frail: PostgresStore, p
     assert [one.row.run_id for one in await frail.claim("one", limit=2)] == ["r2"]
 
 
+@pytest.mark.parametrize("answers", range(8))
+async def test_what_a_claim_took_before_an_outage_comes_with_the_next_one(
+    frail: PostgresStore, proxy: Any, answers: int
+) -> None:
+    """Also where the outage outlasts the patience for the claim's own answer, or what was taken cannot be read."""
+    assert await frail.claim("one") == []
+    await start(frail, "r")
+    await frail._telling._crew.join()  # no notice is under way
+    _, claims = frail._lanes
+    claims._patience_s = 0.0
+    proxy.is_open = False
+    proxy.cut_after(answers)
+    try:
+        claimed = await frail.claim("one")
+    except DatabaseUnreachableError:
+        proxy.is_open = True
+        claimed = await frail.claim("one")
+    proxy.is_open = True
+    assert [one.row.run_id for one in claimed] == ["r"]
+    assert await frail.claim("one") == []
+    assert (await row(frail, "r")).lease == claimed[0].row.lease
+
+
 async def test_broken_connections_are_replaced(place: Any) -> None:
     """After every connection was ended by the server, calls go on as if nothing had happened."""
     store = await place.open()

@@ -147,6 +147,7 @@ class MemoryStore:
         for held in mine[:limit]:
             if held.row.attempts >= self._max_attempts:
                 tables.block(held, f"claimed {held.row.attempts} times without progress")
+                self._notify()  # somebody may wait for its end
                 continue
             tables.claim(held, worker)
             if held.row.status is Status.PENDING:

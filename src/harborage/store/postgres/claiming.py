@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from harborage import codec
+from harborage.state.errors import AnswerLostError
 from harborage.store.errors import EntryDamagedError
 from harborage.store.port import Claimed
 from harborage.store.postgres.asking import SQL, fetch
@@ -19,6 +20,7 @@ from harborage.store.postgres.rows import controls_of, run_of
 if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.store.postgres.lane import Lane
+    from harborage.store.postgres.telling import Telling
     from harborage.store.rows import ControlRow, RunRow
 
 __all__ = ["Claiming"]
@@ -27,35 +29,71 @@ _logger = logging.getLogger(__name__)
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the server says of a claim: the numbers of the runs, and whether it left ready ones for later."""
+    """What the server says of a claim: the numbers of the runs, whether it blocked any, and whether it left ready ones
+    to somebody who was changing them."""
 
     claimed: list[int]
+    blocked: bool
     left: bool
 
 
 class Claiming:
-    """The claims of one store. `left` is called after one that left runs to somebody who was changing them."""
+    """The claims of one store, which tell of what they block and of what they leave.
 
-    def __init__(self, database: Database, lane: Lane, left: Callable[[], None], max_attempts: int) -> None:
+    Where the database goes away in the middle of a claim, the runs that it took come with their worker's next one.
+    """
+
+    def __init__(self, database: Database, lane: Lane, telling: Telling, max_attempts: int) -> None:
         self._database = database
         self._lane = lane
-        self._left = left
+        self._telling = telling
         self._max_attempts = max_attempts
+        self._turn = asyncio.Lock()
+        self._unsure: dict[str, Any] | None = None
+        self._owed: defaultdict[str, list[int]] = defaultdict(list)
 
     async def claim(self, worker: str, *, agent: str, limit: int, now: int) -> list[Claimed]:
         """Take ready runs, highest priority first, then oldest. One that cannot be read is blocked instead."""
         asked = {"worker": worker, "agent": agent, "limit": limit, "attempts": self._max_attempts, "now": now}
-        answer = codec.decode((await self._lane.change(SQL["claim"], asked)).encode(), _Answer)
-        if answer.left:
-            self._left()
-        nums = answer.claimed
+        taken = await self._take(asked)
+        nums = list(dict.fromkeys((*self._owed.pop(worker, ()), *taken)))
         if not nums:
             return []
+        try:
+            return await self._read(worker, nums, limit)
+        except BaseException:
+            self._owed[worker] += nums
+            raise
+
+    async def _take(self, asked: dict[str, Any]) -> list[int]:
+        """The numbers of the runs that a claim takes."""
+        async with self._turn:
+            if self._unsure is not None:
+                answer = await self._asked(self._unsure, is_again=True)
+                self._owed[self._unsure["worker"]] += answer.claimed
+                self._unsure = None
+            try:
+                answer = await self._asked(asked)
+            except AnswerLostError:
+                self._unsure = asked
+                raise
+            return answer.claimed
+
+    async def _asked(self, asked: dict[str, Any], *, is_again: bool = False) -> _Answer:
+        text: str = await self._lane.change(SQL["claim"], asked, is_again=is_again)
+        answer: _Answer = codec.decode(text.encode(), _Answer)
+        if answer.blocked:
+            self._telling.tell()  # somebody may wait for its end
+        if answer.left:
+            self._telling.tell_soon()
+        return answer
+
+    async def _read(self, worker: str, nums: list[int], limit: int) -> list[Claimed]:
         rows = await self._rows(nums)
         journals = await self._journals(nums)
         controls = await self._controls(nums, limit)
         claimed: list[Claimed] = []
-        for row in (rows[num] for num in nums if num in rows):
+        for row in (rows[num] for num in nums if num in rows and rows[num].owner == worker):
             try:
                 entries = checked(row.run_id, 0, row.position, journals[row.number])
             except EntryDamagedError as error:
@@ -84,3 +122,4 @@ class Claiming:
 
     async def _block(self, row: RunRow, reason: str) -> None:
         await fetch(self._database, SQL["block"], num=row.number, worker=row.owner, fence=row.fence, reason=reason)
+        self._telling.tell()

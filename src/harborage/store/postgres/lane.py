@@ -43,15 +43,16 @@ class Lane:
         self._batch = 0
         self._turn = asyncio.Lock()
 
-    async def change(self, text: str, values: Mapping[str, Any]) -> Any:
-        """The answer of a statement that makes a change under `:writer` and `:batch`.
+    async def change(self, text: str, values: Mapping[str, Any], *, is_again: bool = False) -> Any:
+        """The answer of a statement that makes a change under `:writer` and `:batch`. With `is_again` it is the change
+        before, of which nobody heard whether it was made: it is made now, or answered as it was then.
 
         Raises:
             AnswerLostError: the way to the server broke for longer than `patience_s`; the change was made or not.
             DatabaseError: the server refused; nothing was changed.
         """
         async with self._turn:
-            self._batch += 1
+            self._batch += not is_again
             sent, given = bound(text, {**values, "writer": self.name, "batch": self._batch})
             return await self._found(sent, given)
 

@@ -65,7 +65,7 @@ class PostgresStore:
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
         self._writing = Writing(database, commits, self._telling.tell, clock=clock)
-        self._claiming = Claiming(database, claims, self._telling.tell_soon, max_attempts)
+        self._claiming = Claiming(database, claims, self._telling, max_attempts)
         self._workers = Workers(database, self._telling.tell, clock, lease)
         self._is_closed = False
 

@@ -384,9 +384,11 @@ class Writing:
         for num, attempts in ready:
             if num in corrupt:
                 execute(sql["block"], (corrupt[num], num))
+                tx.tell()  # somebody may wait for its end
                 continue
             if attempts >= max_attempts:
                 execute(sql["block"], (f"claimed {attempts} times without progress", num))
+                tx.tell()
                 continue
             is_taken = execute(sql["take"], (worker, True, num)).get is not None
             row = self._reading.row(tx, num)
@@ -410,6 +412,7 @@ class Writing:
         """Block a run that cannot be executed as it is kept, and give it back."""
         tx.execute(self._sql["block"], (reason, row.number))
         tx.execute(self._sql["release"], (None, None, False, row.number))
+        tx.tell()
 
     def delete(self, tx: Transaction, run_id: str) -> bool:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""

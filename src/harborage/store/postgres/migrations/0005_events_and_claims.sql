@@ -50,7 +50,8 @@ $$;
 -- freed with the rest.
 --
 -- It waits for nobody. What somebody else is changing just now is left, and `left` says so: whoever changes it may leave
--- it as ready as it was, and then tells nobody when it can be had.
+-- it as ready as it was, and then tells nobody when it can be had. `blocked` says whether any was blocked for having been
+-- claimed too often.
 create function harborage_claim(
   by_writer text, as_batch bigint, at_time bigint, for_worker text, of_agent text, at_most integer, max_attempts integer
 ) returns jsonb language plpgsql
@@ -58,6 +59,7 @@ set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
 declare
   known jsonb := harborage_known(by_writer, as_batch);
   claimed jsonb := '[]';
+  is_blocked boolean := false;
   is_left boolean := false;
 begin
   if known is not null then
@@ -83,6 +85,7 @@ begin
     stuck as (
       update harborage_runs as run set blocked = 'claimed ' || run.attempts || ' times without progress'
       from ready where run.num = ready.num and ready.attempts >= max_attempts
+      returning run.num
     ),
     taken as (
       update harborage_runs as run set
@@ -91,7 +94,8 @@ begin
       from ready where run.num = ready.num and ready.attempts < max_attempts
       returning run.num, run.priority
     )
-    select coalesce(jsonb_agg(num order by priority desc, num), '[]') into claimed from taken;
+    select coalesce(jsonb_agg(num order by priority desc, num), '[]'), exists (select from stuck)
+    into claimed, is_blocked from taken;
     is_left := exists (
       select from harborage_runs
       where owner is null and woken and blocked is null and status < 3 and (of_agent = '' or agent in ('', of_agent))
@@ -101,6 +105,8 @@ begin
         and (of_agent = '' or agent in ('', of_agent))
     );
   end if;
-  return harborage_keep(by_writer, as_batch, jsonb_build_object('claimed', claimed, 'left', is_left));
+  return harborage_keep(
+    by_writer, as_batch, jsonb_build_object('claimed', claimed, 'blocked', is_blocked, 'left', is_left)
+  );
 end
 $$;
