@@ -28,6 +28,8 @@ from harborage.store import (
 from harborage.store.memory import MemoryStore, views
 from harborage.store.memory import store as memory_store
 from harborage.store.memory.views import has_run
+from harborage.store.times import micros
+from harborage.testing.clock import FakeClock
 from tests.kit.stored_runs import keep, row_of
 
 pytestmark = pytest.mark.anyio
@@ -138,3 +140,75 @@ async def test_a_session_stays_for_what_happened_in_it_and_for_who_opened_it() -
         await keep(store, run, [b"1"], change=Change(status=Status.COMPLETE))
     assert (await store.runs(RunQuery())).rows == []
     assert {row.who for row in (await store.sessions(SessionQuery())).rows} == {opened, told}
+
+
+class Moment(int):
+    """A time that counts how often it is compared with another."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Moment.compared += 1
+        return int(self) > int(other)
+
+    def __eq__(self, other: object) -> bool:
+        Moment.compared += 1
+        return isinstance(other, int) and int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+async def test_a_look_costs_the_same_however_many_runs_wait_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand parked runs only the next of each agent is looked at; one that falls due costs a few looks."""
+    monkeypatch.setattr(Moment, "compared", 0)
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    now = micros(clock.now())
+    for number in range(10_000):
+        at = Moment(now + 60_000_000 + number * 1_000)
+        park = Change(release=True, wake_at=at)
+        await keep(store, ME.identity.with_run(f"r{number}"), [b"1"], agent=f"a{number % 2}", change=park)
+    Moment.compared = 0
+    for agent in ("", "a0", "a1", "other"):
+        for _ in range(10):
+            assert await store.claim("worker", agent=agent) == []
+            await store.next_due(agent=agent)
+    assert Moment.compared <= 200
+    clock.advance(60)
+    assert [one.row.run_id for one in await store.claim("worker")] == ["r0"]
+    assert await store.next_due() == now + 60_001_000
+    assert Moment.compared <= 300
+
+
+async def test_times_that_no_longer_hold_are_forgotten() -> None:
+    """A run that is parked again and again keeps its last time alone; a run of no agent is anybody's."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    now = micros(clock.now())
+    await store.join("worker")
+    for run_id, agent in (("mine", "a"), ("other", "b"), ("any", "")):
+        await keep(store, ME.identity.with_run(run_id), [b"1"], agent=agent)
+    for turn in range(1_000):
+        claimed = await store.claim("worker")
+        assert len(claimed) == 3
+        for number, one in enumerate(claimed):
+            until = now + 1_000_000 * (10_000 - turn + number)
+            change = Change(release=True, progress=True, wake_at=until)
+            await store.commit(Commit(guard=Guard(lease=one.row.lease, position=1), change=change))
+        if turn < 999:
+            await store.commit(Commit(wakes=("mine", "other", "any")))
+    assert store._tables.due._size < 100
+    due = [await store.next_due(agent=agent) for agent in ("", "a", "b", "c")]
+    assert due == [now + 1_000_000 * (9_001 + number) for number in (0, 0, 1, 2)]
+    clock.advance(9_003)
+    for agent, run_ids in (("c", ["any"]), ("b", ["other"]), ("", ["mine"])):
+        assert [one.row.run_id for one in await store.claim("worker", agent=agent)] == run_ids
+    assert await store.next_due() is None

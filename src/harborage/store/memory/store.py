@@ -162,11 +162,7 @@ class MemoryStore:
 
     async def next_due(self, *, agent: str = "") -> int | None:
         self._check_open()
-        due = self._tables.due
-        return min(
-            (at for run_id, at in due.items() if not agent or self._tables.runs[run_id].row.agent in ("", agent)),
-            default=None,
-        )
+        return self._tables.due.first(agent)
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         one = (asyncio.get_running_loop(), listener)

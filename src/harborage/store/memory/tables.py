@@ -28,6 +28,7 @@ from harborage.store.commit import (
     about,
 )
 from harborage.store.errors import RowNotFoundError
+from harborage.store.memory.due import Due
 from harborage.store.memory.groups import Groups
 from harborage.store.memory.pauses import Pauses
 from harborage.store.memory.sessions import Sessions
@@ -99,7 +100,7 @@ class Tables:
         self.runs: dict[str, HeldRun] = {}
         self.live: dict[str, None] = {}
         self.ready: dict[str, None] = {}
-        self.due: dict[str, int] = {}
+        self.due = Due()
         self.waiting: dict[str, dict[str, None]] = {}
         self.keys: dict[tuple[Identity, str], str] = {}
         self.sessions = Sessions()
@@ -347,9 +348,9 @@ class Tables:
         else:
             self.ready.pop(row.run_id, None)
         if row.wake_at is not None and not row.owner and not row.is_woken:
-            self.due[row.run_id] = row.wake_at
+            self.due.put(row.run_id, row.agent, row.wake_at)
         else:
-            self.due.pop(row.run_id, None)
+            self.due.drop(row.run_id)
         if row.awaits != held.awaited:
             self._note_wait(held, row.awaits)
 
@@ -454,9 +455,8 @@ class Tables:
 
         Those of other agents are left to fall due for their own workers, who ask when that will be.
         """
-        for run_id in [run_id for run_id, at in self.due.items() if at <= now]:
-            if not agent or self.runs[run_id].row.agent in ("", agent):
-                self._wake(run_id)
+        for run_id in self.due.fallen(now, agent):
+            self._wake(run_id)
 
     def delete(self, run_id: str) -> bool:
         """Delete an ended run with all that only it has; False for one that is not there, or still live."""
