@@ -76,8 +76,13 @@ async def plan(services: AgentServices, live: LiveRun, call: StepCall) -> Planne
         if reached is not None:
             return over_limit(services, run, reached.limit, reached.text, reached)
     heard = None if services.hearing is None else services.hearing.begin(run.who)
+    account = StepAccount(live.ledger)
     try:
-        planned = await _plan(services, live, run)
+        try:
+            with accounting(account):
+                planned = await _decided(services, live, run, account)
+        except Exception as error:  # noqa: BLE001 - raised again unless a limit is the reason
+            planned = _refused(services, run, account, error)
     except Exception as error:
         if heard is not None:
             vars(error)["for_record"] = heard.told(live.told(), services.logger) or None
@@ -150,20 +155,20 @@ def recall(live: LiveRun, planned: Planned) -> None:
         live.first_manifest = live.manifest
 
 
-async def _plan(services: AgentServices, live: LiveRun, run: RunState) -> Planned:
-    """One decision, with the model calls that it takes on the run's account."""
-    account = StepAccount(live.ledger)
-    try:
-        with accounting(account):
-            return await _decided(services, live, run, account)
-    except Exception as error:
-        if account.fault is not None:
-            raise account.fault from error  # the step begins again once the store serves
-        refused = account.refused
-        if refused is None:
-            raise
-        limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
-        return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
+def _refused(services: AgentServices, run: RunState, account: StepAccount, error: Exception) -> Planned:
+    """The run's finish where a limit refused a model call of the step.
+
+    Raises:
+        StateError: the store of limits could not be asked; the step begins again once it serves.
+        Exception: the step failed with `error`, and no limit is the reason.
+    """
+    if account.fault is not None:
+        raise account.fault from error
+    refused = account.refused
+    if refused is None:
+        raise error
+    limit = refused.limit if isinstance(refused, LimitReachedError) else LimitName.COST
+    return replace(over_limit(services, run, limit, error_text(refused)), spent=_taken(account))
 
 
 def _taken(account: StepAccount) -> Spent | None:
@@ -171,6 +176,7 @@ def _taken(account: StepAccount) -> Spent | None:
 
 
 async def _decided(services: AgentServices, live: LiveRun, run: RunState, account: StepAccount) -> Planned:
+    """One decision; the model calls that it takes are on `account`."""
     notes = StepNotes(live.base.emit, services.redactor)
     if live.listing is not None:
         known_artifacts = live.listing.unchanged()

@@ -69,6 +69,8 @@ class ToolOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def observed(self) -> Observed:
         """The outcome as the step that is remembered."""
+        if self.status is OutcomeStatus.DONE and not self.code:
+            return Observed(self.observation, self.seen)
         failure = FailureRecord(code=self.code, message=self.error, attempts=1) if self.code else None
         error = "" if isinstance(self.observation, ParallelObservation) else self.error
         return Observed(self.observation, self.seen, failure, error)

@@ -38,13 +38,13 @@ async def run_loop(run: RunState, io: Durable, dispatch: Dispatch) -> Finish:
         if arrivals is not NOTHING:
             run = await steer(run, arrivals, io)
         match gate(run):
+            case Go():
+                pass
             case Stop(finish):
                 return await leave(run, finish, io)
             case Hold() as hold:
                 run = settle(run, await io.wait(hold))
                 continue
-            case Go():
-                pass
             case _ as unreachable:
                 assert_never(unreachable)
         if run.put_off is not None:
