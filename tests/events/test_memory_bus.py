@@ -38,7 +38,8 @@ from harborage.events import (
 )
 from harborage.identity import Identity, IdentityRequiredError, Quadruple, bound
 from harborage.testing.clock import FakeClock
-from harborage.testing.events import FailingRedactor, NoopRedactor
+from harborage.testing.events import FailingRedactor
+from tests.kit.redactors import NoopRedactor
 from tests.kit.tables import each_row
 
 pytestmark = pytest.mark.anyio

@@ -31,7 +31,7 @@ from harborage.events import (
     with_redactor,
 )
 from harborage.events.redaction import KEY_RULES, RULES
-from harborage.testing.events import NoopRedactor
+from tests.kit.redactors import NoopRedactor
 from tests.kit.tables import each_row
 
 

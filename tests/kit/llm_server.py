@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from harborage.testing.conformance.llm_script import (
+from harborage.testing.conformance.llm_bench import (
     Answer,
-    Asked,
     Break,
     Failure,
     Line,
+    ReceivedRequest,
     Refusal,
     Silence,
 )
@@ -33,7 +33,7 @@ from tests.kit.llm_dialects.chat import ChatDialect
 if TYPE_CHECKING:
     from tests.kit.llm_dialects import Dialect, Frame
 
-__all__ = ["Answer", "Asked", "Break", "Failure", "LLMServer", "Refusal", "Silence"]
+__all__ = ["Answer", "Break", "Failure", "LLMServer", "ReceivedRequest", "Refusal", "Silence"]
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0
@@ -48,7 +48,7 @@ class LLMServer:
     def __init__(self, *dialects: Dialect, otherwise: Line | None = None) -> None:
         self.dialects: tuple[Dialect, ...] = dialects or (ChatDialect(),)
         self.otherwise = otherwise
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.given_up = 0
         self._script: deque[Line] = deque()
         self._calls: set[asyncio.Task[None]] = set()
@@ -142,7 +142,7 @@ class LLMServer:
                 self._calls.discard(task)
                 await self._tell()
 
-    async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, asked: ReceivedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one call; whether the connection may be used again."""
         self.requests.append(asked)
         self._busy += 1
@@ -156,13 +156,13 @@ class LLMServer:
             self._busy -= 1
             await self._tell()
 
-    def _line(self, asked: Asked) -> Answer | Refusal | Silence | str:
+    def _line(self, asked: ReceivedRequest) -> Answer | Refusal | Silence | str:
         line = self._script.popleft() if self._script else self.otherwise
         if callable(line):
             line = line(asked)
         return "The script of the model server has no line for this call." if line is None else line
 
-    async def _follow(self, line: Answer | Refusal | Silence | str, asked: Asked, wire: _Wire) -> bool:
+    async def _follow(self, line: Answer | Refusal | Silence | str, asked: ReceivedRequest, wire: _Wire) -> bool:
         dialect = next((one for one in self.dialects if one.is_mine(asked)), None)
         if dialect is None:
             await wire.whole(404, {"error": {"message": f"nobody here speaks {asked.path}"}})
@@ -180,7 +180,7 @@ class LLMServer:
                 await wire.given_up()
                 return False
 
-    async def _say(self, answer: Answer, asked: Asked, dialect: Dialect, wire: _Wire) -> bool:
+    async def _say(self, answer: Answer, asked: ReceivedRequest, dialect: Dialect, wire: _Wire) -> bool:
         if not dialect.is_streamed(asked):
             return await _say_whole(answer, dialect.whole(answer, asked), wire)
         frames = dialect.frames(answer, asked)
@@ -257,7 +257,7 @@ def _until_broken(frames: Sequence[Frame], after: int) -> list[Frame]:
     return kept
 
 
-async def _break(how: Break, asked: Asked, dialect: Dialect, wire: _Wire) -> bool:
+async def _break(how: Break, asked: ReceivedRequest, dialect: Dialect, wire: _Wire) -> bool:
     match how:
         case Break.TRUNCATED:
             await wire.end()
@@ -301,7 +301,7 @@ async def _say_whole(answer: Answer, body: Mapping[str, Any], wire: _Wire) -> bo
             return False
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     """The next request; None when the caller has hung up in between."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -311,4 +311,4 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     method, path, _ = first.split(" ", 2)
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, path, headers, msgspec.json.decode(body) if body else {})
+    return ReceivedRequest(method, path, headers, msgspec.json.decode(body) if body else {})

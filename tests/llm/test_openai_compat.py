@@ -27,7 +27,7 @@ from harborage.llm import (
 )
 from harborage.llm.openai_compat import OpenAICompatDriver, make
 from harborage.testing.clock import FakeClock
-from tests.kit.llm_server import Answer, Asked, Break, Failure, LLMServer, Refusal
+from tests.kit.llm_server import Answer, Break, Failure, LLMServer, ReceivedRequest, Refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -371,7 +371,7 @@ async def test_timers_are_called_off(server, opened):
 async def test_models_of_requests_are_asked(server, opened):
     """What a request asks for is what a scripted function sees."""
 
-    def answer(asked: Asked) -> str:
+    def answer(asked: ReceivedRequest) -> str:
         return f"{asked.body['model']} says {asked.body['messages'][-1]['content']}"
 
     server.otherwise = answer

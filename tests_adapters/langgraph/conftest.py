@@ -15,7 +15,7 @@ from langchain_core.tools import tool
 from harborage import codec
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_langgraph
-from harborage.testing.conformance.adapter_brain import Brain, Seen
+from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
 
 
 class BrainModel(BaseChatModel):
@@ -52,7 +52,7 @@ class BrainModel(BaseChatModel):
 
     async def _ask(self, messages: Sequence[BaseMessage]) -> CompleteResponse:
         system = "\n".join(str(one.content) for one in messages if one.type == "system")
-        return await self.brain.answer(Seen(list(neutral(messages)), self.names, system))
+        return await self.brain.answer(NeutralRequest(list(neutral(messages)), self.names, system))
 
 
 def as_message(answer: CompleteResponse) -> AIMessage:
@@ -82,7 +82,7 @@ def neutral(messages: Sequence[BaseMessage]) -> Iterator[ChatMessage]:
 class Bench:
     """Builds plain agents of the framework."""
 
-    def adapt(self, brain: Brain, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
+    def adapt(self, brain: ScriptedModel, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
         """An agent with these functions as tools."""
         graph = create_agent(BrainModel(brain=brain), [tool(one) for one in functions], system_prompt="be brief")
         return adapt_langgraph(graph, tool_options=tool_options)

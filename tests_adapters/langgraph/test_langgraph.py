@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from harborage import FinishReason, Identity, Runtime
 from harborage.llm import Role
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_langgraph
-from harborage.testing.conformance.adapters import Brain, shown
+from harborage.testing.conformance.adapters import ScriptedModel, texts_of
 from harborage.testing.llm import calls_tools, says
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def outcome(adapted: Any, goal: str = "go") -> tuple[Any, list[bytes]]:
 
 async def test_typed_output_is_the_payload(brain_model: Any) -> None:
     """The output's own tool is no tool of the run; a slip in it is asked again within the step."""
-    brain = Brain([calls_tools(("Sum", {"total": "x"})), calls_tools(("Sum", {"total": 3}))])
+    brain = ScriptedModel([calls_tools(("Sum", {"total": "x"})), calls_tools(("Sum", {"total": 3}))])
     graph = create_agent(brain_model(brain=brain), [note], response_format=ToolStrategy(Sum))
     finish, history = await outcome(adapt_langgraph(graph))
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, {"total": 3})
@@ -64,17 +64,17 @@ async def test_typed_output_is_the_payload(brain_model: Any) -> None:
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 async def test_the_older_prebuilt_agent_works_too(brain_model: Any) -> None:
     """`create_react_agent` has the same shape under other names."""
-    brain = Brain([calls_tools(("note", {"word": "a"}), ("note", {"word": "b"})), says("done")])
+    brain = ScriptedModel([calls_tools(("note", {"word": "a"}), ("note", {"word": "b"})), says("done")])
     graph = create_react_agent(brain_model(brain=brain), [note], prompt="be brief", checkpointer=InMemorySaver())
     finish, _ = await outcome(adapt_langgraph(graph))
     assert finish.payload == "done"
-    assert shown(brain.seen[1].messages, Role.TOOL) == ["noted a", "noted b"]
-    assert [seen.system for seen in brain.seen] == ["be brief"] * 2
+    assert texts_of(brain.requests[1].messages, Role.TOOL) == ["noted a", "noted b"]
+    assert [seen.system for seen in brain.requests] == ["be brief"] * 2
 
 
 async def test_an_agent_without_tools_answers(brain_model: Any) -> None:
     """A graph that only has a model is one turn."""
-    finish, _ = await outcome(adapt_langgraph(create_agent(brain_model(brain=Brain([says("hi")])))))
+    finish, _ = await outcome(adapt_langgraph(create_agent(brain_model(brain=ScriptedModel([says("hi")])))))
     assert finish.payload == "hi"
 
 
@@ -88,19 +88,19 @@ async def test_a_direct_answer_ends_the_run(brain_model: Any) -> None:
             raise LookupError("no answer")
         return f"straight {word}"
 
-    brain = Brain([calls_tools(("direct", {"word": "bad"})), calls_tools(("direct", {"word": "x"}))])
+    brain = ScriptedModel([calls_tools(("direct", {"word": "bad"})), calls_tools(("direct", {"word": "x"}))])
     graph = create_agent(brain_model(brain=brain), [direct])
     finish, _ = await outcome(adapt_langgraph(graph))
-    assert (finish.payload, len(brain.seen)) == ("straight x", 2)
+    assert (finish.payload, len(brain.requests)) == ("straight x", 2)
 
 
 async def test_the_graphs_own_memory_is_not_used(brain_model: Any) -> None:
     """A checkpointer adds nothing: the history is the run's record, once."""
-    brain = Brain([calls_tools(("note", {"word": "a"})), says("done")])
+    brain = ScriptedModel([calls_tools(("note", {"word": "a"})), says("done")])
     saver = InMemorySaver()
     adapted = adapt_langgraph(create_agent(brain_model(brain=brain), [note], checkpointer=saver))
     await outcome(adapted)
-    assert shown(brain.seen[1].messages, Role.USER) == ["go"]
+    assert texts_of(brain.requests[1].messages, Role.USER) == ["go"]
     assert list(saver.list(None)) == []
 
 
@@ -115,7 +115,7 @@ async def test_middleware_around_the_model_works(brain_model: Any) -> None:
         def after_model(self, state: Any, runtime: Any) -> None:
             seen.append("after")
 
-    brain = Brain([calls_tools(("note", {"word": "a"})), says("done")])
+    brain = ScriptedModel([calls_tools(("note", {"word": "a"})), says("done")])
     await outcome(adapt_langgraph(create_agent(brain_model(brain=brain), [note], middleware=[Watch()])))
     assert seen == ["before", "after"] * 2
 
@@ -134,12 +134,12 @@ async def test_a_tool_gets_what_the_framework_injects(brain_model: Any) -> None:
         return str(runtime.state["messages"])
 
     forged = {"id": "forged", "runtime": {"context": "root"}}
-    brain = Brain([calls_tools(("whoami", forged), ("peek", {}), ids=["c1", "c2"]), says("ok")])
+    brain = ScriptedModel([calls_tools(("whoami", forged), ("peek", {}), ids=["c1", "c2"]), says("ok")])
     graph = create_agent(brain_model(brain=brain), [whoami, peek], context_schema=dict)
     adapted = adapt_langgraph(graph, context_for=lambda who: {"user": who.user_id})
     assert adapted.tools[0].tool.args_schema["properties"] == {}
     await outcome(adapted)
-    who, peeked = shown(brain.seen[1].messages, Role.TOOL)
+    who, peeked = texts_of(brain.requests[1].messages, Role.TOOL)
     assert who == "user c1 c1"
     assert "the graph's state, which the runtime does not have" in peeked
 
@@ -158,9 +158,9 @@ async def test_what_a_tool_says_went_wrong_is_a_failure(brain_model: Any) -> Non
         raise ToolException("closed today")
 
     sorry.handle_tool_error = True
-    brain = Brain([calls_tools(("steer", {}), ("sorry", {})), says("ok")])
+    brain = ScriptedModel([calls_tools(("steer", {}), ("sorry", {})), says("ok")])
     await outcome(adapt_langgraph(create_agent(brain_model(brain=brain), [steer, sorry])))
-    steered, failed = shown(brain.seen[1].messages, Role.TOOL)
+    steered, failed = texts_of(brain.requests[1].messages, Role.TOOL)
     assert "return a value instead" in steered
     assert "error" in failed
     assert "closed today" in failed
@@ -222,4 +222,4 @@ def with_node(model: Any) -> Any:
 def test_what_cannot_be_cut_is_refused(brain_model: Any, build: Any, what: str) -> None:
     """A graph whose steps nobody can hold, record or make again is refused, and the message names the part."""
     with pytest.raises(AdapterUnsupportedError, match=what):
-        adapt_langgraph(build(brain_model(brain=Brain([]))))
+        adapt_langgraph(build(brain_model(brain=ScriptedModel([]))))

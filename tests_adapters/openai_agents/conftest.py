@@ -12,13 +12,13 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseTex
 
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_openai_agents
-from harborage.testing.conformance.adapter_brain import Brain, Seen
+from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
 
 
 class BrainModel(Model):
     """A model of the framework that asks the brain, streamed or not."""
 
-    def __init__(self, brain: Brain) -> None:
+    def __init__(self, brain: ScriptedModel) -> None:
         self.brain = brain
         self.settings: list[Any] = []
         self.schemas: list[Any] = []
@@ -72,7 +72,9 @@ class BrainModel(Model):
     async def _ask(self, system: Any, input: Any, settings: Any, tools: Any, schema: Any) -> CompleteResponse:
         self.settings.append(settings)
         self.schemas.append(schema)
-        return await self.brain.answer(Seen(list(neutral(input)), [tool.name for tool in tools], system or ""))
+        return await self.brain.answer(
+            NeutralRequest(list(neutral(input)), [tool.name for tool in tools], system or "")
+        )
 
 
 def items_of(answer: CompleteResponse) -> list[Any]:
@@ -106,7 +108,7 @@ def neutral(input: Any) -> Iterator[ChatMessage]:
 class Bench:
     """Builds plain agents of the framework."""
 
-    def adapt(self, brain: Brain, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
+    def adapt(self, brain: ScriptedModel, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
         """An agent with these functions as function tools."""
         tools = [function_tool(function) for function in functions]
         agent = Agent(name="bench", model=BrainModel(brain), instructions="be brief", tools=tools)

@@ -28,7 +28,7 @@ from harborage.events import EventType
 from harborage.llm import Role
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_openai_agents
 from harborage.testing.clock import settle
-from harborage.testing.conformance.adapters import Brain, shown
+from harborage.testing.conformance.adapters import ScriptedModel, texts_of
 from harborage.testing.llm import calls_tools, says
 
 pytestmark = pytest.mark.anyio
@@ -65,30 +65,30 @@ async def outcome(adapted: Any, **parts: Any) -> tuple[Any, list[bytes]]:
 
 async def test_typed_output_is_the_payload(brain_model: Any) -> None:
     """The output type is asked for by the framework, and its value is the finish, as JSON values."""
-    agent = Agent(name="a", model=brain_model(Brain([says('{"response":{"total":3}}')])), output_type=Sum)
+    agent = Agent(name="a", model=brain_model(ScriptedModel([says('{"response":{"total":3}}')])), output_type=Sum)
     finish, _ = await outcome(adapt_openai_agents(agent))
     assert (finish.reason, finish.payload) == (FinishReason.GOAL, {"total": 3})
 
 
 async def test_a_handoff_is_a_step(brain_model: Any) -> None:
     """Handing over is a tool call in the record; from the next step on the other agent's model and tools decide."""
-    clerk_brain = Brain([says("never"), calls_tools(("note", {"word": "hi"})), says("the clerk is done")])
+    clerk_brain = ScriptedModel([says("never"), calls_tools(("note", {"word": "hi"})), says("the clerk is done")])
     clerk = Agent(name="clerk", model=brain_model(clerk_brain), instructions="you are the clerk", tools=[note])
-    desk_brain = Brain([calls_tools(("transfer_to_clerk", {}))])
+    desk_brain = ScriptedModel([calls_tools(("transfer_to_clerk", {}))])
     desk = Agent(name="desk", model=brain_model(desk_brain), handoffs=[clerk])
     finish, history = await outcome(adapt_openai_agents(desk))
     assert (finish.payload, finish.metadata["agent"]) == ("the clerk is done", "clerk")
     assert any(b'"name":"tool.transfer_to_clerk"' in entry for entry in history)
-    assert [list(seen.tools) for seen in desk_brain.seen] == [["transfer_to_clerk", "artifact_fetch"]]
-    assert [(list(seen.tools), seen.system) for seen in clerk_brain.seen] == [
+    assert [list(seen.tools) for seen in desk_brain.requests] == [["transfer_to_clerk", "artifact_fetch"]]
+    assert [(list(seen.tools), seen.system) for seen in clerk_brain.requests] == [
         (["note", "artifact_fetch"], "you are the clerk")
     ] * 2
 
 
 async def test_agents_that_hand_over_to_each_other(brain_model: Any) -> None:
     """Agents may refer to each other in a circle, a handoff may take arguments, and the last one counts."""
-    there = Agent(name="there", model=brain_model(Brain([says(""), calls_tools(("transfer_to_here", {}))])))
-    here_brain = Brain([calls_tools(("go_there", {"total": 4})), says(""), says("back here")])
+    there = Agent(name="there", model=brain_model(ScriptedModel([says(""), calls_tools(("transfer_to_here", {}))])))
+    here_brain = ScriptedModel([calls_tools(("go_there", {"total": 4})), says(""), says("back here")])
     here = Agent(name="here", model=brain_model(here_brain))
     given: list[int] = []
 
@@ -103,9 +103,9 @@ async def test_agents_that_hand_over_to_each_other(brain_model: Any) -> None:
 
 async def test_of_two_handoffs_the_first_counts(brain_model: Any) -> None:
     """Like in the framework, whoever was named first takes over."""
-    first = Agent(name="first", model=brain_model(Brain([says(""), says("mine")])))
-    second = Agent(name="second", model=brain_model(Brain([])))
-    brain = Brain([calls_tools(("transfer_to_first", {}), ("transfer_to_second", {}))])
+    first = Agent(name="first", model=brain_model(ScriptedModel([says(""), says("mine")])))
+    second = Agent(name="second", model=brain_model(ScriptedModel([])))
+    brain = ScriptedModel([calls_tools(("transfer_to_first", {}), ("transfer_to_second", {}))])
     desk = Agent(name="desk", model=brain_model(brain), handoffs=[first, second])
     finish, _ = await outcome(adapt_openai_agents(desk))
     assert finish.payload == "mine"
@@ -119,7 +119,7 @@ async def test_a_listener_that_fails_leaves_no_turn_behind(brain_model: Any) -> 
         if delta:
             raise LookupError("nobody listens")
 
-    planner = adapt_openai_agents(Agent(name="a", model=brain_model(Brain([says("a long answer")])))).planner
+    planner = adapt_openai_agents(Agent(name="a", model=brain_model(ScriptedModel([says("a long answer")])))).planner
     with pytest.raises(LookupError):
         await planner.next(RunContext(quadruple=ME.with_run("run"), goal="go", on_chunk=deaf))
     await settle()
@@ -132,8 +132,8 @@ async def test_a_failed_handoff_leads_nowhere(brain_model: Any) -> None:
     def refuse(ctx: RunContextWrapper[Any]) -> None:
         raise LookupError("nobody there")
 
-    clerk = Agent(name="clerk", model=brain_model(Brain([])))
-    brain = Brain([calls_tools(("transfer_to_clerk", {})), says("then I do it")])
+    clerk = Agent(name="clerk", model=brain_model(ScriptedModel([])))
+    brain = ScriptedModel([calls_tools(("transfer_to_clerk", {})), says("then I do it")])
     desk = Agent(name="desk", model=brain_model(brain), handoffs=[handoff(clerk, on_handoff=refuse)])
     finish, _ = await outcome(adapt_openai_agents(desk))
     assert (finish.payload, finish.metadata["agent"]) == ("then I do it", "desk")
@@ -150,10 +150,10 @@ async def test_a_tools_failure_is_a_failure(brain_model: Any) -> None:
         """Fail politely."""
         raise LookupError("hidden")
 
-    brain = Brain([calls_tools(("broken", {}), ("shy", {})), says("ok")])
+    brain = ScriptedModel([calls_tools(("broken", {}), ("shy", {})), says("ok")])
     agent = Agent(name="a", model=brain_model(brain), tools=[broken, shy])
     await outcome(adapt_openai_agents(agent))
-    loud, polite = shown(brain.seen[1].messages, Role.TOOL)
+    loud, polite = texts_of(brain.requests[1].messages, Role.TOOL)
     assert "error" in loud
     assert "no ink left" in loud
     assert polite == "sorry, later"
@@ -162,15 +162,15 @@ async def test_a_tools_failure_is_a_failure(brain_model: Any) -> None:
 @pytest.mark.parametrize("behavior", ["stop_on_first_tool", {"stop_at_tool_names": ["note"]}])
 async def test_a_tool_may_end_the_run(brain_model: Any, behavior: Any) -> None:
     """A result that the agent takes as its answer ends the run without another turn."""
-    brain = Brain([calls_tools(("note", {"word": "x"}))])
+    brain = ScriptedModel([calls_tools(("note", {"word": "x"}))])
     agent = Agent(name="a", model=brain_model(brain), tools=[note], tool_use_behavior=behavior)
     finish, _ = await outcome(adapt_openai_agents(agent))
-    assert (finish.payload, len(brain.seen)) == ("noted x", 1)
+    assert (finish.payload, len(brain.requests)) == ("noted x", 1)
 
 
 async def test_a_failed_tool_does_not_end_the_run(brain_model: Any) -> None:
     """What failed is no answer."""
-    brain = Brain([calls_tools(("broken", {})), says("I tried")])
+    brain = ScriptedModel([calls_tools(("broken", {})), says("I tried")])
     agent = Agent(name="a", model=brain_model(brain), tools=[broken], tool_use_behavior="stop_on_first_tool")
     finish, _ = await outcome(adapt_openai_agents(agent))
     assert finish.payload == "I tried"
@@ -179,7 +179,7 @@ async def test_a_failed_tool_does_not_end_the_run(brain_model: Any) -> None:
 @pytest.mark.parametrize(("resets", "choices"), [(True, ["required", None]), (False, ["required", "required"])])
 async def test_a_forced_choice_counts_once(brain_model: Any, resets: bool, choices: list[Any]) -> None:
     """A tool choice is forgotten after the first call where the agent says so, although steps are apart."""
-    model = brain_model(Brain([calls_tools(("note", {"word": "x"})), says("ok")]))
+    model = brain_model(ScriptedModel([calls_tools(("note", {"word": "x"})), says("ok")]))
     agent = Agent(
         name="a",
         model=model,
@@ -202,7 +202,8 @@ async def test_a_guardrails_alarm_ends_the_run(brain_model: Any, side: str) -> N
             output_info=None, tripwire_triggered=side == "output" or value[0]["content"] != "go"
         )
 
-    agent = Agent(name="a", model=brain_model(Brain([calls_tools(("note", {"word": "x"})), says("ok")])), tools=[note])
+    brain = ScriptedModel([calls_tools(("note", {"word": "x"})), says("ok")])
+    agent = Agent(name="a", model=brain_model(brain), tools=[note])
     if side == "input":
         agent.input_guardrails = [input_guardrail(name="watch", run_in_parallel=False)(look)]
     else:
@@ -227,7 +228,7 @@ async def test_a_tool_asks_for_approval_by_its_arguments(brain_model: Any) -> No
         """Pay."""
         return f"paid {sum}"
 
-    brain = Brain([calls_tools(("pay", {"sum": 5})), calls_tools(("pay", {"sum": 50})), says("done")])
+    brain = ScriptedModel([calls_tools(("pay", {"sum": 5})), calls_tools(("pay", {"sum": 50})), says("done")])
     adapted = adapt_openai_agents(
         Agent(name="a", model=brain_model(brain), tools=[pay]), context_for=lambda who: who.user_id
     )
@@ -236,7 +237,7 @@ async def test_a_tool_asks_for_approval_by_its_arguments(brain_model: Any) -> No
         async for event in run.events():
             if event.type == EventType.PAUSE_REQUESTED:
                 await run.reject((await run.waiting())[0].token, reason="too much")
-    small, large = shown(brain.seen[2].messages, Role.TOOL)
+    small, large = texts_of(brain.requests[2].messages, Role.TOOL)
     assert small == "paid 5"
     assert "too much" in large
     assert asked == [("user", {"sum": 5}), ("user", {"sum": 50})]
@@ -250,13 +251,13 @@ async def test_the_run_decides_what_the_model_may_call(brain_model: Any) -> None
         """Shout."""
         return word.upper()
 
-    brain = Brain([calls_tools(("extra", {"word": "hi"})), says("ok")])
+    brain = ScriptedModel([calls_tools(("extra", {"word": "hi"})), says("ok")])
     adapted = adapt_openai_agents(
         Agent(name="a", model=brain_model(brain), tools=[note]), tool_options={"note": {"auth_scopes": ("vault",)}}
     )
     await outcome(adapted, tools=[extra])
-    assert list(brain.seen[0].tools) == ["artifact_fetch", "extra"]
-    assert shown(brain.seen[1].messages, Role.TOOL) == ["HI"]
+    assert list(brain.requests[0].tools) == ["artifact_fetch", "extra"]
+    assert texts_of(brain.requests[1].messages, Role.TOOL) == ["HI"]
 
 
 @tool_input_guardrail

@@ -23,10 +23,10 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from harborage import codec
 from harborage.llm import ChatMessage, CompleteResponse, Content, Role, ToolCallStructured
 from harborage.planner.adapters import Adapted, adapt_pydantic_ai
-from harborage.testing.conformance.adapter_brain import Brain, Seen
+from harborage.testing.conformance.adapter_model import NeutralRequest, ScriptedModel
 
 
-def model_of(brain: Brain) -> FunctionModel:
+def model_of(brain: ScriptedModel) -> FunctionModel:
     """A model of the framework that asks the brain, streamed or not."""
 
     async def whole(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -50,13 +50,15 @@ def parts_of(answer: CompleteResponse) -> list[Any]:
     return [*parts, *(ToolCallPart(call.name, call.args.decode(), tool_call_id=call.id) for call in answer.tool_calls)]
 
 
-def seen_by(messages: Sequence[ModelMessage], info: AgentInfo) -> Seen:
+def seen_by(messages: Sequence[ModelMessage], info: AgentInfo) -> NeutralRequest:
     """The framework's request in neutral words."""
     system = [
         part.content for one in messages if isinstance(one, ModelRequest) for part in one.parts if is_system(part)
     ]
     said = [message for one in messages for message in neutral(one)]
-    return Seen(said, [tool.name for tool in info.function_tools], "\n".join([*system, info.instructions or ""]))
+    return NeutralRequest(
+        said, [tool.name for tool in info.function_tools], "\n".join([*system, info.instructions or ""])
+    )
 
 
 def is_system(part: Any) -> bool:
@@ -89,7 +91,7 @@ def neutral(message: ModelMessage) -> Iterator[ChatMessage]:
 class Bench:
     """Builds plain agents of the framework."""
 
-    def adapt(self, brain: Brain, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
+    def adapt(self, brain: ScriptedModel, functions: Sequence[Any], tool_options: Any = None) -> Adapted:
         """An agent with these functions as plain tools."""
         agent = Agent(model_of(brain), instructions="be brief")
         for function in functions:

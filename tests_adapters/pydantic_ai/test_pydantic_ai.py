@@ -20,7 +20,7 @@ from harborage.planner import InvalidConfigError
 from harborage.planner.adapters import AdapterUnsupportedError, adapt_pydantic_ai
 from harborage.runtime.durable import RunFailedError
 from harborage.runtime.options import RuntimeOptions
-from harborage.testing.conformance.adapters import Brain
+from harborage.testing.conformance.adapters import ScriptedModel
 from harborage.testing.llm import calls_tools, says
 from harborage.tools import SideEffect
 
@@ -80,7 +80,7 @@ async def test_output_that_will_not_do_is_asked_for_again_within_the_step() -> N
 
 async def test_what_was_streamed_of_a_void_answer_is_taken_back(model_of: Any) -> None:
     """When the model is asked again within a step, whoever listened is told that what came so far is void."""
-    brain = Brain([says("not a number"), calls_tools(("final_result", {"total": 3}))])
+    brain = ScriptedModel([says("not a number"), calls_tools(("final_result", {"total": 3}))])
     adapted = adapt_pydantic_ai(Agent(model_of(brain), output_type=Sum))
     async with Runtime(planner=adapted.planner) as runtime:
         run = await runtime.start("count", who=ME)

@@ -1,7 +1,7 @@
 """Tests against a recorded model: `async with cassette("tests/cassettes/weather.json", real=open_it) as model: …`.
 
-The recording is played, offline; with `HARBORAGE_RECORD` set it is made anew with the real client. A test that asks for
-something else than what was recorded fails with the difference, and so does one that leaves recordings unused.
+The recording is played, offline; with `HARBORAGE_RECORD` set it is made anew with the real client. A request that was
+not recorded fails the test with the difference, and so do recordings that the test does not use.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ async def cassette(
     all_used: bool = True,
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Recording | Replaying]:
-    """A client over the cassette at `path`; its `cassette` says what was asked for.
+    """Open a client over the cassette at `path`; its `cassette` lists the requests so far.
 
-    `real` opens the client to record. Unless `all_used` is off, a block that ends well must have asked for everything.
+    `real` opens the client to record. Unless `all_used` is off, a block without an error must use every recording.
 
     Raises:
-        CassetteError: there is nothing to play, or it is to be recorded and `real` is missing.
-        CassetteUnusedError: at the end, for recordings that were not asked for.
+        CassetteError: there is no recording, or `real` is missing for a new one.
+        CassetteUnusedError: at the end, for recordings that were not used.
     """
     wanted = environ.get(RECORD_VARIABLE, "").strip()
     if wanted and real is None:

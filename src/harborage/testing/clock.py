@@ -1,7 +1,7 @@
-"""A clock that moves only when it is told to, so that no test ever sleeps.
+"""A clock that moves only when a test moves it, so that no test ever sleeps.
 
-It stands in for the system clock wherever `harborage.clock.Timers` is asked for. It never reads the real time and
-never wakes anybody on its own.
+It replaces the system clock wherever a `harborage.clock.Timers` is expected. It never reads the real time and fires no
+timer on its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SETTLE_TURNS = 32
 
 
 async def settle(turns: int = _SETTLE_TURNS) -> None:
-    """Give tasks that are ready `turns` turns of the loop to get as far as they can without the clock moving.
+    """Give ready tasks `turns` turns of the loop, without moving the clock.
 
     Work in threads is not waited for: await that itself.
     """
@@ -46,21 +46,21 @@ class FakeTimer:
         return self._wake is not None
 
     def cancel(self) -> None:
-        """Call the wake-up off; after it fired this does nothing."""
+        """Cancel the timer; after it fired this does nothing."""
         self._wake = None
 
     def fire(self) -> None:
-        """Wake whoever asked, at most once."""
+        """Call the function that it was armed with, at most once."""
         wake, self._wake = self._wake, None
         if wake is not None:
             wake()
 
 
 class FakeClock:
-    """Time for tests: stands still at `start` until `advance` or `run_for` moves it.
+    """Time for tests: it shows `start` until `advance` or `run_for` moves it.
 
-    Durations are kept in whole nanoseconds, so ten steps of 0.1 s are exactly one second. A timer asked for with no
-    delay fires at the next turn of the running loop, or at the next `advance` when no loop runs.
+    Durations are whole nanoseconds, so ten steps of 0.1 s are exactly one second. A timer without delay fires
+    at the next turn of the running loop, or at the next `advance` when no loop runs.
     """
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -72,11 +72,11 @@ class FakeClock:
         self._order = count()
 
     def now(self) -> datetime:
-        """The time this clock shows, in UTC; finer than a microsecond is cut off."""
+        """Return the time of this clock, in UTC, in whole microseconds."""
         return self._start + timedelta(microseconds=self._elapsed_ns // 1000)
 
     def monotonic(self) -> float:
-        """Seconds moved since the clock was made."""
+        """Return the seconds by which the clock has moved."""
         return self._elapsed_ns / _NS
 
     def call_later(self, delay_s: float, wake: Callable[[], None]) -> FakeTimer:
@@ -89,11 +89,11 @@ class FakeClock:
 
     @property
     def armed(self) -> int:
-        """How many timers will still fire: zero when a test left none behind."""
+        """The number of timers that will still fire: zero when a test left none behind."""
         return sum(timer.is_armed for timer in self._timers)
 
     def next_delay(self) -> float | None:
-        """Seconds until the next timer fires, or None when none is armed."""
+        """Return the seconds until the next timer fires, or None when none is armed."""
         due = self._next_due()
         return None if due is None else (due - self._elapsed_ns) / _NS
 
@@ -101,7 +101,7 @@ class FakeClock:
         """Move `seconds` on, firing what falls due in order of time, ties in order of arming.
 
         Each timer sees the clock at its own time, and may arm further timers that fire in the same call. Tasks do not
-        run meanwhile; `run_for` lets them. What a timer raises comes out here, with the clock standing at its time.
+        run meanwhile; `run_for` lets them. An error of a timer is raised here, with the clock at its time.
 
         Raises:
             ValueError: `seconds` is negative.
@@ -131,7 +131,7 @@ class FakeClock:
         return self._elapsed_ns + round(seconds * _NS)
 
     def _move_to(self, end_ns: int) -> None:
-        # A timer or a task may itself have moved the clock past the end; it never goes back.
+        # A timer or a task may have moved the clock past the end; it never moves back.
         self._elapsed_ns = max(self._elapsed_ns, end_ns)
 
     def _next_due(self) -> int | None:

@@ -1,7 +1,4 @@
-"""Looking at events in tests: a recorder of what a bus told, and redactors that do nothing or always fail.
-
-Neither belongs in a running product: the recorder keeps everything, and a redactor that does nothing leaks.
-"""
+"""Events in tests: a recorder of a bus, and a redactor that always fails."""
 
 from __future__ import annotations
 
@@ -17,17 +14,17 @@ from harborage.events import (
     RedactionFailedError,
 )
 
-__all__ = ["EventRecorder", "FailingRedactor", "NoopRedactor"]
+__all__ = ["EventRecorder", "FailingRedactor"]
 
 P = TypeVar("P", bound=Payload)
 _EVERYTHING = Filter(admin=True)
 
 
 class EventRecorder:
-    """Everything a bus told since the recorder was made, in order: `recorder.types`, `recorder.payloads(...)`.
+    """All events of a bus since the recorder was made, in order: `recorder.types`, `recorder.payloads(...)`.
 
-    Its own admin audit is left out. It reads when it is asked, so a test that tells more than the bus's subscriber
-    buffer holds between two looks must give the bus a larger one; the recorder says so instead of forgetting.
+    Its own admin audit is left out. It reads the bus when a property is read, so a test that publishes more events in
+    between than the subscriber buffer holds must give the bus a larger one; the recorder raises instead of losing one.
     """
 
     def __init__(self, bus: EventBus, filter: Filter = _EVERYTHING) -> None:
@@ -52,11 +49,11 @@ class EventRecorder:
         return [str(event.type) for event in self.events]
 
     def payloads(self, kind: type[P]) -> list[P]:
-        """The payloads of one class so far."""
+        """Return the payloads of one class so far."""
         return [event.payload for event in self.events if isinstance(event.payload, kind)]
 
     async def wait_for(self, type: str, count: int = 1) -> Event:
-        """The `count`-th event of a type, waiting until it has been told.
+        """Wait for the `count`-th event of a type, and return it.
 
         Raises:
             AssertionError: the bus closed first.
@@ -71,30 +68,23 @@ class EventRecorder:
                 raise AssertionError(f"the bus closed after {len(found)} of {count} {type}") from None
 
     def clear(self) -> None:
-        """Forget what was recorded so far."""
+        """Drop the events recorded so far."""
         self._subscription.drain()
         self._events.clear()
 
     def cancel(self) -> None:
-        """Stop recording; what was recorded stays."""
+        """Stop recording; the recorded events stay."""
         self._subscription.cancel()
 
     def _take(self, event: Event) -> None:
         payload = event.payload
         if self._awaits_audit and isinstance(payload, AuditAdminScopeUsedPayload):
-            # The first audit that an admin sees is always its own.
+            # The first audit that an admin gets is always its own.
             self._awaits_audit = False
             return
         if isinstance(payload, BusDroppedPayload) and payload.subscriber_id == self._subscription.id:
             raise AssertionError("EventRecorder lost events: raise BusConfig.subscriber_buffer_size")
         self._events.append(event)
-
-
-class NoopRedactor:
-    """Returns what it is given."""
-
-    def redact(self, value: Any) -> Any:
-        return value
 
 
 class FailingRedactor:

@@ -1,6 +1,6 @@
 """Frozen runs as tests: `assert_replays("tests/runs/weather.json", agent="agent.py", root=…)`.
 
-What `harborage freeze` writes calls this. It needs no plugin of pytest, no key and no network.
+The tests that `harborage freeze` writes call this. It needs no plugin of pytest, no key and no network.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["assert_replays", "replay_frozen"]
 
 
 def assert_replays(path: str | Path, *, agent: str | None = None, root: str | Path = ".") -> None:
-    """Accept an agent that decides what it decided when the run in the file `path` was frozen.
+    """Accept an agent that decides as in the frozen run in the file `path`.
 
-    `agent` names it as a command line in the folder `root` would; None is the one that was recorded.
+    `agent` names it as on a command line in the folder `root`; None is the recorded one.
 
     Raises:
-        AssertionError: it decides something else; the text shows the first difference.
+        AssertionError: it decides differently; the text shows the first difference.
         FreezeError: the file is no frozen run.
         TargetError: there is no such agent.
     """
-    __tracebackhide__ = True  # what a reader wants to see is the difference
+    __tracebackhide__ = True  # a reader wants to see the difference, not this frame
     replayed = asyncio.run(replay_frozen(Path(path), agent=agent, root=Path(root)))
     if replayed.difference is not None:
         raise AssertionError(f"run {replayed.run_id} does not replay: {replayed.difference}")
@@ -37,7 +37,7 @@ def assert_replays(path: str | Path, *, agent: str | None = None, root: str | Pa
 
 
 async def replay_frozen(path: Path, *, agent: str | None = None, root: Path = Path()) -> Replayed:
-    """What replaying the frozen run in the file `path` finds."""
+    """Replay the frozen run in the file `path` and return the result."""
     frozen = FrozenRun.load(path)
     with recorded_agent(frozen.agent if agent is None else agent, root) as found:
         return await replay_agent(found, frozen.record, artifacts=await frozen.artifacts(), clean=cleaner())

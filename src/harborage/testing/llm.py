@@ -1,6 +1,6 @@
-"""A model for tests: it follows a script, streams when it is asked to, and remembers every request.
+"""A model for tests: it follows a script, streams on request, and keeps every request.
 
-It stands in for `harborage.llm.LLMClient` wherever one is asked for. It calls nobody and never sleeps.
+It replaces a `harborage.llm.LLMClient` wherever one is expected. It uses no network and never sleeps.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LLMLine: TypeAlias = CompleteResponse | str | Exception | Callable[[CompleteRequ
 
 
 class LLMScriptExhaustedError(HarborageError):
-    """A scripted model was asked more often than its script has lines. `run_id` names the run."""
+    """A scripted model was called more often than its script has lines. `run_id` names the run."""
 
     def __init__(self, run_id: str = "", lines: int = 0) -> None:
         self.run_id = run_id
         self.lines = lines
-        super().__init__(f"run {run_id}: the script has {lines} line(s), and the model was asked once more")
+        super().__init__(f"run {run_id}: the script has {lines} line(s), and the model was called once more")
 
 
 class LLMCall(msgspec.Struct, frozen=True):
-    """One call of the model: for whom, what was asked, and what was answered or raised."""
+    """One call of the model: the identity, the request, and the response or error."""
 
     who: Quadruple
     request: CompleteRequest
@@ -51,8 +51,8 @@ class LLMCall(msgspec.Struct, frozen=True):
 class ScriptedLLM:
     """Answers a run's first request with the first line of its script, the second with the second, and so on.
 
-    Every run follows the script from its beginning, however many share the client; a run is known by the ambient
-    identity. A run whose first request holds a key of `by_text` in a user's message follows that script instead, which
+    Every run follows the script from its beginning, also when many runs share the client; the ambient identity names
+    the run. A run whose first request holds a key of `by_text` in a user's message follows that script instead, which
     gives spawned tasks their own. A streamed answer comes in pieces of `piece` characters.
     """
 
@@ -69,15 +69,15 @@ class ScriptedLLM:
 
     @property
     def requests(self) -> list[CompleteRequest]:
-        """What was asked, in order, over all runs."""
+        """The requests, in order, of all runs."""
         return [call.request for call in self.calls]
 
     def of(self, run_id: str) -> list[LLMCall]:
-        """The calls of one run."""
+        """Return the calls of one run."""
         return [call for call in self.calls if call.who.run_id == run_id]
 
     async def complete(self, request: CompleteRequest) -> CompleteResponse:
-        """The run's next line.
+        """Return the run's next line.
 
         Raises:
             ClientClosedError: the client is closed.
@@ -91,7 +91,7 @@ class ScriptedLLM:
         if who is None:
             raise IdentityMissingError
         try:
-            response = _spoken(self._next_line(who, request), request)
+            response = _answer(self._next_line(who, request), request)
         except Exception as error:
             self.calls.append(LLMCall(who, request, error=error))
             raise
@@ -102,7 +102,7 @@ class ScriptedLLM:
         return response
 
     async def close(self) -> None:
-        """Answer nothing any more. Closing twice does nothing."""
+        """Refuse every further call. Closing twice does nothing."""
         self.is_closed = True
 
     def _next_line(self, who: Quadruple, request: CompleteRequest) -> LLMLine:
@@ -128,7 +128,7 @@ class ScriptedLLM:
 
 
 def says(content: str, *, reasoning: str = "") -> CompleteResponse:
-    """An answer in text, which ends a run."""
+    """Return an answer in text, which ends a run."""
     return CompleteResponse(content, reasoning=reasoning)
 
 
@@ -138,9 +138,10 @@ def calls_tools(
     reasoning: str = "",
     ids: Sequence[str] | None = None,
 ) -> CompleteResponse:
-    """An answer that calls tools, each given by its name and its arguments; ids are `call-0`, `call-1`, … unless given.
+    """Return an answer that calls tools, each given by its name and its arguments.
 
-    Like those of some real providers, these ids begin anew with every answer.
+    Their ids are `call-0`, `call-1`, … unless `ids` are given; like those of some real providers, they begin anew with
+    every answer.
     """
     named = [f"call-{at}" for at in range(len(calls))] if ids is None else ids
     made = tuple(
@@ -153,7 +154,7 @@ def calls_tools(
 
 
 def user_text(request: CompleteRequest) -> str:
-    """Everything that the request's user messages say in text, a line break between two of them."""
+    """Return the text of the request's user messages, a line break between two of them."""
     texts: list[str] = []
     for message in request.messages:
         if message.role is Role.USER:
@@ -162,7 +163,7 @@ def user_text(request: CompleteRequest) -> str:
     return "\n".join(texts)
 
 
-def _spoken(line: LLMLine, request: CompleteRequest) -> CompleteResponse:
+def _answer(line: LLMLine, request: CompleteRequest) -> CompleteResponse:
     match line:
         case Exception():
             raise line

@@ -1,4 +1,4 @@
-"""Planners for tests: one that follows a script, and one that remembers what another was asked and answered."""
+"""Planners for tests: one that follows a script, and one that records the calls of another planner."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["Line", "PlannerCall", "RecordingPlanner", "ScriptExhaustedError", "ScriptedPlanner"]
 
 Line: TypeAlias = Decision | Exception | Callable[[RunContext], Decision]
-"""One line of a script: a decision, an error to raise, or a function that decides from what the planner is shown."""
+"""One line of a script: a decision, an error to raise, or a function that decides from the run's context."""
 
 
 class ScriptExhaustedError(HarborageError):
-    """A scripted planner was asked more often than its script has lines. `run_id` names the run."""
+    """A scripted planner was called more often than its script has lines. `run_id` names the run."""
 
     def __init__(self, run_id: str = "", lines: int = 0) -> None:
         self.run_id = run_id
         self.lines = lines
-        super().__init__(f"run {run_id}: the script has {lines} line(s), and the planner was asked once more")
+        super().__init__(f"run {run_id}: the script has {lines} line(s), and the planner was called once more")
 
 
 class ScriptedPlanner:
     """Answers a run's first call with the first line of its script, the second with the second, and so on.
 
-    Every run follows the script from its beginning, however many share the planner. A run whose query is in `by_query`
-    follows that script instead, which gives spawned tasks their own. Controls are not heeded unless a line does; a
-    finish ends the run, and all that is remembered of it.
+    Every run follows the script from its beginning, also when many runs share the planner. A run whose query is in
+    `by_query` follows that script instead, which gives spawned tasks their own. Controls change nothing unless a line
+    reads them. After a finish the planner forgets the run.
     """
 
     def __init__(self, script: Iterable[Line], *, by_query: Mapping[str, Iterable[Line]] | None = None) -> None:
@@ -57,7 +57,7 @@ class ScriptedPlanner:
         return frozenset(self._calls)
 
     async def next(self, run: RunContext) -> Decision:
-        """The run's next line.
+        """Return the run's next line.
 
         Raises:
             asyncio.CancelledError: the caller was cancelled.
@@ -71,14 +71,14 @@ class ScriptedPlanner:
         if call >= len(lines):
             raise ScriptExhaustedError(who.run_id, len(lines))
         self._calls[who] = call + 1
-        decision = _spoken(lines[call], run)
+        decision = _decide(lines[call], run)
         if isinstance(decision, Finish):
             self._calls.pop(who, None)
         return decision
 
 
 class PlannerCall(msgspec.Struct, frozen=True):
-    """One call of a planner: what it was shown, as it was then, and what it answered or raised."""
+    """One call of a planner: the context as it was then, and the decision or error."""
 
     context: RunContext
     decision: Decision | None = None
@@ -86,10 +86,9 @@ class PlannerCall(msgspec.Struct, frozen=True):
 
 
 class RecordingPlanner:
-    """Passes every call on to `planner` and keeps it in `calls`, in the order the calls were answered.
+    """Passes every call on to `planner` and keeps it in `calls`, in the order of their answers.
 
-    The kept context has a history of its own, so later steps of the run do not show in it. Everything is kept for as
-    long as the recorder lives.
+    The context is kept with a copy of its history, so it does not show later steps of the run.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -98,29 +97,29 @@ class RecordingPlanner:
 
     @property
     def contexts(self) -> list[RunContext]:
-        """What the planner was shown."""
+        """The contexts that the planner got."""
         return [call.context for call in self.calls]
 
     @property
     def decisions(self) -> list[Decision]:
-        """What it decided, without the calls that raised."""
+        """Its decisions, without the calls that raised."""
         return [call.decision for call in self.calls if call.decision is not None]
 
     def of(self, run_id: str) -> list[PlannerCall]:
-        """The calls of one run."""
+        """Return the calls of one run."""
         return [call for call in self.calls if call.context.quadruple.run_id == run_id]
 
     def wake_mode(self) -> WakeMode:
-        """The wake mode of the planner inside."""
+        """Return the wake mode of the recorded planner."""
         return resolve_wake_mode(self.planner)
 
     async def next(self, run: RunContext) -> Decision:
-        """What the planner inside decides.
+        """Return the decision of the recorded planner.
 
         Raises:
-            BaseException: what it raises, cancellation included.
+            BaseException: its errors, cancellation included.
         """
-        shown = _as_it_is(run)
+        shown = _copy_context(run)
         try:
             decision = await self.planner.next(run)
         except BaseException as error:
@@ -130,20 +129,20 @@ class RecordingPlanner:
         return decision
 
 
-def _spoken(line: Line, run: RunContext) -> Decision:
+def _decide(line: Line, run: RunContext) -> Decision:
     if isinstance(line, Exception):
         raise line
     return line(run) if callable(line) else line
 
 
-def _as_it_is(run: RunContext) -> RunContext:
-    """The context with a history that the run will not append to."""
+def _copy_context(run: RunContext) -> RunContext:
+    """Return the context with a copy of its history, which the run will not append to."""
     shown = copy.copy(run)
     if run.trajectory is not None:
-        shown.trajectory = _copied(run.trajectory)
+        shown.trajectory = _copy_history(run.trajectory)
     return shown
 
 
-def _copied(history: Trajectory) -> Trajectory:
+def _copy_history(history: Trajectory) -> Trajectory:
     fields = {name: getattr(history, name) for name in history.__struct_fields__}
     return Trajectory(**{name: copy.copy(value) for name, value in fields.items()})

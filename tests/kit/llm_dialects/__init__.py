@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from harborage.testing.conformance.llm_script import Answer, Asked, Refusal
+    from harborage.testing.conformance.llm_bench import Answer, ReceivedRequest, Refusal
 
 __all__ = ["Dialect", "Frame"]
 
@@ -31,30 +31,30 @@ class Dialect(Protocol):
         """What a client's base address ends with, such as `/v1`; empty when it is the root."""
         ...
 
-    def is_mine(self, asked: Asked) -> bool:
+    def is_mine(self, asked: ReceivedRequest) -> bool:
         """Whether a request is spoken in this protocol."""
         ...
 
-    def is_streamed(self, asked: Asked) -> bool:
+    def is_streamed(self, asked: ReceivedRequest) -> bool:
         """Whether a request asks for the answer in pieces."""
         ...
 
-    def whole(self, answer: Answer, asked: Asked) -> Mapping[str, Any]:
+    def whole(self, answer: Answer, asked: ReceivedRequest) -> Mapping[str, Any]:
         """The body of the answer in one piece."""
         ...
 
-    def frames(self, answer: Answer, asked: Asked) -> Sequence[Frame]:
+    def frames(self, answer: Answer, asked: ReceivedRequest) -> Sequence[Frame]:
         """The body of the answer in pieces, up to its proper end."""
         ...
 
-    def refusal(self, refusal: Refusal, asked: Asked) -> tuple[int, Mapping[str, Any]]:
+    def refusal(self, refusal: Refusal, asked: ReceivedRequest) -> tuple[int, Mapping[str, Any]]:
         """The status and the body of a refusal."""
         ...
 
-    def failure(self, asked: Asked) -> bytes:
+    def failure(self, asked: ReceivedRequest) -> bytes:
         """The piece by which a server says, in the middle of an answer, that it failed."""
         ...
 
-    def garbage(self, asked: Asked) -> bytes:
+    def garbage(self, asked: ReceivedRequest) -> bytes:
         """A piece that looks like one of this protocol and is no JSON."""
         ...

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harborage.testing.conformance.llm_script import Answer, Asked, Failure, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
 __all__ = ["MessagesDialect"]
@@ -31,17 +31,17 @@ class MessagesDialect:
     name = "anthropic"
     base_path = ""
 
-    def is_mine(self, asked: Asked) -> bool:
+    def is_mine(self, asked: ReceivedRequest) -> bool:
         return asked.path.partition("?")[0].endswith("/v1/messages")
 
-    def is_streamed(self, asked: Asked) -> bool:
+    def is_streamed(self, asked: ReceivedRequest) -> bool:
         return asked.body.get("stream") is True
 
-    def whole(self, answer: Answer, asked: Asked) -> Mapping[str, Any]:
+    def whole(self, answer: Answer, asked: ReceivedRequest) -> Mapping[str, Any]:
         blocks = [{**begun, **_rest(begun, text)} for begun, _, text in _blocks(answer, asked)]
         return {**_envelope(asked), "content": blocks, "stop_reason": _reason(answer, asked), "usage": _usage(answer)}
 
-    def frames(self, answer: Answer, asked: Asked) -> Sequence[Frame]:
+    def frames(self, answer: Answer, asked: ReceivedRequest) -> Sequence[Frame]:
         usage = {**_usage(answer), "output_tokens": 1}
         begun = {**_envelope(asked), "content": [], "stop_reason": None, "usage": usage}
         frames = [_event("message_start", message=begun)]
@@ -61,14 +61,14 @@ class MessagesDialect:
         frames.append(_event("message_stop"))
         return frames
 
-    def refusal(self, refusal: Refusal, asked: Asked) -> tuple[int, Mapping[str, Any]]:
+    def refusal(self, refusal: Refusal, asked: ReceivedRequest) -> tuple[int, Mapping[str, Any]]:
         status, kind, message = _REFUSALS[refusal.failure]
         return status, {"type": "error", "error": {"type": kind, "message": f"{message} {refusal.says}".strip()}}
 
-    def failure(self, asked: Asked) -> bytes:
+    def failure(self, asked: ReceivedRequest) -> bytes:
         return _event("error", error={"type": "overloaded_error", "message": "Overloaded"}).data
 
-    def garbage(self, asked: Asked) -> bytes:
+    def garbage(self, asked: ReceivedRequest) -> bytes:
         return b'event: content_block_delta\ndata: {"type": "content_block_delta", "delta": {"text": "half\n\n'
 
 
@@ -81,7 +81,7 @@ def _event(kind: str, speaks: bool = False, **fields: Any) -> Frame:
     return Frame(b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n", speaks)
 
 
-def _envelope(asked: Asked) -> dict[str, Any]:
+def _envelope(asked: ReceivedRequest) -> dict[str, Any]:
     model = asked.body.get("model", "")
     return {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "stop_sequence": None}
 
@@ -96,19 +96,19 @@ def _usage(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _forced(asked: Asked) -> str:
+def _forced(asked: ReceivedRequest) -> str:
     """The tool that the caller forces; empty when the model may choose."""
     choice = asked.body.get("tool_choice") or {}
     return choice["name"] if choice.get("type") == "tool" else ""
 
 
-def _reason(answer: Answer, asked: Asked) -> str:
+def _reason(answer: Answer, asked: ReceivedRequest) -> str:
     if answer.is_cut_short:
         return "max_tokens"
     return "tool_use" if answer.calls or _forced(asked) else "end_turn"
 
 
-def _blocks(answer: Answer, asked: Asked) -> list[_Block]:
+def _blocks(answer: Answer, asked: ReceivedRequest) -> list[_Block]:
     blocks: list[_Block] = []
     if answer.reasoning:
         blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, "thinking", answer.reasoning))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.testing.conformance.llm_script import Answer, Asked, Failure, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class ChatDialect:
     def __init__(self, *, reasoning_field: str = "reasoning_content") -> None:
         self._reasoning_field = reasoning_field
 
-    def is_mine(self, asked: Asked) -> bool:
+    def is_mine(self, asked: ReceivedRequest) -> bool:
         return asked.path.partition("?")[0].endswith("/chat/completions")
 
-    def is_streamed(self, asked: Asked) -> bool:
+    def is_streamed(self, asked: ReceivedRequest) -> bool:
         return asked.body.get("stream") is True
 
-    def whole(self, answer: Answer, asked: Asked) -> Mapping[str, Any]:
+    def whole(self, answer: Answer, asked: ReceivedRequest) -> Mapping[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.content or None}
         if answer.reasoning:
             message[self._reasoning_field] = answer.reasoning
@@ -53,7 +53,7 @@ class ChatDialect:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(answer)}
         return {**_envelope("chat.completion", asked), "choices": [choice], "usage": _usage(answer)}
 
-    def frames(self, answer: Answer, asked: Asked) -> Sequence[Frame]:
+    def frames(self, answer: Answer, asked: ReceivedRequest) -> Sequence[Frame]:
         frames = [self._delta(asked, {"role": "assistant", "content": ""})]
         frames += [self._delta(asked, {self._reasoning_field: text}, True) for text in answer.pieces(answer.reasoning)]
         frames += [self._delta(asked, {"content": text}, True) for text in answer.pieces(answer.content)]
@@ -64,19 +64,21 @@ class ChatDialect:
         frames.append(Frame(b"data: [DONE]\n\n"))
         return frames
 
-    def refusal(self, refusal: Refusal, asked: Asked) -> tuple[int, Mapping[str, Any]]:
+    def refusal(self, refusal: Refusal, asked: ReceivedRequest) -> tuple[int, Mapping[str, Any]]:
         status, message, code = _REFUSALS[refusal.failure]
         kind = "insufficient_quota" if refusal.failure is Failure.NO_CREDIT else "invalid_request_error"
         text = f"{message} {refusal.says}".strip()
         return status, {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
-    def failure(self, asked: Asked) -> bytes:
+    def failure(self, asked: ReceivedRequest) -> bytes:
         return _event({"error": {"message": "The upstream server failed", "code": 502}})
 
-    def garbage(self, asked: Asked) -> bytes:
+    def garbage(self, asked: ReceivedRequest) -> bytes:
         return b'data: {"choices": [{"delta": {"content": "half\n\n'
 
-    def _delta(self, asked: Asked, delta: Mapping[str, Any], speaks: bool = False, finish: str | None = None) -> Frame:
+    def _delta(
+        self, asked: ReceivedRequest, delta: Mapping[str, Any], speaks: bool = False, finish: str | None = None
+    ) -> Frame:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return Frame(_event({**_envelope(_CHUNK, asked), "choices": [choice], "usage": None}), speaks)
 
@@ -88,7 +90,7 @@ def _event(value: Mapping[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-def _envelope(kind: str, asked: Asked) -> dict[str, Any]:
+def _envelope(kind: str, asked: ReceivedRequest) -> dict[str, Any]:
     model = asked.body.get("model", "")
     return {"id": "chatcmpl-1", "object": kind, "created": 1767225600, "model": model, "system_fingerprint": "fp_1"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harborage.testing.conformance.llm_script import Answer, Asked, Failure, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
 __all__ = ["GeminiDialect"]
@@ -39,18 +39,18 @@ class GeminiDialect:
     name = "gemini"
     base_path = ""
 
-    def is_mine(self, asked: Asked) -> bool:
+    def is_mine(self, asked: ReceivedRequest) -> bool:
         return asked.path.partition("?")[0].endswith(("enerateContent",))
 
-    def is_streamed(self, asked: Asked) -> bool:
+    def is_streamed(self, asked: ReceivedRequest) -> bool:
         return asked.path.partition("?")[0].endswith(":streamGenerateContent")
 
-    def whole(self, answer: Answer, asked: Asked) -> Mapping[str, Any]:
+    def whole(self, answer: Answer, asked: ReceivedRequest) -> Mapping[str, Any]:
         parts = [_text(answer.reasoning, thought=True)] if answer.reasoning else []
         parts += [_text(answer.content)] if answer.content or not answer.calls else []
         return _response(asked, parts + _calls(answer), finish=_finish(answer), usage=_usage(answer))
 
-    def frames(self, answer: Answer, asked: Asked) -> Sequence[Frame]:
+    def frames(self, answer: Answer, asked: ReceivedRequest) -> Sequence[Frame]:
         frames = [
             _event(_response(asked, [_text(piece, thought=True)]), True) for piece in answer.pieces(answer.reasoning)
         ]
@@ -59,15 +59,15 @@ class GeminiDialect:
         frames.append(_event(_response(asked, [_text("")], finish=_finish(answer), usage=_usage(answer))))
         return frames
 
-    def refusal(self, refusal: Refusal, asked: Asked) -> tuple[int, Mapping[str, Any]]:
+    def refusal(self, refusal: Refusal, asked: ReceivedRequest) -> tuple[int, Mapping[str, Any]]:
         status, kind, message = _REFUSALS[refusal.failure]
         return status, {"error": {"code": status, "message": f"{message} {refusal.says}".strip(), "status": kind}}
 
-    def failure(self, asked: Asked) -> bytes:
+    def failure(self, asked: ReceivedRequest) -> bytes:
         error = {"code": 503, "message": "The service is currently unavailable.", "status": "UNAVAILABLE"}
         return b"data: " + msgspec.json.encode({"error": error}) + b"\r\n\r\n"
 
-    def garbage(self, asked: Asked) -> bytes:
+    def garbage(self, asked: ReceivedRequest) -> bytes:
         return b'data: {"candidates": [{"content": {"parts": [{"text": "half\r\n\r\n'
 
 
@@ -76,7 +76,7 @@ def _event(value: Mapping[str, Any], speaks: bool = False) -> Frame:
 
 
 def _response(
-    asked: Asked, parts: list[dict[str, Any]], finish: str = "", usage: Mapping[str, Any] | None = None
+    asked: ReceivedRequest, parts: list[dict[str, Any]], finish: str = "", usage: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     model = asked.path.rpartition("/")[2].partition(":")[0]
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}

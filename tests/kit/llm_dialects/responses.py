@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harborage.testing.conformance.llm_script import Answer, Asked, Failure, Refusal
+from harborage.testing.conformance.llm_bench import Answer, Failure, ReceivedRequest, Refusal
 from tests.kit.llm_dialects import Frame
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ class ResponsesDialect:
     name = "responses"
     base_path = "/v1"
 
-    def is_mine(self, asked: Asked) -> bool:
+    def is_mine(self, asked: ReceivedRequest) -> bool:
         return asked.path.partition("?")[0].endswith("/responses")
 
-    def is_streamed(self, asked: Asked) -> bool:
+    def is_streamed(self, asked: ReceivedRequest) -> bool:
         return asked.body.get("stream") is True
 
-    def whole(self, answer: Answer, asked: Asked) -> Mapping[str, Any]:
+    def whole(self, answer: Answer, asked: ReceivedRequest) -> Mapping[str, Any]:
         return _response(answer, asked, _items(answer), "incomplete" if answer.is_cut_short else "completed")
 
-    def frames(self, answer: Answer, asked: Asked) -> Sequence[Frame]:
+    def frames(self, answer: Answer, asked: ReceivedRequest) -> Sequence[Frame]:
         items = _items(answer)
         begun = _response(answer, asked, [], "in_progress")
         frames = [_event("response.created", response=begun), _event("response.in_progress", response=begun)]
@@ -53,18 +53,18 @@ class ResponsesDialect:
         frames.append(_event(f"response.{whole['status']}", response=whole))
         return frames
 
-    def refusal(self, refusal: Refusal, asked: Asked) -> tuple[int, Mapping[str, Any]]:
+    def refusal(self, refusal: Refusal, asked: ReceivedRequest) -> tuple[int, Mapping[str, Any]]:
         status, message, code = _REFUSALS[refusal.failure]
         kind = "insufficient_quota" if refusal.failure is Failure.NO_CREDIT else "invalid_request_error"
         text = f"{message} {refusal.says}".strip()
         return status, {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
-    def failure(self, asked: Asked) -> bytes:
+    def failure(self, asked: ReceivedRequest) -> bytes:
         error = {"code": "server_error", "message": "The model failed to generate a response"}
         response = {**_response(Answer(), asked, [], "failed"), "error": error}
         return _event("response.failed", response=response).data
 
-    def garbage(self, asked: Asked) -> bytes:
+    def garbage(self, asked: ReceivedRequest) -> bytes:
         return b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", "delta": "half\n\n'
 
 
@@ -73,7 +73,7 @@ def _event(kind: str, *, speaks: bool = False, **fields: Any) -> Frame:
     return Frame(b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n", speaks)
 
 
-def _response(answer: Answer, asked: Asked, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
+def _response(answer: Answer, asked: ReceivedRequest, items: list[dict[str, Any]], status: str) -> dict[str, Any]:
     is_whole = status in ("completed", "incomplete")
     return {
         "id": "resp_1",

@@ -103,7 +103,7 @@ FAULTS: dict[type[MemoryArtifactStore], Callable[[ArtifactStore], object]] = {
     ListsExactlyOneTask: suite.a_listing_takes_empty_parts_as_anything,
     ListsInAnyOrder: suite.a_listing_takes_empty_parts_as_anything,
     AlwaysDeletes: suite.deleting_removes,
-    SharesTheSource: suite.nobody_shares_the_stores_memory,
+    SharesTheSource: suite.callers_share_no_memory_with_the_store,
     JoinsNames: suite.names_that_look_alike_do_not_meet,
     AnswersAfterClose: suite.a_closed_store_says_so,
 }

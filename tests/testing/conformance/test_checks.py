@@ -53,7 +53,7 @@ def test_expectations_say_what_was_promised() -> None:
     expect_equal([1], [1], "fine")
     with pytest.raises(ConformanceError, match="it should rain"):
         expect(False, "it should rain")
-    with pytest.raises(ConformanceError, match="drops: got 1, wanted 2"):
+    with pytest.raises(ConformanceError, match="drops: got 1, expected 2"):
         expect_equal(1, 2, "drops")
 
 
@@ -77,10 +77,10 @@ async def test_an_expected_error_must_come() -> None:
         raise KeyError("k")
 
     await expect_raises(LookupError, raise_key_error(), "a subclass will do")
-    with pytest.raises(ConformanceError, match="a: raised KeyError, wanted ValueError") as caught:
+    with pytest.raises(ConformanceError, match="a: raised KeyError, expected ValueError") as caught:
         await expect_raises(ValueError, raise_key_error(), "a")
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(ConformanceError, match="b: gave None, wanted ValueError"):
+    with pytest.raises(ConformanceError, match="b: returned None, expected ValueError"):
         await expect_raises(ValueError, asyncio.sleep(0), "b")
 
 

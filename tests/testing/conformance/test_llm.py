@@ -191,7 +191,7 @@ CAUGHT = {
     ShowsTheKey: "the_key_is_refused",
     TakesEveryFailureForTheSame: "the_prompt_is_too_long",
     ForgetsTheWait: "too_many_calls",
-    SwallowsItsListener: "a_listener_that_raises",
+    SwallowsItsListener: "a_callback_that_raises",
     DoesNotStream: "text_comes_in_pieces",
     MixesCallers: "many_calls_at_once_stay_apart",
     ForgetsTheTools: "a_tool_is_called",

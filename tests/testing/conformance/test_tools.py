@@ -256,7 +256,7 @@ class Promising(Lines):
     [
         (opener(change=in_process), "says how it is reached"),
         (opener(change=as_read), "a tool that writes is declared so"),
-        (opener(change=unchecked), "wanted ToolInvalidArgsError"),
+        (opener(change=unchecked), "expected ToolInvalidArgsError"),
         (opener(Keyless), "the keys"),
         (opener(Hopeful), "a refusal"),
         (opener(Resigned), "an overload"),

@@ -1,4 +1,4 @@
-"""What every artifact store must do. Hand in a function that opens an empty store:
+"""What every artifact store must do. Pass a function that opens an empty store:
 
     await run_conformance(open_store)
 
@@ -82,7 +82,7 @@ HOSTILE_IDS = (
 
 
 async def what_was_put_comes_back(store: ArtifactStore) -> None:
-    """The bytes are read back whole, and the reference says what they are."""
+    """The bytes are read back whole, and the reference describes them."""
     data = bytes(range(256))
     ref = await store.put_bytes(ME, data, mime_type="image/png", filename="a.png", namespace="n", source={"tool": "t"})
     digest = hashlib.sha256(data).hexdigest()
@@ -94,8 +94,8 @@ async def what_was_put_comes_back(store: ArtifactStore) -> None:
     expect_equal(await store.list(ME), [wanted], "list")
 
 
-async def what_is_not_said_has_a_default(store: ArtifactStore) -> None:
-    """Without more words content is an octet stream without a file name in the namespace `default`."""
+async def options_have_defaults(store: ArtifactStore) -> None:
+    """Without options content is an octet stream without a file name in the namespace `default`."""
     ref = await store.put_bytes(ME, b"x")
     expect_equal(
         (ref.mime_type, ref.filename, ref.namespace, ref.source, ref.id.rpartition("_")[0]),
@@ -111,7 +111,7 @@ async def the_empty_namespace_is_the_default_one(store: ArtifactStore) -> None:
 
 
 async def text_is_utf_8(store: ArtifactStore) -> None:
-    """Text is stored as UTF-8 and says so, unless it is told another kind."""
+    """Text is stored as UTF-8 with that media type, unless another one is given."""
     ref = await store.put_text(ME, "grüß dich")
     expect_equal(ref.mime_type, "text/plain; charset=utf-8", "the kind of a text")
     expect_equal(await store.get(ME, ref.id), "grüß dich".encode(), "its bytes")
@@ -134,7 +134,7 @@ async def large_content_comes_back(store: ArtifactStore) -> None:
 
 
 async def the_same_bytes_are_one_artifact(store: ArtifactStore) -> None:
-    """Putting the same bytes again returns the first reference, whatever else is said the second time."""
+    """Putting the same bytes again returns the first reference, with any options the second time."""
     first = await store.put_bytes(ME, b"x", filename="first.txt", mime_type="a/b", source={"n": 1})
     again = await store.put_bytes(ME, b"x", filename="second.txt", mime_type="c/d", source={"n": 2})
     expect_equal(again, first, "the reference of the second put")
@@ -151,7 +151,7 @@ async def namespaces_are_apart(store: ArtifactStore) -> None:
 
 
 async def absence_is_an_answer(store: ArtifactStore) -> None:
-    """What is not there, the empty id and ids that no put gives are simply absent."""
+    """Deleted artifacts, the empty id and ids that no put returned are absent, without an error."""
     for wanted in ("", "default_000000000000", *HOSTILE_IDS):
         expect_equal(await store.get(ME, wanted), None, f"get {wanted[:40]!r}")
         expect_equal(await store.get_ref(ME, wanted), None, f"get_ref {wanted[:40]!r}")
@@ -184,7 +184,7 @@ async def owners_never_meet(store: ArtifactStore) -> None:
 
 
 async def the_same_bytes_of_two_owners_are_two_artifacts(store: ArtifactStore) -> None:
-    """What another owner said of the same bytes is not shown, and removing one's own leaves the other's."""
+    """Each owner has options of their own for the same bytes, and removing one artifact leaves the other."""
     mine = await store.put_bytes(ME, b"x", filename="mine")
     for other in OTHERS:
         theirs = await store.put_bytes(other, b"x", filename="theirs")
@@ -208,7 +208,7 @@ async def names_that_look_alike_do_not_meet(store: ArtifactStore) -> None:
 
 
 async def odd_namespaces_and_file_names_are_only_names(store: ArtifactStore) -> None:
-    """A namespace may hold separators, and a file name may say anything: neither is a path."""
+    """A namespace may hold separators, and a file name any characters: neither is a path."""
     for index, name in enumerate(("a/b", "a_b", "a.b", "tmp.", " ", "x.meta.json", "ü", "n" * 300)):
         data = str(index).encode()
         ref = await store.put_bytes(ME, data, namespace=name, filename="../../../etc/passwd")
@@ -229,7 +229,7 @@ async def a_listing_takes_empty_parts_as_anything(store: ArtifactStore) -> None:
         ArtifactScope("", "", "", "k"): 8,
         ArtifactScope("a", "c", "e"): 2,
         ArtifactScope("a", "c", "e", "k"): 1,
-        ArtifactScope("nobody", "", ""): 0,
+        ArtifactScope("unknown", "", ""): 0,
     }
     for scope, wanted in partial.items():
         expect_equal(len(await store.list(scope)), wanted, f"how many {scope} covers")
@@ -238,7 +238,7 @@ async def a_listing_takes_empty_parts_as_anything(store: ArtifactStore) -> None:
 
 
 async def deleting_removes(store: ArtifactStore) -> None:
-    """The first delete says True, later ones False; the same bytes may be put again, with new words."""
+    """The first delete says True, later ones False; the same bytes may be put again, with new options."""
     ref = await store.put_bytes(ME, b"x", filename="first")
     expect_equal([await store.delete(ME, ref.id), await store.delete(ME, ref.id)], [True, False], "delete twice")
     expect_equal((await store.get(ME, ref.id), await store.get_ref(ME, ref.id)), (None, None), "after the delete")
@@ -259,7 +259,7 @@ def calls(store: ArtifactStore, scope: ArtifactScope) -> Iterator[tuple[str, Awa
 
 
 async def a_store_that_tracks_changes_counts_each(store: ArtifactStore) -> None:
-    """Of a store that does: its number is another one after a put or a delete, in the session itself or in a task."""
+    """If a store has a change number, it differs after a put or a delete, in the session itself or in a task."""
     if not isinstance(store, TracksChanges):
         return
     seen = [store.changes(ME)]
@@ -275,7 +275,7 @@ async def a_store_that_tracks_changes_counts_each(store: ArtifactStore) -> None:
 
 
 async def an_incomplete_scope_is_refused(store: ArtifactStore) -> None:
-    """Every call but list needs tenant, user and session, and says so before it looks at anything else."""
+    """Every call but list needs tenant, user and session, and fails for that before anything else is checked."""
     for scope in INCOMPLETE:
         for name, call in calls(store, scope):
             await expect_raises(IdentityRequiredError, call, f"{name} for {scope}")
@@ -294,7 +294,7 @@ async def a_closed_store_says_so(store: ArtifactStore) -> None:
 
 
 async def a_source_is_kept_as_json(store: ArtifactStore) -> None:
-    """What the maker says of the origin comes back as plain JSON data, nested values included."""
+    """The source that the caller gave comes back as plain JSON data, nested values included."""
     source = {"source": "user_upload", "at": 1.5, "tags": ("a", "b"), "more": {"ü": None}}
     ref = await store.put_bytes(ME, b"x", source=source)
     wanted = {"source": "user_upload", "at": 1.5, "tags": ["a", "b"], "more": {"ü": None}}
@@ -310,19 +310,19 @@ async def a_source_that_is_no_json_is_refused(store: ArtifactStore) -> None:
     expect_equal(await store.list(EVERYTHING), [], "what refused puts left")
 
 
-async def nobody_shares_the_stores_memory(store: ArtifactStore) -> None:
-    """Changing a buffer or a source, handed in or handed out, does not change what is stored."""
+async def callers_share_no_memory_with_the_store(store: ArtifactStore) -> None:
+    """Changing a buffer or a source that was passed in or returned does not change the stored artifact."""
     buffer, source = bytearray(b"before"), {"tags": ["a"]}
     ref = await store.put_bytes(ME, buffer, source=source)  # type: ignore[arg-type] # a caller may do so all the same
     buffer[:] = b"after!"
-    source["tags"].append("handed in")
-    ref.source["tags"].append("handed out by put")
+    source["tags"].append("changed by the caller")
+    ref.source["tags"].append("changed after a put")
     for handed_out in (await store.list(ME), [await store.get_ref(ME, ref.id)]):
         for one in handed_out:
             expect(one is not None, "the artifact is there")
             expect_equal(one and one.source, {"tags": ["a"]}, "the stored source")
             if one is not None:
-                one.source["tags"].append("handed out by a read")
+                one.source["tags"].append("changed after a read")
     data = await store.get(ME, ref.id)
     expect_equal((type(data), data), (bytes, b"before"), "the stored bytes")
     again = await store.get_ref(ME, ref.id)
@@ -349,7 +349,7 @@ async def a_hundred_owners_at_once(store: ArtifactStore) -> None:
 async def a_hundred_puts_of_the_same_bytes(store: ArtifactStore) -> None:
     """A hundred concurrent puts of one content all get the same reference, and there is one artifact."""
     refs = await asyncio.gather(*(store.put_bytes(ME, b"x", filename=str(index)) for index in range(CALLERS)))
-    expect_equal(len({(ref.id, ref.filename) for ref in refs}), 1, "how many references were handed out")
+    expect_equal(len({(ref.id, ref.filename) for ref in refs}), 1, "how many references were returned")
     expect_equal(await store.list(ME), [refs[0]], "list")
 
 
@@ -383,7 +383,7 @@ async def a_hundred_artifacts_come_and_go(store: ArtifactStore) -> None:
 
 SCENARIOS: tuple[Scenario, ...] = (
     what_was_put_comes_back,
-    what_is_not_said_has_a_default,
+    options_have_defaults,
     the_empty_namespace_is_the_default_one,
     text_is_utf_8,
     nothing_is_content_too,
@@ -403,7 +403,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_closed_store_says_so,
     a_source_is_kept_as_json,
     a_source_that_is_no_json_is_refused,
-    nobody_shares_the_stores_memory,
+    callers_share_no_memory_with_the_store,
     a_hundred_owners_at_once,
     a_hundred_puts_of_the_same_bytes,
     a_hundred_puts_and_deletes_of_one_artifact,
@@ -430,10 +430,10 @@ async def run_conformance(open_store: OpenStore) -> None:
 
 
 async def check_durability(open_same_store: OpenStore) -> None:
-    """What was put is there when the same store is opened again, what was deleted is not, and first words still win.
+    """Reopen the same store: artifacts are there, deleted ones are not, and the first options of a put still count.
 
     Raises:
-        ConformanceError: the store forgot, or remembers what it should not.
+        ConformanceError: an artifact is missing, or a deleted one is there.
     """
     store = await open_same_store()
     kept = [await store.put_bytes(scope, b"x", filename=str(index)) for index, scope in enumerate(ALIKE)]
@@ -445,7 +445,7 @@ async def check_durability(open_same_store: OpenStore) -> None:
     for scope, ref in zip(ALIKE, kept, strict=True):
         expect_equal(await store.get_ref(scope, ref.id), ref, f"the reference of {scope} after a restart")
         expect_equal(await store.get(scope, ref.id), b"x", f"the bytes of {scope} after a restart")
-        expect_equal(await store.put_bytes(scope, b"x", filename="new"), ref, "the first words after a restart")
+        expect_equal(await store.put_bytes(scope, b"x", filename="new"), ref, "the first options after a restart")
     expect_equal(len(await store.list(EVERYTHING)), len(ALIKE), "how many there are after a restart")
     expect_equal(await store.get(MY_TASK, gone.id), None, "what was deleted before the restart")
     await store.aclose()

@@ -1,6 +1,6 @@
-"""What the suites share: expectations that say what was promised, and a runner that reports every broken promise.
+"""Expectations that all suites share, and a runner that reports every broken promise.
 
-Plain `assert` is not used: it vanishes under `python -O`, and outside a test file it says nothing of the values.
+Plain `assert` is not used: it vanishes under `python -O`, and outside a test file it does not show the values.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ConformanceError(HarborageError, AssertionError):
 
 
 class Closable(Protocol):
-    """What every driver is besides its port: something that is closed."""
+    """A driver, which every suite closes."""
 
     async def aclose(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -45,10 +45,10 @@ Scenario: TypeAlias = Callable[[S], Awaitable[None]]
 
 
 def expect(holds: bool, what: str) -> None:
-    """Accept what holds.
+    """Accept a promise that holds.
 
     Raises:
-        ConformanceError: it does not; `what` says what was promised.
+        ConformanceError: it does not hold; the text is `what`, the promise.
     """
     if not holds:
         raise ConformanceError(what)
@@ -61,11 +61,11 @@ def expect_equal(got: object, wanted: object, what: str) -> None:
         ConformanceError: they differ; the message shows both, cut short.
     """
     if got != wanted:
-        raise ConformanceError(f"{what}: got {_short(got)}, wanted {_short(wanted)}")
+        raise ConformanceError(f"{what}: got {_short(got)}, expected {_short(wanted)}")
 
 
 async def expect_raises(kind: type[E], work: Awaitable[object], what: str) -> E:
-    """The error of work that ends in exactly this kind of error, or one derived from it.
+    """Return the error of work that must raise this kind of error, or one derived from it.
 
     Raises:
         ConformanceError: it ended well or in another error, which is the cause.
@@ -75,15 +75,15 @@ async def expect_raises(kind: type[E], work: Awaitable[object], what: str) -> E:
     except kind as error:
         return error
     except Exception as error:
-        raise ConformanceError(f"{what}: raised {type(error).__name__}, wanted {kind.__name__}") from error
-    raise ConformanceError(f"{what}: gave {_short(result)}, wanted {kind.__name__}")
+        raise ConformanceError(f"{what}: raised {type(error).__name__}, expected {kind.__name__}") from error
+    raise ConformanceError(f"{what}: returned {_short(result)}, expected {kind.__name__}")
 
 
 async def check_scenario(scenario: Scenario[S], open_driver: Factory[S]) -> None:
-    """Run one scenario against a fresh driver, close it, and see that it left no task behind.
+    """Run one scenario against a fresh driver, close it, and check that it left no task behind.
 
     Raises:
-        ConformanceError: a promise is broken; whatever else the driver raises comes out as it is.
+        ConformanceError: a promise is broken; other errors of the driver are passed on.
     """
     before = asyncio.all_tasks()
     driver = await open_driver()
@@ -99,7 +99,7 @@ async def run_scenarios(scenarios: Sequence[Scenario[S]], open_driver: Factory[S
     """Run every scenario, each against a fresh driver.
 
     Raises:
-        ExceptionGroup: what went wrong, one error a failed scenario, each with a note that names and describes it.
+        ExceptionGroup: one error a failed scenario, each with a note that names and describes the scenario.
     """
     failures: list[Exception] = []
     for scenario in scenarios:

@@ -1,4 +1,4 @@
-"""What the scenarios for event buses share: a place where buses are opened, short words, and a clock that stands still.
+"""What the scenarios for event buses share: a place where buses are opened, short helpers, and a fake clock.
 
 Part of the suite in `events`; a driver's author needs only `BusParts` and `OpenPlace`.
 """
@@ -51,7 +51,7 @@ MINE = Filter.of(ME.identity)
 
 
 class BusParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bus is to be opened with."""
+    """The parts that a bus is opened with."""
 
     redactor: Redactor | None
     config: BusConfig
@@ -60,27 +60,27 @@ class BusParts(msgspec.Struct, frozen=True, kw_only=True):
 
 OpenBus: TypeAlias = Callable[[BusParts], Awaitable[EventBus]]
 OpenPlace: TypeAlias = Callable[[], Awaitable[OpenBus]]
-"""Makes an empty place, from which buses are opened: several of a bus that keeps events."""
+"""Makes an empty place, from which buses are opened; a durable bus is opened several times from one place."""
 
 
 def an_event(name: str = "", who: Quadruple = ME, **fields: Any) -> Event:
-    """An event that carries a name."""
+    """Return an event that carries a name."""
     return Event(EventType.TASK_PAUSED, who, TaskPausedPayload(name), **fields)
 
 
 def an_error(fields: dict[str, Any], who: Quadruple = ME) -> Event:
-    """An event whose payload must be redacted."""
+    """Return an event whose payload must be redacted."""
     return Event(EventType.RUNTIME_ERROR, who, RuntimeErrorPayload("failed", fields))
 
 
 def a_chunk(text: str = "", who: Quadruple = ME) -> Event:
-    """A piece of a streamed answer."""
+    """Return a piece of a streamed answer."""
     payload = LLMCompletionChunkPayload(identity=who, delta=text, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
     return Event(EventType.LLM_COMPLETION_CHUNK, who, payload)
 
 
 def names(events: list[Event]) -> list[str]:
-    """The names that these events carry, whatever form their payload has."""
+    """Return the names that these events carry, in typed or plain payloads."""
     return [name for event in events if (name := _name(event)) is not None]
 
 
@@ -92,7 +92,7 @@ def _name(event: Event) -> str | None:
 
 
 class EventBench:
-    """One place, the buses that were opened there, and the clock that all of them read."""
+    """One place, the buses that were opened there, and their clock."""
 
     def __init__(self, open_bus: OpenBus) -> None:
         self._open_bus = open_bus
@@ -100,7 +100,7 @@ class EventBench:
         self.clock = FakeClock()
 
     async def open(self, *, redactor: Redactor | None = None, **bounds: Any) -> EventBus:
-        """A bus on this place, with these bounds; closed with the bench."""
+        """Open a bus on this place, with these bounds; it is closed with the bench."""
         bus = await self._open_bus(BusParts(redactor=redactor, config=BusConfig(**bounds), clock=self.clock))
         self._opened.append(bus)
         return bus
@@ -111,8 +111,8 @@ class EventBench:
             await bus.aclose()
 
     @staticmethod
-    async def told(bus: EventBus, reader: Subscription) -> list[Event]:
-        """What a reader has got by now, once everything that was published has gone its way."""
+    async def drain(bus: EventBus, subscription: Subscription) -> list[Event]:
+        """Wait until all published events are delivered, and return those of a subscription."""
         for who in (ME, *OTHERS):
             await bus.replay(Cursor(), Filter.of(who.identity))
-        return reader.drain()
+        return subscription.drain()

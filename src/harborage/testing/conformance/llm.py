@@ -1,4 +1,4 @@
-"""What every driver of a model provider must do. Hand in a function that opens a bench:
+"""What every driver of a model provider must do. Pass a function that opens a bench:
 
     async def open_bench():
         return await ProviderBench.open(make, MyServer(), lambda url: ConfigSnapshot(base_url=url, api_key=KEY, …))
@@ -16,9 +16,8 @@ from typing import TypeAlias
 
 from harborage.testing.conformance.checks import check_scenario, run_scenarios
 from harborage.testing.conformance.llm_answers import ANSWERS
-from harborage.testing.conformance.llm_bench import KEY, Ability, ProviderBench
+from harborage.testing.conformance.llm_bench import KEY, Ability, ModelServer, ProviderBench
 from harborage.testing.conformance.llm_faults import FAULTS
-from harborage.testing.conformance.llm_script import ModelServer
 
 __all__ = [
     "KEY",
@@ -39,7 +38,7 @@ SCENARIOS: tuple[Scenario, ...] = (*ANSWERS, *FAULTS)
 
 
 async def check(scenario: Scenario, open_bench: OpenBench) -> None:
-    """Run one scenario on a fresh bench, close it, and see that no task and no connection is left.
+    """Run one scenario on a fresh bench, close it, and check that no task and no connection is left.
 
     Raises:
         ConformanceError: the driver breaks a promise.

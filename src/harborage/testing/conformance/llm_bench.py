@@ -1,16 +1,17 @@
-"""What the suite of model providers works on: a driver beside a scripted server, and a clock that moves by hand.
+"""What the suite of model providers works on: a driver, a scripted model server beside it, and a fake clock.
 
 Part of the suite in `llm`; a provider's author needs `ProviderBench.open`, and a `ModelServer` that speaks the
-provider's protocol.
+provider's protocol. A line of the server's script says what the next call gets: an answer, whole or broken off in some
+way, or a refusal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -26,19 +27,34 @@ from harborage.llm import (
     DriverFactory,
     LLMClient,
     Role,
+    ToolCallStructured,
     ToolDeclaration,
 )
 from harborage.testing.clock import FakeClock
 from harborage.testing.conformance.checks import ConformanceError
 
-if TYPE_CHECKING:
-    from harborage.testing.conformance.llm_script import ModelServer
-
-__all__ = ["ADD", "KEY", "PNG", "SESSION", "Ability", "Heard", "ProviderBench", "asking"]
+__all__ = [
+    "ADD",
+    "KEY",
+    "PNG",
+    "SESSION",
+    "Ability",
+    "Answer",
+    "Break",
+    "DeltaRecorder",
+    "Failure",
+    "Line",
+    "ModelServer",
+    "ProviderBench",
+    "ReceivedRequest",
+    "Refusal",
+    "Silence",
+    "make_request",
+]
 
 SESSION = Identity("tenant", "user", "session")
 KEY = "sk-conformance-0123456789abcdef"
-"""The key of every driver on a bench. It must never be seen again."""
+"""The key of every driver on a bench. No output may show it."""
 
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(32))).decode()
 ADD = ToolDeclaration(
@@ -54,8 +70,132 @@ ADD = ToolDeclaration(
 _PATIENCE_S = 60.0
 
 
+class Failure(StrEnum):
+    """Why a provider refuses a call, or breaks it off."""
+
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    OVERLOADED = "overloaded"
+    BAD_KEY = "bad_key"
+    UNKNOWN_MODEL = "unknown_model"
+    CONTEXT_OVERFLOW = "context_overflow"
+    NO_CREDIT = "no_credit"
+    BAD_SCHEMA = "bad_schema"
+    BAD_REQUEST = "bad_request"
+
+
+class Break(StrEnum):
+    """How an answer goes wrong in the middle."""
+
+    TRUNCATED = "truncated"  # the body ends properly, and the answer is not finished
+    DROPPED = "dropped"  # the connection is reset
+    STALLED = "stalled"  # nothing more comes, and the connection stays
+    MALFORMED = "malformed"  # a piece comes that is no JSON
+    FAILED = "failed"  # the server says, in its protocol, that it failed
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of the model. Streamed, its texts come in pieces of `piece` characters.
+
+    With `broken` it fails after the first `after` pieces of text or arguments. `cost` is the cost that the provider
+    reports, in US dollars.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    calls: Sequence[ToolCallStructured] = ()
+    prompt_tokens: int = 11
+    completion_tokens: int = 7
+    reasoning_tokens: int = 0
+    cost: float = 0.0
+    is_cut_short: bool = False
+    piece: int = 5
+    broken: Break | None = None
+    after: int = 2
+
+    def pieces(self, text: str) -> list[str]:
+        """Return `text` in the pieces in which it is streamed."""
+        return [text[at : at + self.piece] for at in range(0, len(text), self.piece)]
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The call fails with a status; `says` is put into the message, `retry_after` into the headers."""
+
+    failure: Failure
+    retry_after: str = ""
+    says: str = ""
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """The call is accepted, and no byte of an answer comes until the caller gives up."""
+
+
+class ReceivedRequest(msgspec.Struct, frozen=True):
+    """A request as it reached the server."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def text(self) -> str:
+        """The decoded body as compact JSON, for looking things up in."""
+        return msgspec.json.encode(self.body).decode()
+
+
+Line: TypeAlias = Answer | Refusal | Silence | str | Callable[[ReceivedRequest], "Answer | Refusal | Silence | str"]
+"""One line of a script: what happens, the text of an answer, or a function of the request that gives either."""
+
+
+class ModelServer(Protocol):
+    """A model server on loopback that a bench starts and closes. It answers each call with the next line of its script.
+
+    `requests` are the calls so far, `otherwise` the line for calls that come when the script is at its end, `given_up`
+    counts the calls whose caller hung up before their answer was whole.
+    """
+
+    requests: list[ReceivedRequest]
+    otherwise: Line | None
+    given_up: int
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop listening and close every connection. Closing twice does nothing."""
+        ...
+
+    def base_url(self) -> str:
+        """The address that the driver is configured with."""
+        ...
+
+    def script(self, *lines: Line) -> None:
+        """Add lines for the calls to come."""
+        ...
+
+    @property
+    def busy(self) -> int:
+        """How many calls are being answered."""
+        ...
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open, busy or not."""
+        ...
+
+    async def until(self, holds: Callable[[Self], bool], what: str = ...) -> None:
+        """Return when `holds(server)` does; look whenever a call begins or ends, or a caller hangs up.
+
+        Raises:
+            TimeoutError: it did not come true within seconds.
+        """
+        ...
+
+
 class Ability(StrEnum):
-    """What not every provider does; the suite leaves out what a bench is opened `without`."""
+    """What some providers lack; the suite leaves out what a bench is opened `without`."""
 
     REASONING = "reasoning"
     IMAGES = "images"
@@ -65,8 +205,8 @@ class Ability(StrEnum):
     STOPS = "stops"
 
 
-class Heard:
-    """A listener that remembers: the pieces, and how often it was told that nothing more comes."""
+class DeltaRecorder:
+    """A callback for deltas: it keeps the pieces, and counts the calls with `done` and those after it."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -83,14 +223,14 @@ class Heard:
 
     @property
     def text(self) -> str:
-        """Everything that was heard."""
+        """All pieces as one text."""
         return "".join(self.pieces)
 
 
 class ProviderBench:
-    """A driver and the server it talks to. `clock` is the driver's: no time passes but by `pass_time`.
+    """A driver and its server. `clock` is the driver's: time passes by `pass_time` alone.
 
-    Closing it closes the driver, and sees that no connection is left.
+    Closing it closes the driver, and checks that no connection is left.
     """
 
     def __init__(
@@ -128,16 +268,16 @@ class ProviderBench:
         return cls(driver, server, clock, config=config, make=make, without=without)
 
     def can(self, ability: Ability) -> bool:
-        """Whether the provider does this."""
+        """Return whether the provider has this ability."""
         return ability not in self.without
 
     def elsewhere(self, base_url: str) -> LLMClient:
-        """Another driver of the same kind that looks for its server at `base_url`."""
+        """Return another driver of the same kind, for a server at `base_url`."""
         config = msgspec.structs.replace(self.config, base_url=base_url)
         return self._make(config, Deps(artifacts=None, bus=None, clock=self.clock))
 
     async def complete(self, request: CompleteRequest, *, driver: LLMClient | None = None) -> CompleteResponse:
-        """The answer to a call of somebody, bounded so that a driver that hangs fails its test.
+        """Make a call with an identity and return its answer, within a bound for drivers that hang.
 
         Raises:
             ConformanceError: the driver hangs.
@@ -150,7 +290,7 @@ class ProviderBench:
             raise ConformanceError(f"a call did not end within {_PATIENCE_S:g} s") from error
 
     def begin(self, request: CompleteRequest) -> asyncio.Task[CompleteResponse]:
-        """A call that goes on in the background; the bench ends it when it is closed."""
+        """Start a call in the background; the bench ends it when it is closed."""
         return self._crew.start(self.complete(request), "call of a model")
 
     async def pass_time(self, seconds: float, call: asyncio.Task[Any]) -> None:
@@ -162,7 +302,7 @@ class ProviderBench:
             await asyncio.wait([call], timeout=0.05)
 
     async def settled(self) -> None:
-        """Return when the server answers nobody any more.
+        """Return when the server answers no call any more.
 
         Raises:
             ConformanceError: a call that has ended still keeps its connection busy.
@@ -189,8 +329,8 @@ class ProviderBench:
             raise ConformanceError(str(error)) from error
 
 
-def asking(text: str = "What is 2 + 3?", **fields: Any) -> CompleteRequest:
-    """A request with one user message, and what else is asked for."""
+def make_request(text: str = "What is 2 + 3?", **fields: Any) -> CompleteRequest:
+    """Return a request with one user message and these further fields."""
     fields.setdefault("messages", [ChatMessage(Role.USER, Content(text))])
     fields.setdefault("max_tokens", 1000)
     return CompleteRequest(**fields)

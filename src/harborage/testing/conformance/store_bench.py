@@ -38,16 +38,16 @@ OTHERS = (
 
 
 class StoreBench(Protocol):
-    """A fresh, empty store, and what a scenario needs around it."""
+    """A fresh, empty store, a second connection to it, and its clock."""
 
     store: Store
 
     async def another(self) -> Store:
-        """The same rows as another process would have them; the same store where there is only one."""
+        """Return the store as another process has it; the same object for a store of one process."""
         ...
 
     def later(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let this much time pass."""
         ...
 
     async def aclose(self) -> None:
@@ -59,14 +59,14 @@ OpenStoreBench: TypeAlias = Callable[[], Awaitable[StoreBench]]
 
 
 async def start(store: Store, run_id: str, *, who: Identity = ME, worker: str = "", **more: Any) -> Lease:
-    """Start a run with one entry; the lease is of use if a worker is named."""
+    """Start a run with one entry; its lease is valid if a worker is named."""
     new = NewRun(run_id=run_id, who=who, entries=(b"started",), worker=worker, **more)
     await store.commit(Commit(starts=(new,)))
     return Lease(run_id, worker, 1)
 
 
 async def row(store: Store, run_id: str) -> RunRow:
-    """The row of a run that is there."""
+    """Return the row of a run that exists."""
     page = await store.runs(RunQuery(run_ids=(run_id,)))
     expect_equal([found.run_id for found in page.rows], [run_id], f"the row of run {run_id}")
     return page.rows[0]
@@ -80,7 +80,7 @@ async def claim(store: Store, worker: str, *run_ids: str) -> list[Claimed]:
 
 
 def step(lease: Lease, position: int, *entries: bytes, **more: Any) -> Commit:
-    """The commit of a worker's step."""
+    """Return the commit of a worker's step."""
     return Commit(guard=Guard(lease=lease, position=position), entries=entries, **more)
 
 
@@ -91,19 +91,19 @@ async def finish(store: Store, lease: Lease, position: int = 1, status: Status =
 
 @asynccontextmanager
 async def living(store: Store, *workers: str, clock: Timers = SYSTEM_CLOCK) -> AsyncIterator[None]:
-    """A block in which these workers are alive, and notice what others do; each leaves at its end."""
+    """Keep these workers alive inside the block; each leaves at its end."""
     failures: list[BaseException] = []
     async with AsyncExitStack() as stack:
         for worker in workers:
             crew, joined = Crew(lambda _, error: failures.append(error)), asyncio.Event()
             stack.push_async_callback(crew.aclose)
-            crew.start(keep_alive(store, worker, clock, joined=joined), f"sign of life of {worker}")
+            crew.start(keep_alive(store, worker, clock, joined=joined), f"heartbeat of {worker}")
             await joined.wait()
         yield
-    expect_equal(failures, [], "what ended a sign of life")
+    expect_equal(failures, [], "errors of heartbeats")
 
 
 async def send(store: Store, run_id: str, event_id: str, *, limit: int = 0, take: str = "") -> bool:
-    """Send a control to a run; whether it is new."""
+    """Send a control to a run; return whether it is new."""
     control = SendControl(run_id=run_id, event_id=event_id, type="USER_MESSAGE", data=b"{}", limit=limit)
     return (await store.commit(Commit(sends=(control,), take=take))).sent[0]

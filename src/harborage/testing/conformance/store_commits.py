@@ -1,4 +1,4 @@
-"""Scenarios of the store suite: what a commit changes, when it is refused, and that it is never half applied."""
+"""Scenarios of the store suite: what a commit changes, when it is refused, and that it is applied whole or not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["SCENARIOS"]
 
 
 async def a_run_is_its_row_and_its_journal(bench: StoreBench) -> None:
-    """What a run was started with can be read; the row keeps a long goal cut short."""
+    """The values that a run was started with can be read; the row has a long goal cut short."""
     store = bench.store
     new = NewRun(run_id="r", who=ME, entries=(b"one", b"two"), goal="g" * 500, kind="foreground", priority=3)
     await store.commit(Commit(starts=(new,)))
@@ -112,7 +112,7 @@ async def a_commit_sent_again_changes_nothing(bench: StoreBench) -> None:
     await expect_raises(LeaseLostError, store.commit(step(lease, 1, b"a", b"other")), "another step at that position")
 
 
-async def events_have_a_place_without_a_gap_and_a_growing_sequence(bench: StoreBench) -> None:
+async def events_are_numbered_without_gaps_and_in_growing_sequence(bench: StoreBench) -> None:
     """Places count the events of a session; sequences grow over all of them, in steps."""
     store = bench.store
     for number in range(3):
@@ -161,7 +161,7 @@ async def an_inbox_has_a_limit(bench: StoreBench) -> None:
 
 
 async def a_run_does_not_end_before_it_answered_its_controls(bench: StoreBench) -> None:
-    """An end that leaves a control unread is refused and says which; with it consumed the run ends."""
+    """An end that leaves a control unread is refused and names it; with the control consumed the run ends."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
@@ -180,7 +180,7 @@ async def a_run_does_not_end_before_it_answered_its_controls(bench: StoreBench) 
     await expect_raises(LeaseLostError, store.commit(step(lease, 2, b"more")), "a step after the end")
 
 
-async def parking_looks_once_more(bench: StoreBench) -> None:
+async def a_release_checks_for_controls_and_wakes(bench: StoreBench) -> None:
     """A run that is released while a control waits, or after it was woken, is ready at once."""
     store = bench.store
     await store.join("one")
@@ -199,7 +199,7 @@ async def parking_looks_once_more(bench: StoreBench) -> None:
     expect_equal([control.event_id for control in claimed[0].controls], ["c"], "the controls of a claimed run")
 
 
-async def the_end_of_a_run_wakes_who_waits_for_it(bench: StoreBench) -> None:
+async def the_end_of_a_run_wakes_its_waiters(bench: StoreBench) -> None:
     """A run that awaits another is ready when that ends, also when it had ended before."""
     store = bench.store
     await store.join("one")
@@ -213,7 +213,7 @@ async def the_end_of_a_run_wakes_who_waits_for_it(bench: StoreBench) -> None:
     await claim(store, "one", "after")
 
 
-async def a_wait_for_what_is_gone_is_over(bench: StoreBench) -> None:
+async def a_wait_for_a_missing_run_is_over(bench: StoreBench) -> None:
     """A run that awaits one that was deleted, or was never there, is ready at once."""
     store = bench.store
     await store.join("one")
@@ -224,7 +224,7 @@ async def a_wait_for_what_is_gone_is_over(bench: StoreBench) -> None:
     await claim(store, "one", "parent")
 
 
-async def no_wait_is_a_circle(bench: StoreBench) -> None:
+async def waits_form_no_cycle(bench: StoreBench) -> None:
     """A wait that leads back to the run is refused, through other runs and through groups; nothing is written."""
     store = bench.store
     await store.join("one")
@@ -259,7 +259,7 @@ async def an_end_ends_what_belongs_to_the_run(bench: StoreBench) -> None:
     expect_equal(pause.status, PauseStatus.CANCELLED, "the pause after the end")
 
 
-async def groups_change_only_from_where_they_are(bench: StoreBench) -> None:
+async def groups_change_only_from_an_allowed_status(bench: StoreBench) -> None:
     """A sealed group takes no members, a busy one does not resolve, one that has ended does not change."""
     store = bench.store
     await store.join("one")
@@ -284,7 +284,7 @@ async def groups_change_only_from_where_they_are(bench: StoreBench) -> None:
     await expect_raises(RowNotFoundError, start(store, "lost", group="unknown"), "a group that is not there")
 
 
-async def a_key_stands_for_one_run_of_its_session(bench: StoreBench) -> None:
+async def a_key_names_one_run_of_its_session(bench: StoreBench) -> None:
     """A second start with the same key finds the first run; another session has keys of its own."""
     store = bench.store
     await start(store, "first", key="k", fingerprint="f")
@@ -312,7 +312,7 @@ async def a_tree_has_limits(bench: StoreBench) -> None:
     expect_equal(((await row(store, "root")).children, (await row(store, "root")).tree), (2, 3), "the counts")
 
 
-async def what_no_worker_holds_is_moved_under_a_condition(bench: StoreBench) -> None:
+async def unleased_runs_are_moved_under_a_condition(bench: StoreBench) -> None:
     """A move is made from an expected status alone, and never of a run that a worker holds."""
     store = bench.store
     await start(store, "r")
@@ -349,7 +349,7 @@ async def a_patch_is_decided_once(bench: StoreBench) -> None:
 
 
 async def bodies_belong_to_the_runs_that_name_them(bench: StoreBench) -> None:
-    """A body is kept once and read by the runs that name it; it goes with the last of them."""
+    """A body is stored once, read by the runs that name it, and deleted with the last of them."""
     store = bench.store
     await store.join("one")
     data = b"large" * 1000
@@ -366,7 +366,7 @@ async def bodies_belong_to_the_runs_that_name_them(bench: StoreBench) -> None:
 
 
 async def a_commit_without_a_meaning_is_refused(bench: StoreBench) -> None:
-    """What no store accepts is refused by name before anything is looked at."""
+    """A commit that no store accepts is refused by name before anything is read."""
     store = bench.store
     lease = Lease("r", "one", 1)
     wrong = (
@@ -395,19 +395,19 @@ SCENARIOS = (
     a_run_can_be_claimed_by_the_commit_that_starts_it,
     a_step_is_guarded_by_fence_and_position,
     a_commit_sent_again_changes_nothing,
-    events_have_a_place_without_a_gap_and_a_growing_sequence,
+    events_are_numbered_without_gaps_and_in_growing_sequence,
     controls_reach_a_run_once_and_in_order,
     an_inbox_has_a_limit,
     a_run_does_not_end_before_it_answered_its_controls,
-    parking_looks_once_more,
-    the_end_of_a_run_wakes_who_waits_for_it,
-    a_wait_for_what_is_gone_is_over,
-    no_wait_is_a_circle,
+    a_release_checks_for_controls_and_wakes,
+    the_end_of_a_run_wakes_its_waiters,
+    a_wait_for_a_missing_run_is_over,
+    waits_form_no_cycle,
     an_end_ends_what_belongs_to_the_run,
-    groups_change_only_from_where_they_are,
-    a_key_stands_for_one_run_of_its_session,
+    groups_change_only_from_an_allowed_status,
+    a_key_names_one_run_of_its_session,
     a_tree_has_limits,
-    what_no_worker_holds_is_moved_under_a_condition,
+    unleased_runs_are_moved_under_a_condition,
     a_patch_is_decided_once,
     bodies_belong_to_the_runs_that_name_them,
     a_commit_without_a_meaning_is_refused,

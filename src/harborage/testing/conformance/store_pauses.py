@@ -28,7 +28,7 @@ __all__ = ["SCENARIOS"]
 
 
 async def a_pause_is_settled_once(bench: StoreBench) -> None:
-    """Of forty answers at the same moment one settles the pause; all others learn how, and by whom."""
+    """Of forty answers at the same moment one settles the pause; the others get its answer and approver."""
     store, other = bench.store, await bench.another()
     await start(store, "r")
     await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="approval_required", data=b"q"),)))
@@ -42,15 +42,15 @@ async def a_pause_is_settled_once(bench: StoreBench) -> None:
             return error.row.settled_by
         return f"approver{by}"
 
-    told = await asyncio.gather(*(answer(by) for by in range(40)))
+    settlers = await asyncio.gather(*(answer(by) for by in range(40)))
     (pause,) = (await store.pauses(PauseQuery(run_ids=("r",)))).rows
     expect_equal((pause.status, pause.answer, pause.data), (PauseStatus.APPROVED, b"a", b"q"), "the pause")
-    expect_equal(set(told), {pause.settled_by}, "who is told to have settled it")
+    expect_equal(set(settlers), {pause.settled_by}, "the approver that each caller gets")
     expect_equal(len(await store.events(EventQuery(types=("pause.resumed",)))), 1, "events of a pause that is settled")
 
 
 async def a_pause_is_opened_once(bench: StoreBench) -> None:
-    """Of those that open it at the same moment one does, and is told so; a later one leaves it as it is."""
+    """Of concurrent commits that open it one succeeds and gets that it is new; a later one changes nothing."""
     store, other = bench.store, await bench.another()
     new = NewPause(token="t", run_id="r", who=ME, reason="await_input", at=7)
     asked = [replace(new, data=bytes([number])) for number in range(10)]
@@ -60,15 +60,15 @@ async def a_pause_is_opened_once(bench: StoreBench) -> None:
     expect_equal(sorted(opened for one in done for opened in one.opened), [False] * 9 + [True], "who opened it")
     (pause,) = (await store.pauses(PauseQuery())).rows
     expect_equal(pause.data, asked[[one.opened for one in done].index((True,))].data, "the question")
-    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.ANSWERED, by="somebody", at=9),)))
+    await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.ANSWERED, by="ada", at=9),)))
     more = await store.commit(Commit(opens=(replace(new, at=8), replace(new, token="other", at=0))))
     expect_equal(more.opened, (False, True), "which were not there")
     (pause,) = (await store.pauses(PauseQuery(tokens=("t",)))).rows
     expect_equal((pause.status, pause.opened_at, pause.settled_at), (PauseStatus.ANSWERED, 7, 9), "the pause")
 
 
-async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
-    """Of many that are sent at once one is taken; another only once that came to nothing, and none once it settled."""
+async def a_pause_has_one_pending_answer(bench: StoreBench) -> None:
+    """Of many sent at once one is accepted; another one only after that was dropped, and none after it settled."""
     store, other = bench.store, await bench.another()
     await start(store, "r")
     await store.commit(Commit(opens=(NewPause(token="t", run_id="r", who=ME, reason="await_input"),)))
@@ -79,7 +79,7 @@ async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
         try:
             return (await (store if number % 2 else other).commit(one)).sent
         except PauseAnsweredError as error:
-            expect_equal(error.row.token, "t", "the pause that has an answer on its way")
+            expect_equal(error.row.token, "t", "the pause with a pending answer")
             return None
 
     async def answering() -> str:
@@ -91,9 +91,9 @@ async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
     expect_equal([one.event_id for one in await store.controls("r")], [first], "what the run gets")
     expect_equal((await store.commit(Commit(sends=(replace(answer, event_id=first),)))).sent, (False,), "once more")
     await store.commit(Commit(drops=(DropAnswer(token="t", event_id="other"),)))
-    expect_equal(await answering(), first, "which is on its way after another one was dropped")
+    expect_equal(await answering(), first, "the pending answer after another one was dropped")
     await store.commit(Commit(drops=(DropAnswer(token="t", event_id=first), DropAnswer(token="none", event_id="e"))))
-    expect_equal(await answering(), "", "which is on its way after it was dropped")
+    expect_equal(await answering(), "", "the pending answer after it was dropped")
     await store.commit(Commit(sends=(replace(answer, event_id="second"),)))
     await store.commit(Commit(settles=(SettlePause(token="t", status=PauseStatus.APPROVED, by="boss"),)))
     await store.commit(Commit(drops=(DropAnswer(token="t", event_id="second"),)))
@@ -106,7 +106,7 @@ async def one_answer_is_on_its_way_to_a_pause(bench: StoreBench) -> None:
 
 
 async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
-    """A process that executes runs takes the run up with the answer; without one the run is ready for any worker."""
+    """A worker that sends the answer claims the run with it; without one the run is ready for any worker."""
     store = bench.store
     await store.join("one")
     for run_id, take in (("a", "one"), ("b", "")):
@@ -118,7 +118,7 @@ async def an_answer_can_claim_its_run(bench: StoreBench) -> None:
         done = await store.commit(Commit(settles=(settle,), take=take))
         expect_equal([taken.run_id for taken in done.taken], [run_id] if take else [], "what is taken")
         if take:
-            await store.commit(step(done.taken[0], 2, b"goes on"))
+            await store.commit(step(done.taken[0], 2, b"next"))
     (ready,) = await claim(store, "one", "b")
     expect_equal(
         (ready.row.status, ready.row.fence), (Status.PAUSED, 2), "a claimed run keeps waiting until it says so"
@@ -153,7 +153,7 @@ async def pauses_are_listed_by_who_may_answer_them(bench: StoreBench) -> None:
     expect_equal(
         await tokens(of_session),
         ["settled2", "open2", "settled0", "open0"],
-        "of sessions of one name, whoever's they are",
+        "of sessions of one name, of all owners",
     )
     expect_equal(await tokens(PauseQuery(run_ids=("r1",))), ["settled1", "open1"], "of a run")
     expect_equal(await tokens(PauseQuery(tokens=("open2", "unknown"))), ["open2"], "by token")
@@ -183,8 +183,8 @@ async def pauses_are_due_at_their_deadline(bench: StoreBench) -> None:
     expect_equal([one.token for one in rest.rows], ["t0"], "the last page")
 
 
-async def pauses_of_no_run_are_dropped_in_the_end(bench: StoreBench) -> None:
-    """Once they were settled long ago; open ones stay, and those of a run go with it."""
+async def pauses_without_a_run_are_deleted_in_the_end(bench: StoreBench) -> None:
+    """They are deleted long after they settled; open ones stay, and those of a run are deleted with it."""
     store = bench.store
     await start(store, "r")
     for token, run_id, at in (("old", "", 5), ("new", "", 6), ("open", "", 0), ("of a run", "r", 1)):
@@ -199,9 +199,9 @@ async def pauses_of_no_run_are_dropped_in_the_end(bench: StoreBench) -> None:
 SCENARIOS = (
     a_pause_is_settled_once,
     a_pause_is_opened_once,
-    one_answer_is_on_its_way_to_a_pause,
+    a_pause_has_one_pending_answer,
     an_answer_can_claim_its_run,
     pauses_are_listed_by_who_may_answer_them,
     pauses_are_due_at_their_deadline,
-    pauses_of_no_run_are_dropped_in_the_end,
+    pauses_without_a_run_are_deleted_in_the_end,
 )

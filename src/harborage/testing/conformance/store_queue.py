@@ -13,7 +13,7 @@ from harborage.testing.conformance.store_bench import ME, StoreBench, claim, row
 __all__ = ["SCENARIOS"]
 
 
-async def a_claim_gives_all_that_a_worker_needs(bench: StoreBench) -> None:
+async def a_claim_returns_row_journal_and_controls(bench: StoreBench) -> None:
     """Row, journal and unread controls come with the claim; the run is running under a new fence."""
     store = bench.store
     await store.join("one")
@@ -108,7 +108,7 @@ async def a_new_claim_ends_the_old_lease(bench: StoreBench) -> None:
 
 
 async def a_worker_that_leaves_frees_its_runs(bench: StoreBench) -> None:
-    """Runs of a worker that left are ready for the next, whatever they waited for."""
+    """Running runs of a worker that left are ready for another one."""
     store = bench.store
     await store.join("one")
     await store.join("two")
@@ -119,7 +119,7 @@ async def a_worker_that_leaves_frees_its_runs(bench: StoreBench) -> None:
 
 
 async def a_name_is_one_workers(bench: StoreBench) -> None:
-    """A second worker cannot have the name of one that is at work, and who was refused takes nothing from it."""
+    """A second worker cannot have the name of a live one, and the refusal changes nothing for the first."""
     one, two = bench.store, await bench.another()
     await one.join("one")
     await start(one, "r", worker="one")
@@ -161,7 +161,7 @@ async def a_run_without_progress_is_blocked(bench: StoreBench) -> None:
 
 
 async def a_blocked_run_is_left_alone(bench: StoreBench) -> None:
-    """A run that its worker blocked keeps what it is sent and is not claimed until it is unblocked."""
+    """A run that its worker blocked keeps its controls and is not claimed until it is unblocked."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
@@ -174,7 +174,7 @@ async def a_blocked_run_is_left_alone(bench: StoreBench) -> None:
 
 
 async def an_unblocked_run_is_ready(bench: StoreBench) -> None:
-    """Nothing has to happen to a run that was unblocked: the next claim takes it."""
+    """An unblocked run is taken by the next claim."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
@@ -184,23 +184,23 @@ async def an_unblocked_run_is_ready(bench: StoreBench) -> None:
     await claim(store, "one", "r")
 
 
-async def listeners_hear_of_commits(bench: StoreBench) -> None:
-    """A listener is called after a commit of this process, until it is taken off."""
+async def listeners_are_called_after_commits(bench: StoreBench) -> None:
+    """A listener is called after a commit of this process, until it is removed."""
     store = bench.store
-    heard = asyncio.Event()
-    stop = store.on_change(heard.set)
-    await store.commit(Commit(wakes=("nobody",)))
+    called = asyncio.Event()
+    stop = store.on_change(called.set)
+    await store.commit(Commit(wakes=("unknown",)))
     async with asyncio.timeout(20):
-        await heard.wait()
+        await called.wait()
     stop()
-    heard.clear()
+    called.clear()
     await start(store, "r")
     await asyncio.sleep(0)
-    expect(not heard.is_set(), "a listener that was taken off is not called")
+    expect(not called.is_set(), "a removed listener is not called")
 
 
-async def a_worker_knows_which_of_its_runs_have_mail(bench: StoreBench) -> None:
-    """Of the runs that a worker holds those with controls are told, each with its last; what is consumed is not."""
+async def a_worker_gets_its_runs_with_controls(bench: StoreBench) -> None:
+    """The store names the runs of a worker that have unconsumed controls, each with its last one."""
     store = bench.store
     await store.join("one")
     for run_id in ("a", "b", "quiet"):
@@ -219,30 +219,30 @@ async def a_worker_knows_which_of_its_runs_have_mail(bench: StoreBench) -> None:
     expect_equal(list(await store.unread("one")), ["b"], "what is left")
 
 
-async def only_news_is_told(bench: StoreBench) -> None:
-    """A step that nobody waits for calls no listener."""
+async def only_relevant_commits_call_listeners(bench: StoreBench) -> None:
+    """A step that no run or worker waits for calls no listener."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
-    heard, calls = asyncio.Event(), list[None]()
+    called, calls = asyncio.Event(), list[None]()
 
-    def hear() -> None:
+    def listen() -> None:
         calls.append(None)
-        heard.set()
+        called.set()
 
-    store.on_change(hear)
+    store.on_change(listen)
     for position in range(1, 20):
         await store.commit(step(lease, position, b"step"))
     await store.commit(step(lease, 20, change=Change(release=True, is_ready=True)))
     async with asyncio.timeout(20):
-        await heard.wait()
-    expect(len(calls) < 5, f"steps are no news; the listener was called {len(calls)} times")
+        await called.wait()
+    expect(len(calls) < 5, f"steps wake no listener; it was called {len(calls)} times")
 
 
 SCENARIOS = (
-    a_worker_knows_which_of_its_runs_have_mail,
-    only_news_is_told,
-    a_claim_gives_all_that_a_worker_needs,
+    a_worker_gets_its_runs_with_controls,
+    only_relevant_commits_call_listeners,
+    a_claim_returns_row_journal_and_controls,
     every_run_is_claimed_by_one_worker,
     priority_comes_first_then_age,
     an_agent_claims_its_own_runs,
@@ -254,5 +254,5 @@ SCENARIOS = (
     a_run_without_progress_is_blocked,
     a_blocked_run_is_left_alone,
     an_unblocked_run_is_ready,
-    listeners_hear_of_commits,
+    listeners_are_called_after_commits,
 )

@@ -1,4 +1,4 @@
-"""Scenarios of the store suite: journals and bodies as they are kept, whoever writes at the same moment."""
+"""Scenarios of the store suite: journals and bodies under concurrent writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MANY = 100
 PATIENCE_S = 20.0
 
 
-async def of_many_starts_one_makes_the_run(bench: StoreBench) -> None:
-    """Of a hundred concurrent starts of one id exactly one makes the run; the others learn that it is there."""
+async def concurrent_starts_make_one_run(bench: StoreBench) -> None:
+    """Of a hundred concurrent starts of one id exactly one makes the run; the others get that it exists."""
     store = bench.store
 
     async def made(number: int) -> bool:
@@ -63,7 +63,7 @@ async def many_runs_are_written_at_once(bench: StoreBench) -> None:
 
 
 async def a_cancelled_commit_is_whole_or_nothing(bench: StoreBench) -> None:
-    """A commit whose caller was cancelled is there with all its entries or not at all; who asks again learns which."""
+    """A commit whose caller was cancelled is applied with all its entries or not at all; it can be sent again."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
@@ -122,7 +122,7 @@ async def a_deleted_run_is_gone(bench: StoreBench) -> None:
 
 
 async def an_ended_run_never_moves_again(bench: StoreBench) -> None:
-    """A run that has ended is not claimed, whatever is done to it, and takes no step under its old lease."""
+    """A run that has ended is not claimed after any change, and takes no step under its old lease."""
     store = bench.store
     await store.join("one")
     lease = await start(store, "r", worker="one")
@@ -135,31 +135,31 @@ async def an_ended_run_never_moves_again(bench: StoreBench) -> None:
     await expect_raises(LeaseLostError, store.commit(step(lease, 2, change=change)), "a late release")
 
 
-async def another_process_is_seen_and_heard(bench: StoreBench) -> None:
-    """What one process does another one sees at once, and hears of with its next look."""
+async def another_process_sees_commits(bench: StoreBench) -> None:
+    """Another process reads a commit at once, and its listener is called with its next look."""
     mine, theirs = bench.store, await bench.another()
     await mine.join("one")
-    heard = asyncio.Event()
-    unlisten = mine.on_change(heard.set)
+    called = asyncio.Event()
+    unlisten = mine.on_change(called.set)
 
-    async def hears() -> None:
+    async def wait_for_call() -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not heard.is_set():
+            while not called.is_set():
                 await mine.look("one")
                 await asyncio.sleep(0)
-        heard.clear()
+        called.clear()
 
     await start(theirs, "r")
-    await hears()
+    await wait_for_call()
     await claim(mine, "one", "r")
     await send(theirs, "r", "event")
-    await hears()
+    await wait_for_call()
     expect_equal([control.event_id for control in await mine.controls("r")], ["event"], "the other's control")
     unlisten()
 
 
 SCENARIOS = (
-    of_many_starts_one_makes_the_run,
+    concurrent_starts_make_one_run,
     any_bytes_are_an_entry,
     many_runs_are_written_at_once,
     a_cancelled_commit_is_whole_or_nothing,
@@ -167,5 +167,5 @@ SCENARIOS = (
     a_run_begins_with_its_bodies,
     a_deleted_run_is_gone,
     an_ended_run_never_moves_again,
-    another_process_is_seen_and_heard,
+    another_process_sees_commits,
 )

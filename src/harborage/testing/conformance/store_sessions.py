@@ -1,4 +1,4 @@
-"""Scenarios of the store suite: sessions are opened once, seen, closed for good, and found by what became of them."""
+"""Scenarios of the store suite: sessions are opened once, seen, closed for good, and listed by their state."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ EVENT = NewEvent(type="e", data=b"{}")
 
 
 async def mine(store: Store) -> SessionRow:
-    """The row of this session."""
+    """Return the row of this session."""
     (row,) = (await store.sessions(MINE)).rows
     return row
 
 
 def row_of(change: SessionChange) -> SessionRow:
-    """The row of a session that is there."""
+    """Return the row of a session that exists."""
     if change.row is None:
         raise ConformanceError("a session that was opened is not there")
     return change.row
 
 
 async def names(store: Store, query: SessionQuery) -> list[str]:
-    """The sessions that a query finds, by the ids of those who have them."""
+    """Return the ids of the sessions that a query finds, with their owners."""
     return [row.who.user_id + row.who.session_id for row in (await store.sessions(query)).rows]
 
 
@@ -68,8 +68,8 @@ async def a_session_is_opened_once(bench: StoreBench) -> None:
     expect_equal(await mine(store), row, "the first one afterwards")
 
 
-async def of_many_at_once_one_opens_it(bench: StoreBench) -> None:
-    """In several processes: one row, and one of the callers is told that it is new."""
+async def concurrent_opens_make_one_session(bench: StoreBench) -> None:
+    """In several processes: one row, and one of the callers gets that it is new."""
     stores = [bench.store, await bench.another()]
     done = await asyncio.gather(*(store.open_session(ME) for store in stores * 4))
     expect_equal(sum(one.is_changed for one in done), 1, "how many opened it")
@@ -77,7 +77,7 @@ async def of_many_at_once_one_opens_it(bench: StoreBench) -> None:
 
 
 async def runs_and_events_open_no_session(bench: StoreBench) -> None:
-    """They are found in a row that nobody opened, which can be neither touched nor closed, until somebody opens it."""
+    """They make a row that is not open, and cannot be touched or closed until a caller opens it."""
     store = bench.store
     await start(store, "r")
     await store.commit(Commit(who=ME, events=(EVENT, EVENT)))
@@ -118,7 +118,7 @@ async def a_session_is_seen(bench: StoreBench) -> None:
 
 
 async def a_session_closes_once_and_for_good(bench: StoreBench) -> None:
-    """It keeps its time and reason, is seen no more, and opens no more; one that nobody opened does not close."""
+    """It keeps its time and reason, is seen no more, and opens no more; one that was never opened does not close."""
     store = bench.store
     await store.open_session(ME)
     closed = await store.close_session(ME, "done")
@@ -134,8 +134,8 @@ async def a_session_closes_once_and_for_good(bench: StoreBench) -> None:
     expect_equal(await store.close_session(replace(ME, session_id="x"), ""), (None, False), "one that is not there")
 
 
-async def only_one_that_nobody_has_seen_since_closes(bench: StoreBench) -> None:
-    """Whoever closes what was left says when it was last seen; a run that starts meanwhile keeps it open."""
+async def a_close_may_require_that_the_session_is_idle(bench: StoreBench) -> None:
+    """A sweeper's close names when the session was last seen; a run that starts meanwhile keeps it open."""
     store = bench.store
     await store.open_session(ME)
     seen = (await mine(store)).seen_at
@@ -147,22 +147,22 @@ async def only_one_that_nobody_has_seen_since_closes(bench: StoreBench) -> None:
 
 
 async def no_run_starts_in_a_closed_session(bench: StoreBench) -> None:
-    """The commit is refused whole, and told the session; a run that goes on in it may start others, and a start that is
+    """The commit is refused whole, with the row of the session; a run in it may start others, and a start that is
     repeated finds its run."""
     store = bench.store
     await store.open_session(ME)
     await start(store, "parent", key="k", fingerprint="f")
     await store.close_session(ME, "done")
     error = await expect_raises(SessionOverError, start(store, "late"), "a start in a closed session")
-    expect_equal(error.row, await mine(store), "the session that it is told")
+    expect_equal(error.row, await mine(store), "the session in the error")
     await expect_raises(RunKnownError, start(store, "parent"), "a start that is repeated")
     await expect_raises(RunKnownError, start(store, "other", key="k", fingerprint="f"), "one with the same key")
     await start(store, "child", parent="parent", root="parent")
     await start(store, "hers", who=OTHERS[0])
 
 
-async def of_a_start_and_a_close_at_once_both_agree(bench: StoreBench) -> None:
-    """Whoever comes first: a run that started was there before the close."""
+async def a_start_and_a_close_at_once_agree(bench: StoreBench) -> None:
+    """The first one wins: a run that started was there before the close."""
     for number in range(10):
         who = replace(ME, session_id=f"s{number}")
         stores = [bench.store, await bench.another()]
@@ -178,8 +178,8 @@ async def of_a_start_and_a_close_at_once_both_agree(bench: StoreBench) -> None:
             expect_equal((await bench.store.entries(f"r{number}")), [], "the run that was refused")
 
 
-async def what_was_left_is_found(bench: StoreBench) -> None:
-    """The open sessions that were last seen, or opened, before a time: strictly before, and either is enough."""
+async def abandoned_sessions_are_found(bench: StoreBench) -> None:
+    """A query finds the open sessions that were last seen, or opened, strictly before a time."""
     store = bench.store
     rows: list[SessionRow] = []
     for who in (ME, *OTHERS):
@@ -201,12 +201,12 @@ async def what_was_left_is_found(bench: StoreBench) -> None:
 SCENARIOS = (
     sessions_are_listed,
     a_session_is_opened_once,
-    of_many_at_once_one_opens_it,
+    concurrent_opens_make_one_session,
     runs_and_events_open_no_session,
     a_session_is_seen,
     a_session_closes_once_and_for_good,
-    only_one_that_nobody_has_seen_since_closes,
+    a_close_may_require_that_the_session_is_idle,
     no_run_starts_in_a_closed_session,
-    of_a_start_and_a_close_at_once_both_agree,
-    what_was_left_is_found,
+    a_start_and_a_close_at_once_agree,
+    abandoned_sessions_are_found,
 )

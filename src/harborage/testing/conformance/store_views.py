@@ -26,7 +26,7 @@ MINE = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
 
 
 async def found(store: Store, query: RunQuery) -> list[str]:
-    """The ids of the runs that a query finds."""
+    """Return the ids of the runs that a query finds."""
     return [found.run_id for found in (await store.runs(query)).rows]
 
 
@@ -57,12 +57,12 @@ async def lists_stay_within_their_identity(bench: StoreBench) -> None:
     )
     expect_equal(len(await found(store, RunQuery(tenant=ME.tenant_id))), 9, "of a tenant")
     expect_equal(len(await found(store, RunQuery())), 12, "of all tenants")
-    nobody = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session="unknown")
-    expect_equal(await found(store, nobody), [], "of a session that is not there")
+    unknown = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session="unknown")
+    expect_equal(await found(store, unknown), [], "of a session that is not there")
 
 
 def narrow() -> Iterator[tuple[RunQuery, list[str]]]:
-    """Queries within one session, and what they find."""
+    """Yield queries within one session, and the runs they find."""
     yield replace(MINE, statuses=(Status.FAILED,)), ["bad0"]
     yield replace(MINE, statuses=(Status.COMPLETE, Status.PENDING)), ["done0", "live0"]
     yield replace(MINE, reasons=("code",)), ["bad0"]
@@ -109,7 +109,7 @@ async def pages_go_through_a_list_once(bench: StoreBench) -> None:
         expect_equal(seen, whole, f"the pages, oldest first: {oldest_first}")
 
 
-async def events_are_found_by_whose_they_are(bench: StoreBench) -> None:
+async def events_are_filtered(bench: StoreBench) -> None:
     """Events of a session, a tenant, a run, a type and a time."""
     store = bench.store
     for number, who in enumerate((ME, *OTHERS)):
@@ -127,8 +127,8 @@ async def events_are_found_by_whose_they_are(bench: StoreBench) -> None:
     expect_equal(await runs(EventQuery(since=101, until=201)), ["ar1", "br1", "ar2", "br2"], "of a time")
 
 
-async def orphans_are_what_nothing_would_move(bench: StoreBench) -> None:
-    """A paused run that waits for nothing, and a live child of a run that has ended, are found; others are not."""
+async def orphans_are_found(bench: StoreBench) -> None:
+    """A paused run without an open pause, and a live child of a run that has ended, are found; others are not."""
     store = bench.store
     await store.join("one")
     park = Change(status=Status.PAUSED, release=True)
@@ -151,6 +151,6 @@ SCENARIOS = (
     lists_stay_within_their_identity,
     filters_narrow_a_list,
     pages_go_through_a_list_once,
-    events_are_found_by_whose_they_are,
-    orphans_are_what_nothing_would_move,
+    events_are_filtered,
+    orphans_are_found,
 )

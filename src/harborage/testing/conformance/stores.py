@@ -1,4 +1,4 @@
-"""What every store of record must do. Hand in a function that opens a `StoreBench` over a fresh store:
+"""What every store of record must do. Pass a function that opens a `StoreBench` over a fresh store:
 
     await run_conformance(open_bench)
 

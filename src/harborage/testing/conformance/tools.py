@@ -1,13 +1,13 @@
-"""What every transport of tools must do: tools that live elsewhere are listed and called like those of this process.
+"""What every tool transport must do: remote tools are listed and called like those of this process.
 
-Hand in a function that opens a bench:
+Pass a function that opens a bench:
 
     await run_conformance(open_bench)
 
 or one test a scenario: `@pytest.mark.parametrize("scenario", SCENARIOS)` and `await check(scenario, open_bench)`.
 
 A bench is your transport, connected to a server of your protocol on this machine. That server offers `PEER_TOOLS` and
-hands each call to `Peer.call`; a `PeerError` of it becomes whatever your protocol says of a failure.
+passes each call to `Peer.call`; a `PeerError` becomes a failure in the form of your protocol.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ PEER_TOOLS: Final = (
     Tool("overload", "Fail, since there is too much to do.", {"type": "object"}, side_effects=SideEffect.READ),
     Tool("wait", "Answer nothing until the caller gives up.", {"type": "object"}, side_effects=SideEffect.READ),
 )
-"""What the server of a bench offers."""
+"""The tools that the server of a bench offers."""
 
 
 class Ability(StrEnum):
-    """What not every protocol has; the suite leaves out what a bench is `without`."""
+    """What some protocols lack; the suite leaves out what a bench is `without`."""
 
-    KEY = "key"  # it carries an idempotency key
+    KEY = "key"  # calls have an idempotency key
     CANCEL = "cancel"  # the server learns that a caller has given up
 
 
@@ -110,7 +110,7 @@ class PeerCall(NamedTuple):
 
 
 class Peer:
-    """What is behind the server of a bench. `calls` are those that reached it, `given_up` counts cancelled ones."""
+    """The tools behind the server of a bench. `calls` are those that reached it, `given_up` counts cancelled ones."""
 
     def __init__(self) -> None:
         self.calls: list[PeerCall] = []
@@ -182,7 +182,7 @@ Scenario: TypeAlias = Callable[[TransportBench], Awaitable[None]]
 
 
 def named(bench: TransportBench, name: str) -> ToolDescriptor:
-    """The descriptor of this name.
+    """Return the descriptor of this name.
 
     Raises:
         ConformanceError: the transport lists no such tool.
@@ -194,7 +194,7 @@ def named(bench: TransportBench, name: str) -> ToolDescriptor:
 
 
 async def call(bench: TransportBench, name: str, args: bytes = b"{}", *, key: str = "") -> Any:
-    """The value of one attempt as the runtime makes it, bounded so that a transport that hangs fails its test.
+    """Make one attempt as the runtime does and return its value, within a bound for transports that hang.
 
     Raises:
         ConformanceError: it hangs.
@@ -215,7 +215,7 @@ async def call(bench: TransportBench, name: str, args: bytes = b"{}", *, key: st
 
 @asynccontextmanager
 async def callers() -> AsyncIterator[Crew]:
-    """Callers in the background; whoever still waits at the end of the block gives up."""
+    """Start callers in the background; those that still wait at the end of the block are cancelled."""
     crew = Crew(lambda name, error: None)
     try:
         yield crew
@@ -239,7 +239,7 @@ def fails(what: str, *classes: ErrorClass, text: str = "") -> Iterator[None]:
         found = classify(root)
         if found not in classes:
             wanted = " or ".join(classes)
-            raise ConformanceError(f"{what}: {error_reason(root)!r} is {found}, wanted {wanted}") from error
+            raise ConformanceError(f"{what}: {error_reason(root)!r} is {found}, expected {wanted}") from error
         expect(text in str(root), f"{what}: the error says what the peer said: got {str(root)!r}")
         return
     raise ConformanceError(f"{what}: the call ended well")
@@ -256,13 +256,13 @@ async def tools_are_listed_as_the_peer_describes_them(bench: TransportBench) -> 
 
 
 async def a_tool_that_may_write_is_not_called_twice(bench: TransportBench) -> None:
-    """What the peer does not declare to be harmless counts as having effects."""
+    """A tool that the peer does not declare harmless counts as having effects."""
     found = named(bench, "note").tool
     expect(found.has_effects and not found.idempotent, "a tool that writes is declared so")
 
 
 async def a_call_gives_what_the_peer_gives(bench: TransportBench) -> None:
-    """Arguments and value are the same on both sides, whatever characters are in them."""
+    """Arguments and value are the same on both sides, with any characters."""
     got = await call(bench, "echo", b'{"text": "na\\u00efve \\u2013 \\"quoted\\"\\n\\t\\ud83d\\ude42"}')
     expect_equal(got, TEXT, "the value")
     expect_equal([(one.tool, dict(one.args)) for one in bench.peer.calls], [("echo", {"text": TEXT})], "the call")
@@ -276,7 +276,7 @@ async def arguments_that_do_not_fit_never_reach_the_peer(bench: TransportBench) 
 
 
 async def the_key_of_a_call_reaches_the_peer(bench: TransportBench) -> None:
-    """The peer can tell a second attempt from a second call; a call without a key has none there."""
+    """The peer gets the key, which distinguishes a second attempt from a second call; a call without one has none."""
     if Ability.KEY in bench.without:
         return
     for key in ("key-1", "key-1", ""):
@@ -285,7 +285,7 @@ async def the_key_of_a_call_reaches_the_peer(bench: TransportBench) -> None:
 
 
 async def a_refusal_is_for_good(bench: TransportBench) -> None:
-    """What the peer refuses is not tried again, and the planner reads why."""
+    """A call that the peer refuses is not tried again, and the planner gets the reason."""
     with fails("a refusal", ErrorClass.PERMANENT, text=_REFUSAL):
         await call(bench, "refuse")
     expect_equal(len(bench.peer.calls), 1, "calls that reached the peer")
@@ -330,9 +330,9 @@ async def a_connection_that_is_lost_fails_the_call(bench: TransportBench) -> Non
         await bench.disconnect()
         with fails("a lost connection", *_MAY_PASS):
             await calling
-    expect(not _claims_no_effect(calling.exception()), "nobody knows whether a call whose answer is lost had an effect")
+    expect(not _claims_no_effect(calling.exception()), "a call whose answer is lost may have had an effect")
     with fails("a peer that is gone", *_MAY_PASS):
-        await call(bench, "echo", b'{"text": "anybody there?"}')
+        await call(bench, "echo", b'{"text": "are you there?"}')
 
 
 def _claims_no_effect(error: BaseException | None) -> bool:
@@ -355,7 +355,7 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 
 async def check(scenario: Scenario, open_bench: OpenBench) -> None:
-    """Run one scenario on a fresh bench, close it, and see that no task is left.
+    """Run one scenario on a fresh bench, close it, and check that no task is left.
 
     Raises:
         ConformanceError: the transport breaks a promise.

@@ -1,0 +1,14 @@
+"""Redactors of tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["NoopRedactor"]
+
+
+class NoopRedactor:
+    """Returns every value unchanged."""
+
+    def redact(self, value: Any) -> Any:
+        return value
