@@ -251,12 +251,12 @@ def kept_runs(patch: pytest.MonkeyPatch) -> None:
 
 def kept_runs_in_a_file(patch: pytest.MonkeyPatch) -> None:
     """A list of kept runs in a file begins at an index that knows no owners, and does not look whose they are."""
-    ways = reading.Reading._ways
+    ways = reading.run_ways
 
-    def anywhere(self: Any, tx: Any, wanted: Any) -> Any:
-        return ways(self, tx, msgspec.structs.replace(wanted, tenant="", user="", session=""))
+    def anywhere(wanted: Any) -> Any:
+        return ways(msgspec.structs.replace(wanted, tenant="", user="", session=""))
 
-    patch.setattr(reading.Reading, "_ways", anywhere)
+    patch.setattr(reading, "run_ways", anywhere)
 
 
 def without(module: Any, file: str, column: str) -> Break:

@@ -12,8 +12,9 @@ from harborage.store.memory import MemoryStore
 from harborage.testing.clock import settle
 
 if TYPE_CHECKING:
-    from harborage.store import Claimed, Commit, Committed, RunRow
-    from harborage.store.queries import Page, RunQuery
+    from harborage.identity import Identity
+    from harborage.store import Claimed, Commit, Committed, GroupRow, RunRow
+    from harborage.store.queries import GroupQuery, Page, RunQuery
 
 
 class AwaitedStore(MemoryStore):
@@ -45,6 +46,18 @@ class SlowStore(AwaitedStore):
     async def claim(self, worker: str, *, agent: str = "", limit: int = 100) -> list[Claimed]:
         await settle(self.before)
         found = await super().claim(worker, agent=agent, limit=limit)
+        await settle(self.after)
+        return found
+
+    async def groups(self, query: GroupQuery) -> Page[GroupRow]:
+        await settle(self.before)
+        found = await super().groups(query)
+        await settle(self.after)
+        return found
+
+    async def group(self, group_id: str, *, who: Identity) -> tuple[GroupRow, list[RunRow]]:
+        await settle(self.before)
+        found = await super().group(group_id, who=who)
         await settle(self.after)
         return found
 

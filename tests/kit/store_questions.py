@@ -58,6 +58,7 @@ BEGINNINGS = (
     RunQuery(only_blocked=True),
     RunQuery(parent="r1"),
     replace(MINE, group="g1"),
+    RunQuery(group="g1"),
     replace(OF_TENANT, agent="a1"),
     replace(OF_TENANT, statuses=(Status.PAUSED, Status.RUNNING)),
     replace(OF_USER, statuses=(Status.FAILED, Status.CANCELLED)),

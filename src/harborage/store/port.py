@@ -222,7 +222,11 @@ class Upkeep(Protocol):
     """Finds what is wrong, and deletes."""
 
     async def orphans(self, *, limit: int = 100) -> list[Orphan]:
-        """Work that nothing would ever move."""
+        """Work that nothing would ever move.
+
+        By kind: runs `paused_for_nothing`, live ones whose `parent_ended`, open pauses (`pause_of_ended`), and groups
+        that take no more members and have no live one (`group_not_ended`; `run_id` is whose they are).
+        """
         ...
 
     async def unblock(self, run_ids: Sequence[str]) -> int:

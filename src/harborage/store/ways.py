@@ -45,6 +45,7 @@ _SAID: Final[dict[str, frozenset[str]]] = {
     "by_agent": frozenset({"tenant", "agent"}),
     "by_tenant": frozenset({"tenant"}),
     "by_group": frozenset({"group"}),
+    "by_group_of_session": frozenset({"group", "tenant", "user", "session"}),
     "by_parent": frozenset({"parent"}),
     "by_live": frozenset({"tenant", "statuses"}),
     "by_bad": frozenset({"tenant", "user", "statuses"}),
@@ -110,7 +111,7 @@ def _widest(query: RunQuery) -> str:
     if query.only_blocked:
         return "by_blocked"
     if query.group:
-        return "by_group"
+        return "by_group_of_session" if query.tenant and query.user and query.session else "by_group"
     if query.parent:
         return "by_parent"
     if query.tenant and query.user:

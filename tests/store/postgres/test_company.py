@@ -36,7 +36,16 @@ from harborage.store.postgres import PostgresStore
 from harborage.testing.conformance.store_bench import ME, start, step
 
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
+PATIENCE_S = 20.0
+WAITING = "select count(*) from pg_locks where not granted"
 SESSIONS = [Identity("tenant", "user", f"session{number}") for number in range(3)]
+
+
+async def has_begun(place: Any, task: asyncio.Task[Any], *, waiting: int) -> None:
+    """Until a call has come as far as it can: it is done, or with it so many wait for a lock."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not task.done() and await place.admin.fetchval(WAITING) < waiting:
+            continue
 
 
 async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any) -> None:
@@ -74,38 +83,43 @@ async def test_those_who_wake_each_others_runs_never_lock_each_other(place: Any)
 
 
 async def test_waits_that_are_a_circle_together_are_not_both_taken(place: Any) -> None:
-    """Of two waits that two processes note at the same moment, far from each other in one chain, one is refused."""
+    """Of two that two processes note at the same moment, far from each other in one chain, the later is refused."""
     one, two = await place.open(), await place.open()
+    await one.commit(Commit(starts=tuple(NewRun(run_id=run_id, who=ME) for run_id in "abcd")))
 
-    async def noted(store: PostgresStore, waits: str, target: str) -> bool:
-        try:
-            await store.commit(Commit(moves=(Move(run_id=waits, expected=(Status.PENDING,), awaits=target),)))
-        except WaitCycleError:
-            return False
-        return True
+    async def note(store: PostgresStore, waits: str, target: str, *events: NewEvent) -> None:
+        move = Move(run_id=waits, expected=(Status.PENDING,), awaits=target)
+        await store.commit(Commit(moves=(move,), who=ME, events=events))
 
-    for turn in range(20):
-        a, b, c, d = (f"{name}{turn}" for name in "abcd")
-        await one.commit(Commit(starts=tuple(NewRun(run_id=run_id, who=ME) for run_id in (a, b, c, d))))
-        assert await noted(one, a, b)
-        assert await noted(one, c, d)
-        both = await asyncio.gather(noted(one, b, c), noted(two, d, a))
-        assert sorted(both) == [False, True], turn
+    await note(one, "a", "b")
+    await note(one, "c", "d")
+    # Whoever numbers events waits here with all that it has changed.
+    held = "select {}(hashtextextended('harborage events in ' || current_schema(), 0))"
+    await place.admin.execute(held.format("pg_advisory_lock"))
+    first = asyncio.create_task(note(one, "b", "c", NewEvent(type="e", data=b"{}")))
+    await has_begun(place, first, waiting=1)
+    second = asyncio.create_task(note(two, "d", "a"))
+    await has_begun(place, second, waiting=2)
+    await place.admin.execute(held.format("pg_advisory_unlock"))
+    await first
+    with pytest.raises(WaitCycleError):
+        await second
 
 
 async def test_the_last_members_of_a_group_are_deleted_at_once(place: Any) -> None:
-    """Whichever of two processes deletes the last one takes the group with it."""
-    one, two = await place.open(), await place.open()
-    live, done = (Status.PENDING,), Status.COMPLETE
-    for turn in range(10):
-        group, a, b = f"g{turn}", f"a{turn}", f"b{turn}"
-        starts = tuple(NewRun(run_id=run_id, who=ME, group=group) for run_id in (a, b))
-        await one.commit(Commit(groups=(NewGroup(group_id=group, who=ME),), starts=starts))
-        ends = tuple(Move(run_id=run_id, expected=live, status=done) for run_id in (a, b))
-        ended = ChangeGroup(group_id=group, who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.COMPLETED)
-        await one.commit(Commit(moves=ends, groups=(ended,)))
-        assert await asyncio.gather(one.delete([a]), two.delete([b])) == [1, 1]
-        assert (await one.groups(GroupQuery())).rows == [], turn
+    """Of two processes that delete the last two members each one sees what the other deleted: the group goes, too."""
+    store = await place.open()
+    starts = tuple(NewRun(run_id=run_id, who=ME, group="g") for run_id in "ab")
+    await store.commit(Commit(groups=(NewGroup(group_id="g", who=ME),), starts=starts))
+    ends = tuple(Move(run_id=run_id, expected=(Status.PENDING,), status=Status.COMPLETE) for run_id in "ab")
+    ended = ChangeGroup(group_id="g", who=ME, expected=(GroupStatus.OPEN,), status=GroupStatus.COMPLETED)
+    await store.commit(Commit(moves=ends, groups=(ended,)))
+    async with place.admin.transaction():
+        assert await place.admin.fetchval("select harborage_delete('{a}')") == 1
+        deleting = asyncio.create_task(store.delete(["b"]))
+        await has_begun(place, deleting, waiting=1)
+    assert await deleting == 1
+    assert (await store.groups(GroupQuery())).rows == []
 
 
 async def test_those_who_start_in_sessions_and_close_them_never_lock_each_other(place: Any) -> None:

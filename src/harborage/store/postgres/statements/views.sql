@@ -74,6 +74,11 @@ run.tenant = :tenant
 -- name: by_parent
 run.parent = :parent and run.parent is not null
 
+-- name: by_group_of_session
+run.grp = :group and run.grp is not null and run.session = (
+  select num from harborage_sessions where tenant = :tenant and "user" = :user and session = :session
+)
+
 -- name: by_group
 run.grp = :group and run.grp is not null
 

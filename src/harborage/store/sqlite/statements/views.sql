@@ -132,6 +132,10 @@ run.tenant = :tenant
 -- name: by_parent
 run.parent = :parent AND run.parent IS NOT NULL
 
+-- name: by_group_of_session
+run.grp = :grp AND run.grp IS NOT NULL
+AND run.session = (SELECT num FROM harborage_sessions WHERE tenant = :tenant AND user = :user AND session = :session)
+
 -- name: by_group
 run.grp = :grp AND run.grp IS NOT NULL
 
