@@ -14,6 +14,7 @@ from harborage.planner import Decision, Finish, FinishReason, RunContext
 from harborage.runtime.durable import EngineElsewhereError
 from harborage.runtime.host import Runtime
 from harborage.runtime.run import Run
+from harborage.tasks import SpawnRequest, TaskKind
 
 ME = Identity("t", "u", "s")
 
@@ -88,3 +89,22 @@ def test_a_run_that_has_ended_can_be_read_on_a_later_event_loop(storage: str | N
         await runtime.aclose()
 
     asyncio.run(later())
+
+
+def test_a_runtime_that_was_closed_can_be_opened_on_another_event_loop() -> None:
+    """Its runs start there, and so do those of tasks that somebody else spawns."""
+    runtime = Runtime(planner=Ends())
+
+    async def use() -> None:
+        async with runtime, asyncio.timeout(60):
+            assert (await (await runtime.start("end", who=ME)).result()).reason is FinishReason.GOAL
+            request = SpawnRequest(identity=ME.with_run(""), kind=TaskKind.BACKGROUND, query="end")
+            spawned = await runtime.tasks.spawn(request)
+            run = None
+            while run is None:
+                await asyncio.sleep(0)
+                run = next((status for status in await runtime.runs(who=ME) if status.run_id == spawned.id), None)
+            assert (await (await runtime.run(spawned.id, who=ME)).result()).reason is FinishReason.GOAL
+
+    asyncio.run(use())
+    asyncio.run(use())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -283,8 +284,11 @@ async def test_no_run_starts_in_a_session_that_was_closed(house: House) -> None:
         await house.end(await second.start("go", who=Identity("t", "u", "another")))
 
 
-async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(house: House) -> None:
-    """A process that has seen the session a moment ago asks for it no more: the store refuses the start itself."""
+async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that has seen the session a moment ago asks for it no more: the store refuses the start itself, and its
+    caller alone is told."""
     async with (
         house.runtime(ScriptedPlanner([DONE]), agent="a") as first,
         house.runtime(ScriptedPlanner([DONE]), agent="b") as second,
@@ -299,6 +303,7 @@ async def test_no_run_starts_in_a_session_that_another_process_has_just_closed(h
         assert sorted(statuses) == [TaskStatus.COMPLETE, TaskStatus.FAILED]
         mine = RunQuery(tenant=ME.tenant_id, user=ME.user_id, session=ME.session_id)
         assert [row.run_id for row in (await house.storage.store.runs(mine)).rows] == [run.id]
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_session_is_swept_up_once_nothing_runs_in_it(house: House) -> None:

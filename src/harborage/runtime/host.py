@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -20,7 +20,6 @@ from harborage.clock import SYSTEM_CLOCK, Timers
 from harborage.concurrency import Crew
 from harborage.errors import HarborageError, error_reason, one_of
 from harborage.identity import Identity, Quadruple, require_triple
-from harborage.ids import new_id
 from harborage.planner import HandleRegistry, OperatorPlannerConfig, Summariser
 from harborage.runtime.admission import Admission
 from harborage.runtime.agent.contexts import checked_inputs
@@ -33,6 +32,7 @@ from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
 from harborage.runtime.options import RuntimeOptions, check_parts, check_start, check_wishes, with_operator
 from harborage.runtime.run import Run
+from harborage.runtime.starts import Asked, Starts
 from harborage.runtime.steering.controls import AppliedControl, Scope
 from harborage.runtime.task_ends import abandon, cancel_run, see_again, wake_parent
 from harborage.state.errors import DatabaseError
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from harborage.events import EventBus
     from harborage.memory import Memory, MemoryStrategy, SessionMemory
     from harborage.runtime.approval import ApprovalPolicy
-    from harborage.runtime.history.forking import Fork
     from harborage.runtime.history.replaying import Replayed
     from harborage.runtime.pauses import PauseCoordinator
     from harborage.sessions import SessionRegistry
@@ -63,16 +62,6 @@ class RuntimeOpenError(HarborageError):
     """The runtime is open already; enter it once at a time."""
 
 
-class _Asked(NamedTuple):
-    """What a caller of `start` wants of the run besides what its task says."""
-
-    max_steps: int = 0
-    context: Context | None = None
-    fork: Fork | None = None
-    limits: Limits | None = None
-
-
-_NOTHING_ASKED = _Asked()
 _LONG_NS = 60 * 1_000_000_000
 
 
@@ -152,9 +141,7 @@ class Runtime:
         )
         self._open: tuple[Assembly, Crew] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._spawned: dict[str, Task] = {}
-        self._has_spawned = asyncio.Event()
-        self._asked: dict[str, _Asked] = {}
+        self._starts = Starts()
         self._unlisten: tuple[Callable[[], None], ...] = ()
 
     @property
@@ -203,7 +190,8 @@ class Runtime:
         parts = await assemble(self._setup)
         crew = Crew(lambda name, error: self._setup.logger.error("%s stopped: %s", name, error_reason(error)))
         self._open, self._loop = (parts, crew), asyncio.get_running_loop()
-        self._unlisten = (parts.tasks.on_spawned(self._note_spawned), parts.tasks.on_ended(self._note_ended))
+        self._starts = Starts()
+        self._unlisten = (parts.tasks.on_spawned(self._starts.note), parts.tasks.on_ended(self._note_ended))
         crew.start(parts.engine.serve(parts.program, parts.effects.table()), "engine")
         crew.start(self._drive(), "task driver")
         crew.start(parts.upkeep.serve(), "upkeep")
@@ -226,7 +214,6 @@ class Runtime:
         (parts, crew), self._open = self._open, None
         for unlisten in self._unlisten:
             unlisten()
-        self._spawned.clear()
         try:
             await crew.aclose()
             if self._setup.storage is None:
@@ -284,7 +271,7 @@ class Runtime:
         )
         since = parts.bus.last_sequence(who)
         given = await parts.desk.given(context, ContextRequest(who=wanted.identity, goal=goal, query=goal))
-        asked = _Asked(max_steps, given, limits=limits)
+        asked = Asked(max_steps, given, limits=limits)
         return self._handle(await self._start(parts, wanted, asked), scope, since)
 
     async def fork(
@@ -324,7 +311,7 @@ class Runtime:
             await parts.check_price()
         wanted = fork.task(replace(who, session_id=session or who.session_id), goal)
         since = parts.bus.last_sequence(wanted.identity)
-        return self._handle(await self._start(parts, wanted, _Asked(fork=fork)), scope, since)
+        return self._handle(await self._start(parts, wanted, Asked(fork=fork)), scope, since)
 
     async def replay(
         self,
@@ -387,10 +374,6 @@ class Runtime:
         scope = one_of(Scope, scope, "scope")
         return Run(who, parts.engine, parts.bus, parts.pauses, scope=scope, since=since, tasks=parts.tasks)
 
-    def _note_spawned(self, task: Task) -> None:
-        self._spawned[task.id] = task
-        self._has_spawned.set()
-
     def _note_ended(self, task: Task) -> None:
         """A task that was cancelled from outside takes its run along, the call in flight included."""
         if self._open is None:
@@ -403,28 +386,26 @@ class Runtime:
         elif task.updated_at - task.created_at > _LONG_NS:
             crew.start(see_again(parts, task), f"session of {task.id}")
 
-    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: _Asked) -> Quadruple:
+    async def _start(self, parts: Assembly, wanted: SpawnRequest, asked: Asked) -> Quadruple:
         """Start the run of a task that a person asks for."""
         await parts.sessions.visit(wanted.identity)
-        key = new_id()
-        self._asked[key] = asked
-        try:
+        with self._starts.begin(asked) as key:
             handle = await parts.tasks.spawn(replace(wanted, idempotency_key=key))
             who = wanted.identity.identity.with_run(handle.id)
             request = self._request(who, wanted, wanted.query, key)
-            await self._begin(parts, request, key)
-            self._spawned.pop(handle.id, None)
-        finally:
-            del self._asked[key]
+            try:
+                await self._launch(parts, request, key)
+            except Exception as error:
+                await parts.effects.give_up(request.who, error)
+                raise
         return who
 
     async def _drive(self) -> None:
-        """Start a run for each spawned task; those that `start` made run already, which makes this harmless."""
+        """Start a run for each task that waits for one; where it has begun elsewhere, this is harmless."""
         while True:
-            await self._has_spawned.wait()
-            self._has_spawned.clear()
-            while self._spawned:
-                await self._take_up(self._spawned.pop(next(iter(self._spawned))))
+            task = await self._starts.next()
+            await self._take_up(task)
+            self._starts.done(task)
 
     async def _count_runs(self, tenant: str, most: int) -> int:
         """How many runs of the tenant have not ended, counted up to `most`."""
@@ -443,7 +424,7 @@ class Runtime:
         try:
             if task.parent_task_id:
                 request = request.within(await self._asked_of(task.parent_task_id))
-            if not task.parent_task_id and task.idempotency_key not in self._asked:
+            if not task.parent_task_id and not self._starts.is_asked(task.idempotency_key):
                 await self._parts.sessions.visit(who)
             await self._launch(self._parts, request, task.idempotency_key)
         except raises:
@@ -452,15 +433,8 @@ class Runtime:
             await self._parts.effects.give_up(request.who, error)
             self._setup.logger.error("task %s was not started: %s", task.id, error_reason(error))
 
-    async def _begin(self, parts: Assembly, request: RunRequest, key: str) -> None:
-        try:
-            await self._launch(parts, request, key)
-        except Exception as error:
-            await parts.effects.give_up(request.who, error)
-            raise
-
     async def _launch(self, parts: Assembly, request: RunRequest, key: str) -> None:
-        fork = self._asked.get(key, _NOTHING_ASKED).fork
+        fork = self._starts.asked(key).fork
         try:
             await parts.engine.start(request.task_id, request, seed=() if fork is None else fork.seed)
         except SessionOverError as error:
@@ -468,7 +442,7 @@ class Runtime:
 
     def _request(self, who: Quadruple, task: Task | SpawnRequest, goal: str, key: str) -> RunRequest:
         """What a task's run is started with; whoever hears of the task first, it is the same."""
-        asked = self._asked.get(key, _NOTHING_ASKED)
+        asked = self._starts.asked(key)
         if asked.fork is not None:
             return asked.fork.for_run(who)
         limits = self.options.limits if asked.limits is None else asked.limits
