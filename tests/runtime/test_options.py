@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harborage.artifacts import ArtifactScope
 from harborage.drivers import DriverUnknownError
@@ -193,8 +194,14 @@ async def test_keep_finished(runtimes: Runtimes) -> None:
         await bench.end(runs[-1])
     await settle()
     assert [one.run_id for one in await bench.rt.runs(who=ME)] == [run.id for run in runs[2:]]
-    with pytest.raises(RunNotFoundError):
-        await runs[0].status()
+    for asked in (runs[0].status(), runs[0].result(), bench.rt.run(runs[0].id, who=ME)):
+        with pytest.raises(RunNotFoundError, match=r"RuntimeOptions\.keep_finished: .*higher number.*a storage"):
+            await asked
+    with pytest.raises(RunNotFoundError) as never_was:
+        await bench.rt.run("unknown", who=ME)
+    with pytest.raises(RunNotFoundError) as foreign:
+        await bench.rt.run(runs[3].id, who=replace(ME, user_id="another"))
+    assert str(foreign.value) == str(never_was.value).replace("unknown", runs[3].id)  # nobody learns what others have
 
 
 async def test_artifact_driver(tmp_path: Path) -> None:

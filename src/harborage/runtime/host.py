@@ -27,6 +27,7 @@ from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.context import Context, ContextRequest, ProviderChoice, memory_of, sources_of
 from harborage.runtime.durable import EngineElsewhereError, RunNotFoundError, RunRequest, RunStatus
 from harborage.runtime.engines.histories import request_of
+from harborage.runtime.engines.reader import not_found
 from harborage.runtime.journal import decode_entries
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
@@ -346,7 +347,7 @@ class Runtime:
         """
         status = await self._parts.engine.status(run_id)
         if status.who.identity != who:
-            raise RunNotFoundError(f"no run {run_id!r} on this host")
+            raise not_found(run_id, self._parts.store)
         return self._handle(status.who, scope)
 
     async def runs(self, *, who: Identity) -> list[RunStatus]:

@@ -31,15 +31,30 @@ from harborage.runtime.journal import Ended, Entry, JournalCorruptError
 from harborage.state.errors import DatabaseCorruptError, DatabaseError, MigrationError
 from harborage.store import RunQuery, Status
 from harborage.store.errors import EntryDamagedError, StoreClosedError
+from harborage.store.port import commit_now_of
 
 if TYPE_CHECKING:
     from harborage.clock import Timers
     from harborage.store import RunRow, Store
 
-__all__ = ["KEPT", "UNREADABLE", "Ending", "ResultWaiters", "RunReader", "is_blocked", "phase_of", "status_of"]
+__all__ = [
+    "KEPT",
+    "UNREADABLE",
+    "Ending",
+    "ResultWaiters",
+    "RunReader",
+    "is_blocked",
+    "not_found",
+    "phase_of",
+    "status_of",
+]
 
 _PAGE = 200
 _CAUSES = 1000
+_FORGOTTEN: Final = (
+    "; in memory runs that have ended are forgotten, but for the last RuntimeOptions.keep_finished: wait for the result "
+    "while the run goes on, give that option a higher number, or the runtime a storage"
+)
 
 
 UNREADABLE: Final = (
@@ -83,7 +98,7 @@ class RunReader:
         except StoreClosedError as error:
             raise EngineClosedError() from error
         if not found:
-            raise RunNotFoundError(f"no run {run_id!r} on this host")
+            raise not_found(run_id, self._store)
         return found[0]
 
     async def rows(self, query: RunQuery) -> builtins.list[RunRow]:
@@ -221,6 +236,11 @@ class ResultWaiters:
 def _settle(waiter: asyncio.Future[Ending | None], ending: Ending | None) -> None:
     if not waiter.done():
         waiter.set_result(ending)
+
+
+def not_found(run_id: str, store: Store) -> RunNotFoundError:
+    """What is said of a run that `store` does not hold, or not for the one who asks: both learn the same."""
+    return RunNotFoundError(f"no run {run_id!r} on this host{'' if commit_now_of(store) is None else _FORGOTTEN}")
 
 
 def is_blocked(row: RunRow) -> bool:
