@@ -84,11 +84,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     a pause: for waiting, which has no effect to lose and can begin again. What `acts` does not begin once the run is
     cancelled, softly or not. `waits_for` says of a step that only waits what for: its run may leave memory meanwhile,
     and the step begins again when the run is back. It answers None while there is still something to do that would be
-    cut short. With `is_kept_soon` the run
-    goes on while the outcome is on its way to the record, as far as steps go that only think: `only_thinks` says that a
-    step does nothing but find an answer. One that `may_be_put_off` may raise `StepPutOffError`: its run is left until
-    then, or until something arrives. The outcome of a step for which `may_repeat` answers False is on disk first:
-    lost with its process it could never be found out.
+    cut short. With `is_kept_soon` the run goes on while the outcome is on its way to the record, as far as steps go
+    that only think: `only_thinks` says that a step does nothing but find an answer. One that `may_be_put_off` may raise
+    `StepPutOffError`: its run is left until then, or until something arrives. `stray` is what a step gives that ended
+    in a cancellation which nobody asked of it, as code does that cancels its own task; without it the step fails. The
+    outcome of a step for which `may_repeat` answers False is on disk first: lost with its process it could never be
+    found out.
     """
 
     run: Callable[[StepCall], Awaitable[Any]]
@@ -96,6 +97,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     is_intended: bool = False
     in_doubt: Callable[[StepCall], Doubt] | None = None
     unknown: Callable[[StepCall], Any] | None = None
+    stray: Callable[[StepCall], Any] | None = None
     clear_up: Callable[[StepCall], Awaitable[Any]] | None = None
     after: Callable[[StepCall, Any], Awaitable[None]] | None = None
     recalled: Callable[[StepCall, Any], None] | None = None

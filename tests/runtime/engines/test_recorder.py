@@ -15,8 +15,9 @@ from harborage.identity import Quadruple
 from harborage.planner import JoinKind, JoinSpec
 from harborage.runtime.durable import HistoryMismatchError, RolloverError, RunRequest
 from harborage.runtime.effects import Doubt, Effect, EffectTable, EffectUnknownError, StepCall
+from harborage.runtime.engines.failures import RecordedFailureError, StrayCancellationError
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.recorder import RecordedFailureError, Recorder, StrayCancellationError
+from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.journal import Begun, Cut, Done, Entry, Failed, Joined
 from harborage.runtime.parallel import Cancelled
 from harborage.runtime.parallel import Done as BranchDone

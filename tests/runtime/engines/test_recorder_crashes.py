@@ -12,8 +12,9 @@ from harborage.concurrency import Crew
 from harborage.identity import Quadruple
 from harborage.planner import JoinKind, JoinSpec
 from harborage.runtime.effects import Effect, EffectTable, StepCall
+from harborage.runtime.engines.failures import StepCrashedError, StrayCancellationError
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.recorder import Recorder, StepCrashedError, StrayCancellationError
+from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.journal import Begun, raw
 from harborage.runtime.parallel import Cancelled
 from harborage.runtime.pauses import Coordinator

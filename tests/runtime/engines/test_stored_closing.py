@@ -16,7 +16,7 @@ from harborage.runtime.durable import (
     RunPhase,
     RunRequest,
 )
-from harborage.runtime.engines.recorder import StrayCancellationError
+from harborage.runtime.engines.failures import StrayCancellationError
 from harborage.runtime.engines.stored import StoredEngine
 from harborage.runtime.steering import ControlEvent, ControlType, InboxRegistry, Scope
 from harborage.store.memory import MemoryStore

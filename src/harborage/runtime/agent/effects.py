@@ -1,7 +1,6 @@
 """Every effect an agent's run can name, as one table: plan, steer, pause, approve, call tools, spawn and await tasks.
 
-One `AgentEffects` serves all runs of a process. A run is admitted with its live side before it is carried and dismissed
-afterwards; in between, an effect finds it by the run's id.
+One `AgentEffects` serves all runs of a process; each is admitted with its live side while it is executed here.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from harborage.runtime.dispatch import CatalogToolExecutor, ParallelDispatchErro
 from harborage.runtime.dispatch.children import AWAITED, SPAWNED
 from harborage.runtime.dispatch.dispatch import Approval, Dispatched, not_done
 from harborage.runtime.dispatch.executor import catalog_executor
-from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed
+from harborage.runtime.dispatch.outcome import OutcomeStatus, ToolOutcome, failed, stray
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, Waiting
 from harborage.runtime.steering.controls import ControlEvent, ControlType
 from harborage.runtime.steering.payload import validate_payload
@@ -129,6 +128,7 @@ class AgentEffects:
                 "pause.abandon": Effect(run=self._abandon_pause),
                 "dispatch": Effect(
                     run=self._dispatch,
+                    stray=lambda call: not_done(stray(call)),
                     result=Dispatched,
                     after=self._dispatched,
                     is_interruptible=True,
@@ -151,6 +151,7 @@ class AgentEffects:
                     is_intended=True,
                     in_doubt=self._in_doubt,
                     unknown=self._unknown,
+                    stray=stray,
                     clear_up=self._clear_up,
                     after=self._called,
                     is_kept_soon=True,
@@ -365,8 +366,8 @@ class AgentEffects:
         return None if pause is None else Waiting(pause.deadline)
 
     async def _tool(self, call: StepCall) -> ToolOutcome:
-        live, tool = self._live[call.run_id], call.payload.tool
-        if refusal := withheld(live, tool) or self._services.gates.refusal(tool, live.gated):
+        live = self._live[call.run_id]
+        if refusal := withheld(live, call.payload.tool) or self._services.gates.refusal(call.payload.tool, live.gated):
             return failed(refusal, OutcomeStatus.REJECTED)
         if live.ledger is None:
             return await self._called_with(live, call)
@@ -477,8 +478,7 @@ class AgentEffects:
     def _left_waiting(self, call: StepCall) -> None:
         """A run that was cut short while it waited waits no longer: others may wait for it."""
         live = self._live[call.run_id]
-        tasks = registry_of(self._services, live)
-        if tasks is not None:
+        if (tasks := registry_of(self._services, live)) is not None:
             work = tasks.end_wait(call.run_id, who=live.base.quadruple)
             live.crew.start(work, f"end of the wait of {call.run_id}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
 
@@ -24,6 +24,9 @@ from harborage.runtime.joins import BranchOutcome, Cancelled, Done, Failed, merg
 from harborage.runtime.parallel import BranchResult, ParallelShortfallError
 from harborage.runtime.steering.apply import Observed
 
+if TYPE_CHECKING:
+    from harborage.runtime.effects import StepCall
+
 __all__ = [
     "OutcomeStatus",
     "ToolCallFailedError",
@@ -33,6 +36,7 @@ __all__ = [
     "join_of",
     "joined",
     "kept_or_raised",
+    "stray",
     "unknown",
 ]
 
@@ -111,6 +115,12 @@ def unknown(tool: str, why: str = "") -> ToolOutcome:
     """The outcome of a call that nobody can tell: its process died in the middle of it."""
     text = f'tool "{tool}" was interrupted by a crash; whether it acted is unknown, so it was not called again'
     return failed(f"{text} ({why})" if why else text, OutcomeStatus.UNKNOWN)
+
+
+def stray(call: StepCall) -> ToolOutcome:
+    """The outcome of a call that cancelled the task it ran in."""
+    what = f'tool "{call.name.removeprefix("tool.")}" invoke' if call.name != "dispatch" else "dispatch"
+    return failed(f"{what}: it cancelled its own task, which only its run may do")
 
 
 def join_of(decision: CallParallel) -> JoinSpec | ToolOutcome:

@@ -19,9 +19,10 @@ from harborage.errors import error_reason
 from harborage.identity import bound
 from harborage.runtime.durable import Program, RolloverError, RunLeftError, RunRequest
 from harborage.runtime.effects import EffectTable
+from harborage.runtime.engines.failures import RecordedFailureError
 from harborage.runtime.engines.histories import History, latest_history
 from harborage.runtime.engines.mailbox import Mailbox
-from harborage.runtime.engines.recorder import RecordedFailureError, Recorder
+from harborage.runtime.engines.recorder import Recorder
 from harborage.runtime.journal import Entry, Record, Rolled, encode_entry, kept_text, raw
 from harborage.runtime.pauses import PauseCoordinator
 

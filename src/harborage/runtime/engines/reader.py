@@ -52,8 +52,8 @@ __all__ = [
 _PAGE = 200
 _CAUSES = 1000
 _FORGOTTEN: Final = (
-    "; in memory runs that have ended are forgotten, but for the last RuntimeOptions.keep_finished: wait for the result "
-    "while the run goes on, give that option a higher number, or the runtime a storage"
+    "; in memory runs that have ended are forgotten, but for the last RuntimeOptions.keep_finished: wait for the "
+    "result while the run goes on, give that option a higher number, or the runtime a storage"
 )
 
 

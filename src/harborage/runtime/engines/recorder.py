@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from harborage import codec
-from harborage.concurrency import CancelScope, Crew, is_cancelled, take_back
+from harborage.concurrency import STOP, CancelScope, Crew, is_cancelled, take_back
 from harborage.crashes import is_order_to_stop
-from harborage.errors import error_summary, error_text
+from harborage.errors import error_text
 from harborage.runtime.durable import (
     Durable,
-    EngineError,
     HistoryMismatchError,
     RecordRefusedError,
     RolloverError,
@@ -30,6 +29,7 @@ from harborage.runtime.durable import (
     RunRequest,
 )
 from harborage.runtime.effects import Doubt, Effect, EffectTable, StepCall, StepPutOffError
+from harborage.runtime.engines.failures import RecordedFailureError, StepCrashedError, StrayCancellationError
 from harborage.runtime.engines.histories import history_prefix
 from harborage.runtime.engines.outbox import Outbox
 from harborage.runtime.journal import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from harborage.planner import JoinSpec
     from harborage.runtime.engines.mailbox import Mailbox
 
-__all__ = ["RecordedFailureError", "Recorder", "StepCrashedError", "StrayCancellationError"]
+__all__ = ["Recorder"]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=msgspec.Struct)
@@ -70,32 +70,6 @@ class _Doubted(NamedTuple):
 
     call: StepCall
     doubt: Doubt
-
-
-class RecordedFailureError(EngineError):
-    """A step raised when it ran; this is what was recorded of it."""
-
-    def __init__(self, name: str = "", error: str = "", message: str = "") -> None:
-        self.name = name
-        self.error = error
-        self.reason = message
-        super().__init__(f"step {name!r} failed: {error}: {message}")
-
-
-class StrayCancellationError(EngineError):
-    """A step ended in a cancellation that nobody asked of it: it or what it awaited was cancelled elsewhere."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        super().__init__(f"step {name!r} awaited something that was cancelled elsewhere")
-
-
-class StepCrashedError(EngineError):
-    """A step raised what Python does not count as an error, such as SystemExit; it fails the run like any other."""
-
-    def __init__(self, name: str = "", crash: BaseException | None = None) -> None:
-        self.name = name
-        super().__init__(f"step {name!r} raised {'' if crash is None else error_summary(crash)}")
 
 
 class Recorder:
@@ -311,7 +285,7 @@ class Recorder:
             with scope.renew() if effect.is_interruptible else _UNINTERRUPTED:
                 flight = mailbox.enter(scope, effect, call) if effect.is_interruptible else None
                 try:
-                    result = await effect.run(call)
+                    result = await self._ran(call, effect, before)
                 except BaseException as error:  # noqa: BLE001 - raised again, or recorded as what the step failed with
                     failure = await self._failed(call, effect, error, before)
                     try:
@@ -324,13 +298,23 @@ class Recorder:
                     if flight is not None:
                         mailbox.leave(flight)
                 if task.cancelling() > before:
-                    self._clear(effect, call, before)
+                    await self._clear(effect, call, before)
                     self._was_stopped = self._is_stopping is not None and self._is_stopping()
                 return result
             reason = mailbox.interrupt_of(effect, call) or Interrupt.SOFT_CANCEL
         if effect.cut is not None:
             effect.cut(call)
         return reason
+
+    async def _ran(self, call: StepCall, effect: Effect, before: int) -> Any:
+        """What the effect gave, or has to say of a cancellation of its own making."""
+        try:
+            return await effect.run(call)
+        except asyncio.CancelledError as cancelled:
+            if effect.stray is None or self._failure_of(call, effect, cancelled) is None:
+                raise
+            await self._clear(effect, call, before)
+            return effect.stray(call)
 
     async def _failed(self, call: StepCall, effect: Effect, error: BaseException, before: int) -> Exception | None:
         """What a step that raised has failed with, recorded as its outcome; None where the run is to stop.
@@ -347,7 +331,7 @@ class Recorder:
         if isinstance(failure, self._refusals):
             raise RecordRefusedError(self._run_id, error_text(failure)) from failure
         if task.cancelling() > before:
-            self._clear(effect, call, before)
+            await self._clear(effect, call, before)
         self._note_failure(call, failure)
         return failure
 
@@ -389,10 +373,16 @@ class Recorder:
             case _:
                 return None if is_order_to_stop(error, self._task) else StepCrashedError(call.name, error)
 
-    def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
+    async def _clear(self, effect: Effect, call: StepCall, before: int) -> None:
         """Take back requests to stop that a step left open and nobody else made."""
-        if not self._is_interrupted(effect, call):
-            take_back(before)
+        if self._is_interrupted(effect, call):
+            return
+        take_back(before)
+        try:
+            await asyncio.sleep(0)  # up to Python 3.12 one of them comes all the same, at the next await
+        except asyncio.CancelledError:
+            if (task := self._task or self._own_task()).cancelling() > before:
+                task.cancel(STOP)  # this one is its keeper's, who came at the same moment
 
     def _is_interrupted(self, effect: Effect, call: StepCall) -> bool:
         is_stopping = self._is_stopping is not None and self._is_stopping()

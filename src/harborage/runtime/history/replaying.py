@@ -22,8 +22,8 @@ from harborage.runtime.assembly import Assembly, Setup, assemble
 from harborage.runtime.durable import Durable, GatedTools, HistoryMismatchError, RunLeftError, RunRequest
 from harborage.runtime.effects import Effect, StepCall
 from harborage.runtime.engines.carrying import Carriage, failure_of
+from harborage.runtime.engines.failures import RecordedFailureError
 from harborage.runtime.engines.histories import History, latest_history, read_value
-from harborage.runtime.engines.recorder import RecordedFailureError
 from harborage.runtime.exchanges import prompts_of
 from harborage.runtime.history.differences import Difference, DifferenceKind, value_diff
 from harborage.runtime.history.offline import Attempts, offline
