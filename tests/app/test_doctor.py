@@ -61,8 +61,11 @@ async def database(tmp_path: Path) -> Path:
 
 
 async def test_a_whole_database_is_well(database: Path) -> None:
-    """It is opened, written and read through."""
+    """It is opened, and where that is asked for read through."""
     (found,) = await check_storage(str(database), database)
+    assert found.is_well
+    assert found.told == f"{database}: it answers, its tables are those of this version"
+    (found,) = await check_storage(str(database), database, is_whole=True)
     assert found.is_well
     assert found.told == f"{database}: whole, its tables are those of this version"
 
@@ -92,7 +95,7 @@ async def test_damage_inside_is_found(database: Path) -> None:
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("UPDATE sqlite_schema SET rootpage = 2 WHERE type = 'index'")
     connection.close()
-    (found,) = await check_storage(str(database), database)
+    (found,) = await check_storage(str(database), database, is_whole=True)
     assert not found.is_well
 
 
@@ -125,7 +128,7 @@ async def test_what_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
         connection = apsw.Connection(str(path))
         connection.execute(sql)
         connection.close()
-        found = {one.what: one for one in await check_storage(str(path), path)}
+        found = {one.what: one for one in await check_storage(str(path), path, is_whole=True)}
         assert set(found) == {"database", "records"}, what
         assert found["database"].is_well
         assert not found["records"].is_well
@@ -140,7 +143,7 @@ GONE = {
     "its entries": ("DELETE FROM harborage_journal WHERE run = 2", "run b, entry 0"),
     "what was sent to it": (
         "DELETE FROM harborage_controls WHERE num = 2",
-        "run b: of 1 controls that wait for it some are gone",
+        "run b: its row counts 1 unread controls, 0 are there",
     ),
     "what it says": (
         "UPDATE harborage_controls SET data = x'7b' WHERE num = 2",
@@ -166,14 +169,14 @@ async def test_what_is_gone_is_named_with_its_run(tmp_path: Path) -> None:
             await storage.store.commit(Commit(sends=(sent,)))
         event = Event(EventType.BUS_DROPPED, WHO, BusDroppedPayload(1, 1, 1, 1), NOW)
         await storage.store.commit(Commit(who=Identity("t", "u", "e"), events=(encode_event(event),)))
-    assert all(one.is_well for one in await check_storage(str(whole), whole))
+    assert all(one.is_well for one in await check_storage(str(whole), whole, is_whole=True))
     for number, (what, (sql, named)) in enumerate(GONE.items()):
         path = tmp_path / f"{number}.db"
         shutil.copyfile(whole, path)
         connection = apsw.Connection(str(path))
         connection.execute(sql)
         connection.close()
-        told = "; ".join(one.told for one in await check_storage(str(path), path) if not one.is_well)
+        told = "; ".join(one.told for one in await check_storage(str(path), path, is_whole=True) if not one.is_well)
         assert named in told, (what, told)
         assert "run a" not in told, what
         assert "run c" not in told, what
@@ -188,7 +191,7 @@ async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path)
         while not await runtime.pauses.every_open():
             await settle()
         await runtime.aclose()
-    assert all(one.is_well for one in await check_storage(str(whole), whole))
+    assert all(one.is_well for one in await check_storage(str(whole), whole, is_whole=True))
     for damage in ("data = x'00'", "status = 'postponed'", "deadline = -1", "reason = 'bored'"):
         path = tmp_path / "damaged.db"
         shutil.copyfile(whole, path)
@@ -196,7 +199,7 @@ async def test_a_pause_that_cannot_be_read_is_named_with_its_run(tmp_path: Path)
         connection.execute(f"UPDATE harborage_pauses SET {damage}")
         assert connection.changes() > 0, damage
         connection.close()
-        (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
+        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_well]
         assert f"run {run.id}: " in flawed.told, flawed.told
 
 
@@ -212,9 +215,9 @@ async def test_an_event_that_cannot_be_read_is_named(database: Path) -> None:
     connection.execute("UPDATE harborage_events SET type = CAST(x'ff' AS TEXT) WHERE place = 5")
     connection.execute("DELETE FROM harborage_events WHERE place = 4")
     connection.close()
-    _, found = await check_storage(str(database), database)
-    for wrong in ("event 1: ", "event 3: ", "events 4 to 4: they are gone", "event 5: "):
-        assert f"session s, {wrong}" in found.told
+    _, found = await check_storage(str(database), database, is_whole=True)
+    for wrong in (", event 1: ", ", event 3: ", ": events 4 to 4 are gone", ", event 5: "):
+        assert f"session s{wrong}" in found.told
     assert "event 2: " not in found.told
 
 
@@ -255,7 +258,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
         connection.execute(damage)
         assert connection.changes() > 0, damage
         connection.close()
-        (flawed,) = [one for one in await check_storage(str(path), path) if not one.is_well]
+        (flawed,) = [one for one in await check_storage(str(path), path, is_whole=True) if not one.is_well]
         assert named in flawed.told, (damage, flawed.told)
         async with await open_storage(str(path)) as storage:
             waits = await list_pending(storage)
@@ -265,7 +268,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_hides_no_run(tmp_path: 
 async def test_a_log_that_is_gone_is_told(database: Path) -> None:
     """Beside shared memory that a process left behind, the log belongs to the database."""
     database.with_name(f"{database.name}-shm").write_bytes(b"")
-    found = await check_storage(str(database), database)
+    found = await check_storage(str(database), database, is_whole=True)
     assert [(one.what, one.is_well) for one in found] == [("log", False), ("database", True)]
     assert f"{database.name}-wal is gone" in found[0].told
 
@@ -281,7 +284,7 @@ async def test_a_log_that_is_gone_without_a_trace_is_told(database: Path, tmp_pa
         await keep(storage.store, WHO.identity.with_run("a"), [b"x"])
         copy = tmp_path / "copy.db"
         shutil.copyfile(database, copy)
-    found = await check_storage(str(copy), copy)
+    found = await check_storage(str(copy), copy, is_whole=True)
     assert any(not one.is_well for one in found)
 
 

@@ -95,7 +95,7 @@ DRIVERS: Mapping[str, frozenset[str]] = {
 }
 
 # Where a room puts drivers together with those of a neighbour behind a door: (who does so, whose driver).
-_OVER_A_POOL = ("asking", "claiming", "lane", "reading", "store", "telling", "workers", "writing")
+_OVER_A_POOL = ("asking", "audit", "claiming", "lane", "reading", "store", "telling", "workers", "writing")
 PUT_TOGETHER = frozenset(
     {
         # A storage puts the store of record beside the others, and its file and threads serve those, too.

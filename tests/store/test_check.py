@@ -162,10 +162,13 @@ async def test_what_does_not_agree_is_found(broken: Break, kind: str) -> None:
     assert kind in {one.kind for one in found}, found
 
 
-async def test_the_oldest_events_of_a_session_may_be_gone() -> None:
-    """Events that were deleted from the beginning leave no gap."""
+async def test_events_that_are_gone_from_the_beginning_are_told() -> None:
+    """No event is ever deleted, so the first places of a session are as good as any, and so is the lack of all."""
     shown = await read(await lived_in())
-    assert check(replace(shown, events=shown.events[2:])) == []
+    (first,) = check(replace(shown, events=shown.events[2:]))
+    assert (first.kind, first.says) == ("event_gap", "events 1 to 2 are gone")
+    (every,) = check(replace(shown, events=[]))
+    assert (every.kind, every.says) == ("event_count", "its row counts 6 events, the last one is 0")
 
 
 async def test_what_changes_between_two_looks_is_no_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`harborage doctor`: checks the database, lists pending work, and ends orphans.
+"""`harborage doctor`: checks the database, in part or whole, lists pending work, and ends orphans.
 
 Reading help must stay cheap, so what reads the database is imported when the command is used.
 """
@@ -22,10 +22,12 @@ __all__ = ["doctor"]
 
 DATABASE = "database"
 _HEALTHY, _NEEDS_PERSON = 0, 1
+_CLEAR = "\x1b[K"  # to the end of the line
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
     url: str
+    is_whole: bool
     settles: bool
     is_confirmed: bool
     is_json: bool
@@ -33,6 +35,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def doctor(
     *,
+    all: Annotated[bool, flag("Read everything that is stored, and check that it agrees.")] = False,
     settle: Annotated[bool, flag("End orphans and overdue items; asks first, in a terminal.")] = False,
     yes: Annotated[bool, flag("Do not ask first.")] = False,
     json: Annotated[bool, flag("Print everything as one JSON object.")] = False,
@@ -40,6 +43,10 @@ def doctor(
     debug: Debug = False,
 ) -> int:
     """Check the database and list pending work: for whom it waits, and until when.
+
+    --all also reads every run, entry, event, pause and session, and every page
+    of a file: what is damaged, gone or does not agree is named with its row.
+    It takes up to a minute for a million runs; workers go on meanwhile.
 
     The list has the runs, pauses, approvals, background tasks, groups and
     sessions of all users. An orphan is one that no worker, timer or person will
@@ -52,7 +59,9 @@ def doctor(
       1  something needs a person: an answer, a resume, other code, a repair
       2  wrong use: no such database
     """
-    options = _Options(url=storage_url(storage, os.environ), settles=settle, is_confirmed=yes, is_json=json)
+    options = _Options(
+        url=storage_url(storage, os.environ), is_whole=all, settles=settle, is_confirmed=yes, is_json=json
+    )
     return run_command(lambda: _doctor(options), debug=debug)
 
 
@@ -62,7 +71,12 @@ async def _doctor(options: _Options) -> int:
     from harborage.cli.text import wire_json
 
     require_database(options.url)
-    findings = await check_storage(absolute_url(options.url), database_file(options.url))
+    told = _show_progress if options.is_whole and sys.stderr.isatty() else None
+    findings = await check_storage(
+        absolute_url(options.url), database_file(options.url), is_whole=options.is_whole, told=told
+    )
+    if told is not None:
+        _clear_progress()
     if not options.is_json:
         _print(render_findings(findings))
     waits: list[Wait] = []
@@ -93,6 +107,17 @@ async def _list_pending(options: _Options) -> tuple[list[Wait], list[Settled]]:
         if not options.is_json:
             _print(render_settled(settled))
         return await list_pending(storage), settled
+
+
+def _show_progress(part: str, share: float) -> None:
+    """Show in one line of the terminal how much of a part was checked; the next line takes its place."""
+    sys.stderr.write(f"\r{_CLEAR}checking {part} {share:.0%}")
+    sys.stderr.flush()
+
+
+def _clear_progress() -> None:
+    sys.stderr.write(f"\r{_CLEAR}")
+    sys.stderr.flush()
 
 
 def _confirm(options: _Options, count: int) -> bool:

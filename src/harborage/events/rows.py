@@ -5,6 +5,7 @@ Its identity, type, time and numbers are columns of their own, so none of them i
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from harborage.store.times import micros, moment
 if TYPE_CHECKING:
     from harborage.store import EventRow
 
-__all__ = ["decode_event", "encode_event", "set_numbers", "typed_event"]
+__all__ = ["decode_event", "encode_event", "event_flaw", "set_numbers", "typed_event"]
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -56,6 +57,21 @@ def decode_event(row: EventRow) -> Event:
     body = stored.payload if isinstance(stored.payload, dict) else {"value": stored.payload}
     who = row.who.with_run(row.run_id)
     return Event(row.type, who, RedactedMap(body), at, row.place, stored.extra, row.sequence)
+
+
+def event_flaw(at: int, data: bytes) -> str:
+    """Return why a stored event cannot be read that has this time and these bytes; "" when it can be."""
+    try:
+        _decoder().decode(data)
+        moment(at)
+    except (msgspec.DecodeError, OverflowError) as error:
+        return f"it cannot be read: {error}"
+    return ""
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[_Stored]:
+    return msgspec.json.Decoder(_Stored)
 
 
 def set_numbers(event: Event, sequence: int, store_sequence: int, offset: int) -> Event:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.port import Store
 
-__all__ = ["Disagreement", "Shown", "check", "disagreements", "read"]
+__all__ = ["Disagreement", "Shown", "check", "check_pause", "check_places", "disagreements", "read", "twice"]
 
 T = TypeVar("T")
 Q = TypeVar("Q", RunQuery, GroupQuery, PauseQuery, SessionQuery)
@@ -169,12 +169,17 @@ def _families(rows: Sequence[RunRow]) -> Iterator[Disagreement]:
 
 def _pauses(pauses: Sequence[PauseRow], runs: Mapping[str, RunRow]) -> Iterator[Disagreement]:
     for pause in pauses:
-        is_open = pause.status is PauseStatus.OPEN
-        if is_open == (pause.settled_at is not None):
-            says = f"it is {pause.status}, and was settled at {pause.settled_at}"
-            yield Disagreement("pause_settled", pause.token, says)
-        if is_open and pause.run_id and pause.run_id not in runs:
-            yield Disagreement("pause_of_nobody", pause.token, f"there is no run {pause.run_id} to be answered")
+        yield from check_pause(pause, is_known=not pause.run_id or pause.run_id in runs)
+
+
+def check_pause(pause: PauseRow, *, is_known: bool) -> Iterator[Disagreement]:
+    """What of a pause does not agree; `is_known` says that its run, if it names one, is there."""
+    is_open = pause.status is PauseStatus.OPEN
+    if is_open == (pause.settled_at is not None):
+        says = f"it is {pause.status}, and was settled at {pause.settled_at}"
+        yield Disagreement("pause_settled", pause.token, says)
+    if is_open and not is_known:
+        yield Disagreement("pause_of_nobody", pause.token, f"there is no run {pause.run_id} to be answered")
 
 
 def _groups(groups: Sequence[GroupRow], rows: Sequence[RunRow]) -> Iterator[Disagreement]:
@@ -221,13 +226,20 @@ def _sessions(
 
 
 def _log(session: SessionRow, events: Sequence[EventRow]) -> Iterator[Disagreement]:
-    """Places follow the sequence without a gap, up to what the session counts; the oldest may have been deleted."""
+    """Places follow the sequence without a gap, from 1 to what the session counts."""
+    yield from check_places(session, [event.place for event in events])
+
+
+def check_places(session: SessionRow, places: Sequence[int]) -> Iterator[Disagreement]:
+    """What of a session's count of events does not agree with their places, in the order of their sequence."""
     name = session.who.session_id
-    for before, event in pairwise(events):
-        if event.place != before.place + 1:
-            yield Disagreement("event_gap", name, f"event {event.place} follows event {before.place}")
-    last = events[-1].place if events else 0
-    if events and last != session.events:
+    for before, place in pairwise((0, *places)):
+        if place > before + 1:
+            yield Disagreement("event_gap", name, f"events {before + 1} to {place - 1} are gone")
+        elif place != before + 1:
+            yield Disagreement("event_gap", name, f"event {place} follows event {before}")
+    last = places[-1] if places else 0
+    if last != session.events:
         yield Disagreement("event_count", name, f"its row counts {session.events} events, the last one is {last}")
 
 
@@ -236,10 +248,19 @@ def _log(session: SessionRow, events: Sequence[EventRow]) -> Iterator[Disagreeme
 
 async def disagreements(store: Store, *, consumed: Consumed | None = None) -> list[Disagreement]:
     """What does not agree in a store that others may be changing: only what two looks, one after the other, find."""
-    first = check(await read(store), consumed=consumed)
+
+    async def look() -> list[Disagreement]:
+        return check(await read(store), consumed=consumed)
+
+    return await twice(look)
+
+
+async def twice(look: Callable[[], Awaitable[list[Disagreement]]]) -> list[Disagreement]:
+    """What two looks, one after the other, find both: what only one finds was being changed meanwhile."""
+    first = await look()
     if not first:
         return []
-    second = {*check(await read(store), consumed=consumed)}
+    second = {*await look()}
     return [one for one in first if one in second]
 
 

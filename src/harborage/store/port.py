@@ -21,6 +21,7 @@ from harborage.store.errors import StoreError
 if TYPE_CHECKING:
     from harborage.identity import Identity
     from harborage.store.commit import Commit, Committed
+    from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.queries import (
         EventQuery,
         GroupQuery,
@@ -226,6 +227,13 @@ class Upkeep(Protocol):
 
         By kind: runs `paused_for_nothing`, live ones whose `parent_ended`, open pauses (`pause_of_ended`), and groups
         that take no more members and have no live one (`group_not_ended`; `run_id` is whose they are).
+        """
+        ...
+
+    async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
+        """Look at one slice of everything that is stored, behind this row: what is damaged, gone, or to be looked at.
+
+        It changes nothing and keeps nobody waiting; `judges` are called in another thread, perhaps.
         """
         ...
 

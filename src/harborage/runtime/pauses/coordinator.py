@@ -283,16 +283,6 @@ class Coordinator:
         await self._store.drop_pauses(micros(now - self._settled_for))
         return tuple(settled)
 
-    async def flaws(self) -> tuple[str, ...]:
-        """Which pauses cannot be read, open or settled, each named with its run."""
-        found: list[str] = []
-        async for row in every(self._store, PauseQuery()):
-            try:
-                history_of(pause_of(row))
-            except _UNREADABLE as error:
-                found.append(f"run {row.run_id}: {error_reason(error)}")
-        return tuple(found)
-
     def on_resolved(self, token: str, wake: Callable[[Pause], None]) -> Callable[[], None]:
         """Call `wake` once when the pause is settled, at once if it was; the returned function calls it off.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import msgspec
 
 from harborage import codec
+from harborage.errors import error_reason
 from harborage.planner.errors import TrajectoryCorruptError
 from harborage.planner.trajectory import Trajectory
 from harborage.runtime.pauses.errors import CheckpointCorruptError, UnsupportedFormatVersionError
@@ -22,7 +23,7 @@ from harborage.store.times import micros, moment
 if TYPE_CHECKING:
     from harborage.store import PauseRow
 
-__all__ = ["WITHDRAWN", "history_of", "opening", "pause_of", "settling"]
+__all__ = ["WITHDRAWN", "history_of", "opening", "pause_flaw", "pause_of", "settling"]
 
 WITHDRAWN: Final[dict[str, Any]] = {"rejected": True, "reason": "run ended"}
 """What a pause says that nobody waits for any more."""
@@ -152,6 +153,15 @@ def history_of(pause: Pause) -> Trajectory | None:
         return Trajectory.deserialize(pause.trajectory)
     except TrajectoryCorruptError as error:
         raise CheckpointCorruptError(pause.token, "trajectory") from error
+
+
+def pause_flaw(row: PauseRow) -> str:
+    """Why a stored pause cannot be read, open or settled; "" when it can be."""
+    try:
+        history_of(pause_of(row))
+    except (CheckpointCorruptError, UnsupportedFormatVersionError) as error:
+        return f"run {row.run_id}: {error_reason(error)}"
+    return ""
 
 
 def _decision(status: PauseStatus, default: PauseDecision) -> PauseDecision | None:

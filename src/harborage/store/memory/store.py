@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from harborage.clock import SYSTEM_CLOCK, Clock
 from harborage.identity import Identity
+from harborage.store.check import disagreements
 from harborage.store.commit import Commit, Committed, check_commit, is_append, is_news
 from harborage.store.errors import EntryDamagedError, RowNotFoundError, StoreClosedError, WorkerKnownError
+from harborage.store.examining import Examined, Judges, Part, Place
 from harborage.store.memory.conditions import check
 from harborage.store.memory.tables import HeldRun, Tables
 from harborage.store.memory.views import (
@@ -250,6 +252,11 @@ class MemoryStore:
             if group.status is not GroupStatus.OPEN and group.members and not group.open_members
         ]
         return found[:limit]
+
+    async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
+        self._check_open()
+        # Nothing in memory is damaged, so there are no slices: what does not agree is found in one look.
+        return Examined(found=await disagreements(self)) if part is Part.RUNS else Examined()
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         self._check_open()

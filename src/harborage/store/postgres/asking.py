@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from harborage.state.postgres.database import Database
     from harborage.state.postgres.driver import Row
 
-__all__ = ["SQL", "bound", "fetch", "fetchrow", "fetchval"]
+__all__ = ["SQL", "bound", "fetch", "fetchrow", "fetchval", "plain"]
 
 _FILES: Final = ("commits", "queue", "upkeep", "views")
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 
+
+def plain(text: str) -> str:
+    """A statement without its comments."""
+    return _COMMENT.sub("", text)
+
+
 SQL: Final[Mapping[str, str]] = {
-    name: _COMMENT.sub("", text)
+    name: plain(text)
     for file in _FILES
     for name, text in read_statements(__package__, f"statements/{file}.sql").items()
 }

@@ -17,6 +17,7 @@ from harborage.store.commit import Commit, Committed, check_commit, subject_of
 from harborage.store.errors import RowNotFoundError, StoreClosedError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.postgres.asking import SQL, fetch, fetchval
+from harborage.store.postgres.audit import Audit
 from harborage.store.postgres.claiming import Claiming
 from harborage.store.postgres.lane import Lane
 from harborage.store.postgres.reading import Reading
@@ -30,6 +31,7 @@ from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
 
 __all__ = ["PostgresStore"]
@@ -62,6 +64,7 @@ class PostgresStore:
         self._notices = Notices(database)
         self._telling = Telling(database, self._notices)
         self._reading = Reading(database)
+        self._audit = Audit(database)
         self._lanes = (Lane(database), Lane(database))
         commits, claims = self._lanes
         self._writing = Writing(database, commits, self._telling.tell, clock=clock)
@@ -193,6 +196,9 @@ class PostgresStore:
             pairs: Any = await self._asked(fetch(self._database, SQL[kind], limit=limit))
             found += [Orphan(kind=kind, subject=subject, run_id=run_id) for subject, run_id in pairs]
         return found[:limit]
+
+    async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
+        return await self._asked(self._audit.examine(part, judges, after))
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         found = len(await self._asked(fetch(self._database, SQL["unblock"], run_ids=[*run_ids])))

@@ -52,7 +52,7 @@ class Pauses:
             keys = [(row.opened_at, row.number) for row in found]
         except UNREADABLE:
             keys = list(tx.execute(f"{sql['pause_keys']}\n{which}", values))
-            found = [self._row(tx, num) for _, num in keys]
+            found = [self.row(tx, num) for _, num in keys]
         has_more = len(found) > query.limit
         return Page(found[: query.limit], keys[query.limit - 1] if has_more else None)
 
@@ -66,7 +66,7 @@ class Pauses:
     def _which(self, query: PauseQuery) -> str:
         return "\nAND ".join(self._sql[name] for name in pause_pieces(query))
 
-    def _row(self, tx: Transaction, num: int) -> PauseRow:
+    def row(self, tx: Transaction, num: int) -> PauseRow:
         """The pause with this number, as far as it can be read."""
         text = f"{self._sql['pause_rows']}\n{self._sql['pause_by_num']}"
         try:

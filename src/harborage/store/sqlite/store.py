@@ -14,6 +14,7 @@ from harborage.store.commit import Commit, Committed, check_commit, is_news, sub
 from harborage.store.errors import StoreClosedError, WorkerKnownError
 from harborage.store.port import MAX_ATTEMPTS, Claimed, SessionChange
 from harborage.store.queries import EventQuery, GroupQuery, Orphan, Page, PauseQuery, RunCounts, RunQuery, SessionQuery
+from harborage.store.sqlite.audit import Audit
 from harborage.store.sqlite.connection import statements
 from harborage.store.sqlite.database import Database
 from harborage.store.sqlite.reading import Reading
@@ -23,6 +24,7 @@ from harborage.store.times import micros
 
 if TYPE_CHECKING:
     from harborage.identity import Identity
+    from harborage.store.examining import Examined, Judges, Part, Place
     from harborage.store.rows import ControlRow, EventRow, GroupRow, PatchRow, PauseRow, RunRow, SessionRow
     from harborage.store.sqlite.stations import Transaction
 
@@ -52,6 +54,7 @@ class SQLiteStore:
         self._sql = {name: text for file in _FILES for name, text in statements(file).items()}
         self._reading = Reading(self._sql)
         self._writing = Writing(self._sql, self._reading)
+        self._audit = Audit(self._reading)
         self._workers = Workers(database, self._sql, clock, lease)
         self._joined: set[str] = set()
         self._is_closed = False
@@ -189,6 +192,9 @@ class SQLiteStore:
             return found[:limit]
 
         return await self._read(find)
+
+    async def examine(self, part: Part, judges: Judges, after: Place) -> Examined:
+        return await self._read(lambda tx: self._audit.examine(tx, part, judges, after))
 
     async def unblock(self, run_ids: Sequence[str]) -> int:
         def unblock(tx: Transaction) -> int:

@@ -1,0 +1,67 @@
+"""A check of everything in a file: it finds what was damaged from outside, wherever that is, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+from harborage.store.examining import Part
+from harborage.store.sqlite import SQLiteStore
+from harborage.store.suspects import check_everything
+from tests.kit.audited import DAMAGE, JUDGES, fill, found
+
+
+@pytest.fixture(params=["slice by slice", "at once"])
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much a slice looks at: next to nothing, or all there is."""
+    if request.param == "slice by slice":
+        monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+
+
+@pytest.fixture
+async def kept(path: Path) -> Path:
+    """A file with a store that is whole."""
+    store = await SQLiteStore.open(path)
+    await fill(store)
+    await store.aclose()
+    return path
+
+
+async def checked(path: Path) -> dict[str, set[str]]:
+    """What a check of everything finds in a file."""
+    store = await SQLiteStore.open(path)
+    try:
+        return await found(store)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.usefixtures("sizes")
+async def test_what_is_damaged_is_found_and_nothing_else(kept: Path, tmp_path: Path) -> None:
+    """Each fact that no longer agrees is told with its row; a store that is whole has none."""
+    assert await checked(kept) == {}
+    for number, (sql, (kind, subjects)) in enumerate(DAMAGE.items()):
+        path = tmp_path / f"{number}.db"
+        shutil.copyfile(kept, path)
+        connection = apsw.Connection(str(path))
+        connection.execute(sql.format(bad="x'6e6f'", no="x'7b7d'"))
+        assert connection.changes() > 0, sql
+        connection.close()
+        assert (sql, await checked(path)) == (sql, {kind: {*subjects.split()}})
+
+
+async def test_the_progress_of_each_part_is_told(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are told in their order, each up to the whole of it."""
+    monkeypatch.setattr("harborage.store.sqlite.audit.SIZES", dict.fromkeys(Part, 2))
+    heard: list[tuple[str, float]] = []
+    store = await SQLiteStore.open(kept)
+    assert [one async for one in check_everything(store, JUDGES, told=lambda *told: heard.append(told))] == []
+    await store.aclose()
+    assert list(dict.fromkeys(part for part, _ in heard)) == list(Part)
+    of_runs = [share for part, share in heard if part is Part.RUNS]
+    assert of_runs == sorted(of_runs)
+    assert len(of_runs) > 2
+    assert {share for part, share in heard if share == 1} == {1}
