@@ -30,8 +30,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times the bare loop."""
-        return None if not self.bare else self.ours / self.bare
+        """How many times the bare loop, or else what the row promises at most."""
+        side = self.bare or self.most
+        return None if not side else self.ours / side
 
     @property
     def is_missed(self) -> bool:
