@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from harborage import Context, FinishPlanner, Identity, Runtime, Scope, tool
-from harborage.errors import InvalidOptionError
+from harborage.errors import InvalidOptionError, UnknownOptionError
 from harborage.events import ClientFilter, Filter, MemoryEventBus, PatternRedactor
 from harborage.identity import bind_scopes, held_scopes
 from harborage.llm import ChatMessage, CompleteRequest, Content, ReasoningEffort, Role, ToolChoice
@@ -28,7 +29,7 @@ from harborage.runtime.built_ins import BuiltInDeps, register_built_ins
 from harborage.runtime.pauses import Coordinator, PauseDecision, PauseFilter, PauseRequest
 from harborage.sessions import SessionFilter
 from harborage.tasks import InProcessTaskRegistry, SpawnRequest, TaskFilter
-from harborage.tools import CatalogFilter, CatalogView, ToolCatalog
+from harborage.tools import CatalogFilter, CatalogView, ToolCatalog, register_function
 
 
 def _pay() -> str:
@@ -75,6 +76,22 @@ TABLE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("options=64", lambda: Runtime(planner=Pays(), options=64)),  # type: ignore[arg-type]
     ("tools=<function", lambda: Runtime(planner=Pays(), tools=_pay)),  # type: ignore[arg-type]
     ("agent=3", lambda: Runtime(planner=Pays(), agent=3)),  # type: ignore[arg-type]
+    ("examples='pay it'", lambda: tool(_pay, examples=["pay it"])),  # type: ignore[list-item]
+    ("side_effects='wrte'", lambda: tool(_pay, side_effects="wrte")),  # type: ignore[arg-type]
+    ("loading='alwys'", lambda: tool(_pay, loading="alwys")),  # type: ignore[arg-type]
+    ("description=3", lambda: tool(_pay, description=3)),  # type: ignore[arg-type]
+    ("name=3", lambda: tool(_pay, name=3)),  # type: ignore[call-overload]
+    ("probe='pay'", lambda: tool(_pay, probe="pay")),  # type: ignore[call-overload]
+    ("tool='read'", lambda: tool("read")),  # type: ignore[call-overload]
+    ("approvals='always'", lambda: Runtime(planner=Pays(), approvals="always")),  # type: ignore[arg-type]
+    ("approvals['pay']=True", lambda: Runtime(planner=Pays(), approvals={"pay": True})),  # type: ignore[dict-item]
+    ("storage=3", lambda: Runtime(planner=Pays(), storage=3)),  # type: ignore[arg-type]
+    ("bus='inmem'", lambda: Runtime(planner=Pays(), bus="inmem")),  # type: ignore[arg-type]
+    ("artifacts='fs'", lambda: Runtime(planner=Pays(), artifacts="fs")),  # type: ignore[arg-type]
+    ("tasks='inprocess'", lambda: Runtime(planner=Pays(), tasks="inprocess")),  # type: ignore[arg-type]
+    ("handles='db'", lambda: Runtime(planner=Pays(), handles="db")),  # type: ignore[arg-type]
+    ("clock=12", lambda: Runtime(planner=Pays(), clock=12)),  # type: ignore[arg-type]
+    ("logger='app'", lambda: Runtime(planner=Pays(), logger="app")),  # type: ignore[arg-type]
 )
 
 
@@ -85,6 +102,28 @@ def test_a_text_is_refused_where_several_are_meant_and_a_word_outside_its_list()
         with pytest.raises(InvalidOptionError, match=re.escape(value)) as raised:
             make()
         assert raised.value.option.startswith(name[:-1]), (option, raised.value)
+
+
+UNKNOWN: tuple[tuple[str, Any, str], ...] = (
+    ("effects", "read", "did you mean side_effects, one of 'pure', 'read', 'write', 'external', 'stateful'?"),
+    ("retries", 3, "did you mean policy=ToolPolicy(max_retries=…)?"),
+    ("idempotnt", True, "did you mean idempotent?"),
+    ("zzz", 1, "use description, side_effects, idempotent, tags"),
+)
+
+
+def test_an_option_that_a_tool_does_not_have_is_refused_with_those_that_it_has() -> None:
+    """Whether the tool is decorated or registered, the error names what was given and what may be meant."""
+    for option, value, hint in UNKNOWN:
+        for make in (partial(tool, _pay), tool, partial(register_function, ToolCatalog(), "pay", _pay)):
+            with pytest.raises(UnknownOptionError, match=re.escape(f"{option}={value!r}: there is no")) as raised:
+                _apply(make, {option: value})
+            assert hint in str(raised.value)
+
+
+def _apply(make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """A decorator looks at its options when it gets its function."""
+    make(**options)(_pay)
 
 
 STARTS: tuple[dict[str, Any], ...] = (
@@ -126,6 +165,10 @@ async def test_a_run_is_started_with_what_makes_sense_or_not_at_all() -> None:
             with pytest.raises(InvalidOptionError, match="fork: "):
                 await rt.fork(run.id, at=1, who=me, **wish)
         assert [one.run_id for one in await rt.runs(who=me)] == [run.id]
+        with pytest.raises(InvalidOptionError, match="cancel: hard='no': expected True or False"):
+            await run.cancel(hard="no")  # type: ignore[arg-type]
+        with pytest.raises(InvalidOptionError, match="events: after='start': expected a whole number"):
+            run.events(after="start")  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio

@@ -4,6 +4,7 @@ Each room declares its own errors next to the code that raises them; this file h
 
     HarborageError
     ├── InvalidOptionError                an option has a value that it cannot have; lists those that it can
+    ├── UnknownOptionError                there is no such option; says which one may be meant
     ├── MissingExtraError                 an optional dependency is not installed; names the extra
     ├── identity.IdentityError            who is asking is missing or incomplete
     │   ├── IdentityIncompleteError
@@ -24,7 +25,7 @@ Each room declares its own errors next to the code that raises them; this file h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
@@ -45,6 +46,15 @@ class InvalidOptionError(HarborageError, ValueError):
         self.option = option
         self.value = value
         super().__init__(f"{option}={value!r}: expected {expected}" if option else "")
+
+
+class UnknownOptionError(HarborageError, TypeError):
+    """There is no such option. `option` names what was given, `value` is its value."""
+
+    def __init__(self, option: str = "", value: object = None, hint: str = "") -> None:
+        self.option = option
+        self.value = value
+        super().__init__(f"{option}={value!r}: there is no such option{f'; {hint}' if hint else ''}" if option else "")
 
 
 class MissingExtraError(HarborageError):
@@ -135,6 +145,21 @@ def names_of(values: object, option: str) -> tuple[str, ...]:
         if not isinstance(one, str):
             raise InvalidOptionError(option, one, "nothing but texts")
     return found
+
+
+def known_options(given: Mapping[str, object], known: Iterable[str], hints: Mapping[str, str]) -> None:
+    """Accept options that are among those `known`; `hints` say of others what is meant.
+
+    Raises:
+        UnknownOptionError: one is not; the text says what may be meant, or lists those that there are.
+    """
+    names = tuple(known)
+    for option, value in given.items():
+        if option not in names:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            meant = hints.get(option, "") or ", ".join(get_close_matches(option, names, n=1))
+            raise UnknownOptionError(option, value, f"did you mean {meant}?" if meant else f"use {', '.join(names)}")
 
 
 def at_least(least: float, value: object, option: str, *, is_whole: bool = False) -> None:

@@ -552,7 +552,7 @@ async def test_an_input_artifact_that_is_not_there_is_refused_before_anything_st
     with pytest.raises(InputArtifactMissingError) as caught:
         await bench.start(input_artifacts=[mine.id, "gone", *others, ""])
     assert caught.value.ids == ("gone", *others, "")
-    for wrong in (mine.id, [mine]):
+    for wrong in (mine.id, [mine], 3):
         with pytest.raises(InvalidOptionError, match="input_artifacts"):
             await bench.start(input_artifacts=wrong)
     assert await bench.rt.tasks.list(ME) == []

@@ -31,7 +31,14 @@ from harborage.runtime.engines.reader import not_found
 from harborage.runtime.journal import decode_entries
 from harborage.runtime.limits import Limits
 from harborage.runtime.model import ModelChoice, PlannerChoice, mind_of
-from harborage.runtime.options import RuntimeOptions, check_parts, check_start, check_wishes, with_operator
+from harborage.runtime.options import (
+    RuntimeOptions,
+    check_objects,
+    check_parts,
+    check_start,
+    check_wishes,
+    with_operator,
+)
 from harborage.runtime.run import Run
 from harborage.runtime.starts import Asked, Starts
 from harborage.runtime.steering.controls import AppliedControl, Scope
@@ -116,7 +123,8 @@ class Runtime:
         clock: Timers = SYSTEM_CLOCK,
         logger: logging.Logger | None = None,
     ) -> None:
-        check_parts(options, tools, agent, summariser)
+        check_parts(options, tools, agent=agent, summariser=summariser, approvals=approvals, storage=storage)
+        check_objects(bus=bus, artifacts=artifacts, tasks=tasks, handles=handles, clock=clock, logger=logger)
         mind = mind_of(planner, model, instructions)
         if isinstance(planner, OperatorPlannerConfig):
             options = with_operator(options, planner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,12 +17,21 @@ from harborage.sessions import SessionPolicy
 from harborage.tasks import DEFAULT_MAX_CHILDREN, DEFAULT_MAX_TREE
 
 if TYPE_CHECKING:
-    from harborage.planner import OperatorPlannerConfig, Summariser
+    from harborage.planner import OperatorPlannerConfig
 
-__all__ = ["OptionsInvalidError", "RuntimeOptions", "check_parts", "check_start", "check_wishes", "with_operator"]
+__all__ = [
+    "OptionsInvalidError",
+    "RuntimeOptions",
+    "check_objects",
+    "check_parts",
+    "check_start",
+    "check_wishes",
+    "with_operator",
+]
 
 _MONTH = timedelta(days=30)
 _NONE: Final = timedelta()
+_PLAIN: Final = (str, bytes, int, float)
 _LEAST: Final = {
     "max_steps": 1,
     "heavy_threshold": 0,
@@ -137,11 +146,25 @@ def with_operator(options: RuntimeOptions, section: OperatorPlannerConfig) -> Ru
     )
 
 
-def check_parts(options: object, tools: object, agent: object, summariser: Summariser | None) -> None:
+_POLICY: Final = "a policy, such as AlwaysDeny() or BySideEffect(['write', 'external'])"
+_OBJECTS: Final = {
+    "bus": "an open EventBus (RuntimeOptions.event_driver takes a name)",
+    "artifacts": "an open ArtifactStore (RuntimeOptions.artifact_driver takes a name)",
+    "tasks": "an open TaskRegistry (RuntimeOptions.task_driver takes a name)",
+    "handles": "a HandleRegistry",
+    "clock": "a clock with timers, such as SYSTEM_CLOCK",
+    "logger": "a logging.Logger",
+}
+
+
+def check_parts(
+    options: object, tools: object, *, agent: object, summariser: object, approvals: object, storage: object
+) -> None:
     """Accept what a runtime is made of, as far as a mistake would show only later, or as an error of Python's own.
 
     Raises:
-        InvalidOptionError: the options are no `RuntimeOptions`, the tools a single one, or the agent no name.
+        InvalidOptionError: the options are no `RuntimeOptions`, the tools a single one, the agent no name, the storage
+            none, or a policy for approvals no callable.
         CallbackKindError: the summariser is not async.
     """
     if not isinstance(options, RuntimeOptions):
@@ -151,7 +174,24 @@ def check_parts(options: object, tools: object, agent: object, summariser: Summa
     if not isinstance(agent, str):
         raise InvalidOptionError("agent", agent, "a name")
     if summariser is not None:
-        require_async(summariser.summarise, "summariser.summarise")
+        require_async(getattr(summariser, "summarise", summariser), "summariser.summarise")
+    policies: Mapping[str, object] = approvals if isinstance(approvals, Mapping) else {"": approvals}
+    for name, policy in policies.items():
+        if policy is not None and not callable(policy):
+            raise InvalidOptionError(f"approvals[{name!r}]" if name else "approvals", policy, _POLICY)
+    if storage is not None and isinstance(storage, _PLAIN) and not isinstance(storage, str):
+        raise InvalidOptionError("storage", storage, "a text such as 'sqlite:runs.db', or an open Storage")
+
+
+def check_objects(**parts: object) -> None:
+    """Accept parts of a runtime that are given as they are, and have no name.
+
+    Raises:
+        InvalidOptionError: one is a text or a number.
+    """
+    for name, part in parts.items():
+        if isinstance(part, _PLAIN):
+            raise InvalidOptionError(name, part, _OBJECTS[name])
 
 
 def check_start(goal: object, deadline: object, *, priority: object, max_steps: object, scope: object) -> None:

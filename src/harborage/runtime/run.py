@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from harborage.errors import InvalidOptionError
+from harborage.errors import InvalidOptionError, at_least
 from harborage.events import BusClosedError
 from harborage.ids import new_id
 from harborage.runtime.durable import Engine, RunNotFoundError, RunStatus
@@ -106,7 +106,9 @@ class Run:
         Raises:
             BusClosedError, SubscriberLimitReachedError, ReplayUnavailableError: the bus cannot be read.
             RunBlockedError: the run is blocked, as of `result`.
+            InvalidOptionError: `after` is no number.
         """
+        at_least(0, after, "events: after", is_whole=True)
         from harborage.runtime.run_events import RunEvents  # loaded by the first reader of a run's events
 
         reader = RunEvents(
@@ -115,7 +117,13 @@ class Run:
         return reader.stream()
 
     async def cancel(self, *, hard: bool = False) -> bool:
-        """End the run: softly after the planner's next answer, `hard` at once, the call in flight included."""
+        """End the run: softly after the planner's next answer, `hard` at once, the call in flight included.
+
+        Raises:
+            InvalidOptionError: `hard` is neither True nor False.
+        """
+        if not isinstance(hard, bool):
+            raise InvalidOptionError("cancel: hard", hard, "True or False")
         return await self._send(ControlType.CANCEL, {"hard": True} if hard else None)
 
     async def pause(self) -> bool:

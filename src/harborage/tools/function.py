@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
 
 from msgspec.structs import asdict, replace
 
 from harborage import codec
+from harborage.errors import InvalidOptionError, known_options
 from harborage.tools.arguments import make_argument_decoder, make_result_checker
 from harborage.tools.enums import Loading, OnUnknown, SideEffect
 from harborage.tools.errors import ToolCrashedError, ToolDuplicateNameError, ToolInvalidArgsError, UnsupportedTypeError
@@ -35,6 +36,15 @@ if TYPE_CHECKING:
     from harborage.tools.catalog import ToolCatalog
 
 __all__ = ["ToolOptions", "register_function", "tool"]
+
+
+_MEANT: Final = {
+    "effects": f"side_effects, one of {', '.join(repr(str(one)) for one in SideEffect)}",
+    "retries": "policy=ToolPolicy(max_retries=…)",
+    "timeout": "policy=ToolPolicy(timeout_ms=…)",
+    "approval": "Runtime(approvals={name: policy})",
+}
+"""What names mean that other libraries use for such options."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -90,6 +100,7 @@ def tool(
     Raises:
         UnsupportedTypeError: the signature has no JSON Schema, or the probe takes an argument that the tool lacks.
         InvalidOptionError: an option has a value that it cannot have.
+        UnknownOptionError: there is no such option.
     """
     if fn is None:
         return partial(_make_descriptor, name=name, options=options, probe=probe)
@@ -113,6 +124,13 @@ def register_function(catalog: ToolCatalog, name: str, fn: Callable[..., Any], *
 def _make_descriptor(
     fn: Callable[..., Any], name: str, options: ToolOptions, probe: Callable[..., Any] | None = None
 ) -> ToolDescriptor:
+    known_options(options, (*ToolOptions.__annotations__, "transport"), _MEANT)
+    if not callable(fn):
+        raise InvalidOptionError("tool", fn, "a function; options have names, such as @tool(side_effects='read')")
+    if not isinstance(name, str):
+        raise InvalidOptionError("name", name, "a text")
+    if probe is not None and not callable(probe):
+        raise InvalidOptionError("probe", probe, "a function")
     signature = read_signature(fn, name)
     described = _describe_tool(signature, options)  # refuses options that do not fit, before they are used
     if probe is not None:

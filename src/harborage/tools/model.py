@@ -86,8 +86,11 @@ class Tool(msgspec.Struct, frozen=True):
         force_setattr(self, "transport", one_of(Transport, self.transport, "transport"))
         for names in ("tags", "auth_scopes", "handles_mime"):
             force_setattr(self, names, names_of(getattr(self, names), names))
-        if isinstance(self.examples, str):
+        if not all(isinstance(one, ToolExample) for one in self.examples):
             raise InvalidOptionError("examples", self.examples, "several ToolExamples")
+        for name in ("name", "description", "cost_hint", "latency_hint", "safety_notes", "source"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidOptionError(name, getattr(self, name), "a text")
         if not isinstance(self.idempotent, bool):
             raise InvalidOptionError("idempotent", self.idempotent, "True or False")
         if not isinstance(self.policy, ToolPolicy):

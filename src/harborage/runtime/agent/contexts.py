@@ -151,8 +151,8 @@ async def checked_inputs(store: ArtifactStore, who: Identity, ids: Iterable[str]
         InputArtifactMissingError: one is not there, or belongs to another session.
         InvalidOptionError: they are no list of texts.
     """
-    if isinstance(ids, str):
-        raise InvalidOptionError("input_artifacts", ids, f"a list of ids, such as [{ids!r}]")
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidOptionError("input_artifacts", ids, f"a list of ids, such as [{str(ids)!r}]")
     wanted = tuple(ids)
     for one in wanted:
         if not isinstance(one, str):
